@@ -1,0 +1,154 @@
+"""Every option: its default, its meaning, its check. The file's keys are these names in camelCase."""
+
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import PurePosixPath
+from typing import Literal, Self
+
+from msgspec import Struct, field
+
+from nodeagent.model.addresses import IPNetwork
+
+
+class DnsName(str):
+    """A DNS name of one or more labels in lower case, without a wildcard or a final dot (RFC 1123)."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The name, or ValueError with what to write instead."""
+        if text.startswith((".", "*.")):
+            raise ValueError(f"{text!r}: write it without the leading {text[: text.index('.') + 1]!r}")
+        label = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+        if len(text) > 253 or not re.fullmatch(rf"{label}(\.{label})*", text):
+            raise ValueError(f"{text!r} is not a DNS name in lower case (example: corp.example.com)")
+        return cls(text)
+
+
+class InterfaceName(str):
+    """The name of a network interface."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The name, or ValueError: the kernel takes 1 to 15 bytes without slash or space (dev_valid_name)."""
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", text) or text in {".", ".."}:
+            raise ValueError(f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
+        return cls(text)
+
+
+class AbsolutePath(PurePosixPath):
+    """A path that starts at the root, so that its meaning does not change with the working directory."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The path, or ValueError for a relative one or one with a control character in it."""
+        path = cls(text)
+        if not path.is_absolute() or any(ord(letter) < 32 for letter in text):
+            raise ValueError(f"{text!r} is not an absolute path")
+        return path
+
+
+class PodNetwork(str):
+    """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The range, or ValueError."""
+        ip_network(text)
+        return cls(text)
+
+    @property
+    def network(self) -> IPNetwork:
+        """The range as a network object of its family."""
+        return ip_network(self)
+
+
+class ServiceName(Struct, frozen=True):
+    """A Service by namespace and name."""
+
+    namespace: DnsName
+    name: DnsName
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ProxyService(ServiceName, frozen=True, rename="camel"):
+    """A Service whose load balancer is known to send the PROXY line, and which version of it."""
+
+    proxy_protocol: Literal["v1", "v2"] = "v1"
+
+
+class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
+    """Which LoadBalancer Services send the PROXY line."""
+
+    detect: bool = True
+    """By the providers' annotations."""
+    services: tuple[ProxyService, ...] = ()
+    """Services that count as PROXY whatever their annotations say."""
+    ignore: tuple[ServiceName, ...] = ()
+    """Services that are left alone whatever else says that they are PROXY."""
+
+
+class RelayOptions(Struct, frozen=True, rename="camel"):
+    """The relay that adds the PROXY line."""
+
+    kind: Literal["node", "service"] = "node"
+    """`node`: HAProxy on this node. `service`: an existing relay Service."""
+    launch: bool = False
+    """With `kind: node`: start HAProxy as a child (testbed, use by hand). Otherwise the HAProxy whose
+    master socket stands in `runDir` is used: the sidecar's."""
+    interface: InterfaceName = InterfaceName("hairpin0")
+    """The dummy device that holds the relay addresses; `lo` is used where the kernel has no such device."""
+    ipv4: IPv4Network = IPv4Network("169.254.66.0/24")
+    """Relay addresses come out of this range; nothing else on the nodes may use it."""
+    ipv6: IPv6Network = IPv6Network("fd68:6169:7270::/112")
+    """The same for IPv6."""
+    run_dir: AbsolutePath = AbsolutePath("/run/nodeagent")
+    """Holds haproxy.cfg, master.sock and the agent's state."""
+    service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
+    """With `kind: service`: that Service."""
+
+
+class DnatOptions(Struct, frozen=True, rename="camel"):
+    """The DNAT rules that send traffic for a load balancer to the relay."""
+
+    backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
+    """`auto`: the best that this kernel has. `none`: no rules; hosts lines alone serve the node."""
+    pods: bool = True
+    """Whether this node's pods are served too, and not only its own processes."""
+    pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")
+    """This node's pod ranges; empty means `spec.podCIDRs` of its Node object."""
+
+
+class HostsOptions(Struct, frozen=True, rename="camel"):
+    """The managed block of the hosts file."""
+
+    enabled: bool = True
+    """Whether names are written at all."""
+    file: AbsolutePath = AbsolutePath("/etc/hosts")
+    """The node's hosts file, as this process sees it; in a container, below the mount of the node's /etc."""
+    verify: Literal["dns", "allow"] = "dns"
+    """`dns`: a name is written when upstream DNS proves it or `allow` covers it. `allow`: only the latter."""
+    allow: tuple[DnsName, ...] = ()
+    """Suffixes trusted without proof: `corp.example.com` covers itself and all names below it."""
+    exclude: tuple[DnsName, ...] = ()
+    """Suffixes never written; stronger than `allow`."""
+    cluster_domain: DnsName = DnsName("cluster.local")
+    """Names at or below it belong to the cluster's own DNS and are never written."""
+
+
+class Config(Struct, frozen=True, rename="camel"):
+    """The whole configuration; every option has a default."""
+
+    load_balancers: LoadBalancerOptions = LoadBalancerOptions()
+    relay: RelayOptions = RelayOptions()
+    dnat: DnatOptions = DnatOptions()
+    hosts: HostsOptions = HostsOptions()

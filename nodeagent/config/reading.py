@@ -1,0 +1,128 @@
+"""Reads a configuration file. Every problem in it is told at once, each with file, line and key."""
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+import yaml
+
+from nodeagent.config.options import AbsolutePath, Config, DnsName, InterfaceName, PodNetwork
+from nodeagent.errors import ConfigError
+
+_CHECKED = (AbsolutePath, DnsName, InterfaceName, PodNetwork)
+
+
+def read_config(path: Path) -> Config:
+    """Reads the configuration from the YAML file `path`; an empty file means all defaults.
+
+    Raises ConfigError with one `file:line: key: problem` a line, all problems at once.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: can't be read: {error}") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, file: str) -> Config:
+    """Pure: the configuration that `text` holds; `file` only names it in errors. Raises ConfigError."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{file}:{line}: not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}:1: not YAML: {error}") from error
+    if root is None or _is_null(root):
+        return Config()
+    problems = [
+        f"{file}:{line}: {key or 'the file'}: {problem}" for line, key, problem in _problems(root, Config, "")
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    config: Config = _convert(root, Config)
+    return config
+
+
+def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
+    """Yields (line, key, problem) for all that is wrong at and below `node`."""
+    if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+        yield from _mapping_problems(node, expected, key)
+    elif get_origin(expected) is tuple:
+        yield from _sequence_problems(node, get_args(expected)[0], key)
+    elif get_origin(expected) is Literal:
+        if node.value not in get_args(expected):
+            yield _line(node), key, f"{node.value!r} is none of {', '.join(get_args(expected))}"
+    else:
+        try:
+            _convert(node, expected)
+        except (msgspec.ValidationError, yaml.YAMLError) as error:
+            yield _line(node), key, str(error)
+
+
+def _mapping_problems(
+    node: yaml.Node, expected: type[msgspec.Struct], key: str
+) -> Iterator[tuple[int, str, str]]:
+    if not isinstance(node, yaml.MappingNode):
+        yield _line(node), key, "must be a mapping of keys"
+        return
+    fields = {_file_key(field): field for field in msgspec.structs.fields(expected)}
+    seen: set[str] = set()
+    # A key with nothing behind it (all below it commented out, say) means the default.
+    node.value = [pair for pair in node.value if not (_is_null(pair[1]) and str(pair[0].value) in fields)]
+    for key_node, value_node in node.value:
+        name = str(key_node.value)
+        path = f"{key}.{name}" if key else name
+        if name not in fields:
+            yield _line(key_node), path, f"unknown key{_suggestion(name, fields)}"
+        elif name in seen:
+            yield _line(key_node), path, "given twice"
+        else:
+            yield from _problems(value_node, fields[name].type, path)
+        seen.add(name)
+    for name, field in fields.items():
+        if field.required and name not in seen:
+            yield _line(node), key, f"{name!r} is missing"
+
+
+def _sequence_problems(node: yaml.Node, item: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
+    if not isinstance(node, yaml.SequenceNode):
+        yield _line(node), key, "must be a list"
+        return
+    for index, item_node in enumerate(node.value):
+        yield from _problems(item_node, item, f"{key}[{index}]")
+
+
+def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+
+def _file_key(field: msgspec.structs.FieldInfo) -> str:
+    return field.encode_name
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return bool(node.tag == "tag:yaml.org,2002:null")
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type is the argument's
+    loader = yaml.SafeLoader("")
+    try:
+        value = loader.construct_document(node)
+    finally:
+        loader.dispose()
+    return msgspec.convert(value, expected, dec_hook=_checked)
+
+
+def _checked(expected: type[Any], value: object) -> object:
+    """Builds the types of options that check themselves; their ValueError becomes the option's problem."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
+    return expected.parse(value) if issubclass(expected, _CHECKED) else expected(value)

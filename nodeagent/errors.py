@@ -1,0 +1,21 @@
+"""The errors that reach a person. Each message says what failed, on what, and what was left as it was."""
+
+
+class NodeagentError(Exception):
+    """The root of all errors that nodeagent raises on purpose; its text is meant to be read."""
+
+
+class ConfigError(NodeagentError):
+    """The configuration can't be used. The text holds one `file:line: key: problem` a line."""
+
+
+class SourceError(NodeagentError):
+    """The cluster's objects can't be had: no such directory, API away. The node keeps what it has."""
+
+
+class FactsError(NodeagentError):
+    """Something about this node that a decision rests on can't be read. Nothing was changed."""
+
+
+class ApplyError(NodeagentError):
+    """One applier could not read or change its part of the node; the others go on."""

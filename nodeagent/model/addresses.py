@@ -1,0 +1,29 @@
+"""Addresses and endpoints, in both families."""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Literal
+
+IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+Family = Literal[4, 6]
+
+
+def sort_key(address: IPAddress) -> tuple[int, int]:
+    """A key that sorts addresses of both families: IPv4 first, then by number."""
+    return (address.version, int(address))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address with a TCP port."""
+
+    address: IPAddress
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"
+
+    def sort_key(self) -> tuple[int, int, int]:
+        """A key that sorts endpoints by family, address, port."""
+        return (*sort_key(self.address), self.port)

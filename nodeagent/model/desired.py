@@ -1,0 +1,100 @@
+"""What shall stand on the node, and why: the planner's answer."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.objects import ObjectRef, ProxyVersion, Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAddress:
+    """An address that the node holds for one load balancer's relay."""
+
+    address: IPAddress
+    load_balancer: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One port the relay listens on, and the Service's endpoint it sends to with the PROXY line."""
+
+    bind: Endpoint
+    server: Endpoint
+    proxy: ProxyVersion
+    load_balancer: ObjectRef
+    node_address: IPAddress | None = None
+    """What the PROXY line names as the source of a connection the node made straight to the relay
+    address (by a hosts line): the kernel then picks the relay address itself as the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A DNAT entry: what is sent to `match` (the load balancer) goes to `to` (the relay)."""
+
+    match: Endpoint
+    to: Endpoint
+    load_balancer: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class HostsLine:
+    """One `address name` line of the managed block."""
+
+    address: IPAddress
+    name: str
+
+
+class Verdict(StrEnum):
+    """What was decided for a load balancer or a name."""
+
+    SERVED = "served"
+    """It stands, or will stand, on the node."""
+    SKIPPED = "skipped"
+    """Nothing is to do for it, or somebody decided so."""
+    REFUSED = "refused"
+    """It asks for something that must not or can't be done: an administrator should look."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBalancerDecision:
+    """One load balancer: what was decided and the reason, in the words that every output shows.
+
+    `code` is the reason's stable short name, for machines. `remarks` are about parts of it: a UDP port
+    left alone, an address that is none.
+    """
+
+    load_balancer: ObjectRef
+    verdict: Verdict
+    code: str
+    reason: str
+    addresses: tuple[IPAddress, ...] = ()
+    relay_addresses: tuple[IPAddress, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameDecision:
+    """One name that an Ingress asks for: what was decided and the reason."""
+
+    name: str
+    claimed_by: ObjectRef
+    load_balancer: ObjectRef | None
+    verdict: Verdict
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """All that shall stand on this node, in a fixed order, with the reason of each decision."""
+
+    addresses: tuple[RelayAddress, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    pod_cidrs: tuple[IPNetwork, ...] = ()
+    hosts: tuple[HostsLine, ...] = ()
+    load_balancers: tuple[LoadBalancerDecision, ...] = ()
+    names: tuple[NameDecision, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    remarks: tuple[str, ...] = ()

@@ -1,0 +1,49 @@
+"""What this node says of itself: values read once a pass, so that decisions see one world."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeagent.model.addresses import Endpoint, IPAddress
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceAddress:
+    """An address that stands on one of the node's interfaces.
+
+    `ours` is true for a relay address that nodeagent itself put there.
+    """
+
+    address: IPAddress
+    prefix_length: int
+    interface: str
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UserHostsLine:
+    """A line of the hosts file outside the managed block that already sets a name."""
+
+    line_number: int
+    address: str
+    by_hairpin_proxy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The node at one moment.
+
+    `source_addresses` are those that the node's outgoing connections bear, at most one a family.
+    `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::).
+    `user_names` maps each name that the user's own lines of the hosts file set to that line.
+    `notes` tell what could not be read (for want of permission, say), for the person at the dry run.
+    """
+
+    node_name: str
+    node_names: frozenset[str] = frozenset()
+    addresses: tuple[InterfaceAddress, ...] = ()
+    api_servers: frozenset[Endpoint] = frozenset()
+    api_server_names: frozenset[str] = frozenset()
+    source_addresses: tuple[IPAddress, ...] = ()
+    taken_ports: frozenset[int] = frozenset()
+    user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

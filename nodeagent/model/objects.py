@@ -1,0 +1,113 @@
+"""What the cluster says: the few fields of the few kinds that decisions rest on.
+
+Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from nodeagent.model.addresses import IPAddress, IPNetwork
+
+ProxyVersion = Literal["v1", "v2"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectRef:
+    """Names one object of the cluster, as a person would look it up."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}"
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`, or `name` alone for an object without a namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePort:
+    """One port of a Service; `protocol` is TCP, UDP or SCTP."""
+
+    name: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBalancerPoint:
+    """One entry of `status.loadBalancer.ingress`: an address, a hostname, or both.
+
+    `ip_mode` is "VIP", "Proxy", or None where the provider says nothing (which means VIP: KEP-1860).
+    """
+
+    ip: IPAddress | None
+    hostname: str | None = None
+    ip_mode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service of type LoadBalancer.
+
+    `problems` tells what of the object could not be read, field by field; the rest of it is used.
+    """
+
+    ref: ObjectRef
+    created: datetime | None = None
+    cluster_ips: tuple[IPAddress, ...] = ()
+    ports: tuple[ServicePort, ...] = ()
+    points: tuple[LoadBalancerPoint, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def load_balancer_ips(self) -> tuple[IPAddress, ...]:
+        """The addresses of the load balancer, in the order of the status, both families."""
+        return tuple(point.ip for point in self.points if point.ip is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingress:
+    """An Ingress: the hosts it asks for, as written, and the addresses its controller reported."""
+
+    ref: ObjectRef
+    created: datetime | None = None
+    class_name: str | None = None
+    hosts: tuple[str, ...] = ()
+    points: tuple[LoadBalancerPoint, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """This node's Node object: its pods' address ranges and its own addresses and names."""
+
+    name: str
+    pod_cidrs: tuple[IPNetwork, ...] = ()
+    addresses: tuple[IPAddress, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unreadable:
+    """An object that could not be used at all: where it stands, and why. Everything else is served."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster at one moment. Order of the members does not matter to any decision."""
+
+    services: tuple[Service, ...] = ()
+    ingresses: tuple[Ingress, ...] = ()
+    node: Node | None = None
+    unreadable: tuple[Unreadable, ...] = ()
