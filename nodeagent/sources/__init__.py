@@ -1,0 +1,1 @@
+"""Where the planner's input comes from: the cluster's objects and this node's facts."""

@@ -1,0 +1,227 @@
+"""Pure: API objects, as JSON bytes or as plain dicts, into the model's values.
+
+Only the few fields used are decoded. What is wrong with a part of an object is told in its `problems`
+and that part is left out; what is wrong with the whole raises DecodingError.
+"""
+
+from datetime import datetime
+from ipaddress import ip_address, ip_network
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from nodeagent.errors import SourceError
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.objects import Ingress, LoadBalancerPoint, Node, ObjectRef, Service, ServicePort
+
+
+class DecodingError(SourceError):
+    """One object can't be read at all; the others are served."""
+
+
+class _Metadata(Struct):
+    name: str
+    namespace: str = ""
+    creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
+    annotations: dict[str, str] | None = None
+
+
+class _Head(Struct):
+    metadata: _Metadata
+
+
+class _Point(Struct, rename="camel"):
+    ip: str | None = None
+    hostname: str | None = None
+    ip_mode: str | None = None
+
+
+class _LoadBalancer(Struct):
+    ingress: list[_Point] | None = None
+
+
+class _Status(Struct, rename="camel"):
+    load_balancer: _LoadBalancer | None = None
+
+
+class _Port(Struct):
+    port: int
+    name: str | None = None
+    protocol: str | None = None
+
+
+class _ServiceSpec(Struct):
+    type: str | None = None
+    clusterIP: str | None = None  # noqa: N815 - the API's field
+    clusterIPs: list[str] | None = None  # noqa: N815
+    ports: list[_Port] | None = None
+
+
+class _Service(_Head):
+    spec: _ServiceSpec | None = None
+    status: _Status | None = None
+
+
+class _Tls(Struct):
+    hosts: list[str] | None = None
+
+
+class _Rule(Struct):
+    host: str | None = None
+
+
+class _IngressSpec(Struct, rename="camel"):
+    ingress_class_name: str | None = None
+    tls: list[_Tls] | None = None
+    rules: list[_Rule] | None = None
+
+
+class _Ingress(_Head):
+    spec: _IngressSpec | None = None
+    status: _Status | None = None
+
+
+class _NodeSpec(Struct):
+    podCIDR: str | None = None  # noqa: N815 - the API's field
+    podCIDRs: list[str] | None = None  # noqa: N815
+
+
+class _NodeAddress(Struct):
+    type: str
+    address: str
+
+
+class _NodeStatus(Struct):
+    addresses: list[_NodeAddress] | None = None
+
+
+class _Node(_Head):
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+_Raw = TypeVar("_Raw")
+
+
+def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
+    """The Service, or None when its type is not LoadBalancer. Raises DecodingError."""
+    found = _decode(raw, _Service)
+    spec = found.spec or _ServiceSpec()
+    if spec.type != "LoadBalancer":
+        return None
+    problems: list[str] = []
+    ports = tuple(
+        ServicePort(port.name or "", port.protocol or "TCP", port.port)
+        for port in spec.ports or ()
+        if _is_port(port.port, problems)
+    )
+    return Service(
+        ref=_ref("Service", found.metadata),
+        created=found.metadata.creationTimestamp,
+        cluster_ips=_cluster_ips(spec, problems),
+        ports=ports,
+        points=_points(found.status, problems),
+        annotations=found.metadata.annotations or {},
+        problems=tuple(problems),
+    )
+
+
+def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
+    """The Ingress with every host of its TLS section and its rules. Raises DecodingError."""
+    found = _decode(raw, _Ingress)
+    spec = found.spec or _IngressSpec()
+    problems: list[str] = []
+    asked = [host for tls in spec.tls or () for host in tls.hosts or ()]
+    asked += [rule.host for rule in spec.rules or () if rule.host]
+    return Ingress(
+        ref=_ref("Ingress", found.metadata),
+        created=found.metadata.creationTimestamp,
+        class_name=spec.ingress_class_name,
+        hosts=tuple(dict.fromkeys(host for host in asked if host)),
+        points=_points(found.status, problems),
+        annotations=found.metadata.annotations or {},
+        problems=tuple(problems),
+    )
+
+
+def decode_node(raw: bytes | dict[str, Any]) -> Node:
+    """The Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
+    found = _decode(raw, _Node)
+    spec = found.spec or _NodeSpec()
+    ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
+    try:
+        pod_cidrs = tuple(ip_network(text, strict=False) for text in ranges)
+    except ValueError as error:
+        raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
+    reported = found.status.addresses if found.status and found.status.addresses else []
+    numeric = [_address(entry.address) for entry in reported if entry.type == "InternalIP"]
+    names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
+    return Node(
+        name=found.metadata.name,
+        pod_cidrs=pod_cidrs,
+        addresses=tuple(address for address in numeric if address is not None),
+        names=tuple(dict.fromkeys(names)),
+    )
+
+
+def describe(raw: bytes | dict[str, Any], kind: str) -> str:
+    """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind (unnamed)` at worst."""
+    try:
+        return str(_ref(kind, _decode(raw, _Head).metadata))
+    except DecodingError:
+        return f"{kind} (unnamed)"
+
+
+def _decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
+    try:
+        if isinstance(raw, bytes):
+            return msgspec.json.decode(raw, type=expected)
+        return msgspec.convert(raw, expected)
+    except msgspec.MsgspecError as error:
+        raise DecodingError(str(error)) from error
+
+
+def _ref(kind: str, metadata: _Metadata) -> ObjectRef:
+    namespace = "" if kind == "Node" else metadata.namespace or "default"
+    return ObjectRef(kind, namespace, metadata.name)
+
+
+def _is_port(number: int, problems: list[str]) -> bool:
+    if 0 < number < 65536:
+        return True
+    problems.append(f"spec.ports: {number} is no port number")
+    return False
+
+
+def _cluster_ips(spec: _ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
+    given = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
+    found = []
+    for text in given:
+        address = _address(text)
+        if address is not None:
+            found.append(address)
+        elif text != "None":
+            problems.append(f"spec.clusterIPs: {text!r} is not an IP address")
+    return tuple(found)
+
+
+def _points(status: _Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+    entries = status.load_balancer.ingress if status and status.load_balancer else None
+    found = []
+    for index, entry in enumerate(entries or ()):
+        address = _address(entry.ip) if entry.ip else None
+        if entry.ip and address is None:
+            problems.append(f"status.loadBalancer.ingress[{index}].ip: {entry.ip!r} is not an IP address")
+        if address is not None or entry.hostname:
+            found.append(LoadBalancerPoint(address, entry.hostname or None, entry.ip_mode))
+    return tuple(found)
+
+
+def _address(text: str) -> IPAddress | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    # A zone (fe80::1%eth0) names an interface of somebody else's machine.
+    return None if getattr(address, "scope_id", None) else address

@@ -1,0 +1,82 @@
+"""Where this node reaches the API server: the one endpoint that must never be redirected."""
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from nodeagent.model.addresses import Endpoint
+
+KUBELET_KUBECONFIGS = (
+    Path("/etc/kubernetes/kubelet.conf"),  # kubeadm
+    Path("/var/lib/kubelet/kubeconfig"),  # EKS, kops
+    Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
+    Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServers:
+    """Endpoints and names under which this node knows the API server; `notes` tell what stayed unknown."""
+
+    endpoints: frozenset[Endpoint] = frozenset()
+    names: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def find_api_servers(
+    kubeconfigs: Iterable[Path] = (), environment: Mapping[str, str] = os.environ
+) -> ApiServers:
+    """Reads the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
+
+    A kubeconfig that is absent or that this user may not read is passed over: a dry run needs neither.
+    """
+    hosts: set[tuple[str, int]] = set()
+    notes: list[str] = []
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+        hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
+    for path in (*kubeconfigs, *KUBELET_KUBECONFIGS):
+        try:
+            hosts |= _servers(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            notes.append(f"{path}: can't be read ({error}): the API server it names is not protected by it")
+    return _resolve(hosts, notes)
+
+
+def _servers(text: str) -> set[tuple[str, int]]:
+    """Pure: host and port of every cluster in a kubeconfig. Raises ValueError for a bad port."""
+    document = yaml.safe_load(text)
+    clusters = document.get("clusters") if isinstance(document, dict) else None
+    found = set()
+    for entry in clusters if isinstance(clusters, list) else []:
+        cluster = entry.get("cluster") if isinstance(entry, dict) else None
+        url = urlsplit(str(cluster.get("server", ""))) if isinstance(cluster, dict) else urlsplit("")
+        if url.hostname:
+            found.add((url.hostname, url.port or {"http": 80}.get(url.scheme, 443)))
+    return found
+
+
+def _resolve(hosts: set[tuple[str, int]], notes: list[str]) -> ApiServers:
+    endpoints: set[Endpoint] = set()
+    names: set[str] = set()
+    for host, port in sorted(hosts):
+        try:
+            endpoints.add(Endpoint(ip_address(host), port))
+            continue
+        except ValueError:
+            names.add(host.lower())
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            notes.append(f"the API server's name {host} can't be resolved ({error}): its address is unknown")
+            continue
+        endpoints |= {Endpoint(ip_address(answer[4][0]), port) for answer in answers}
+    return ApiServers(frozenset(endpoints), frozenset(names), tuple(notes))
