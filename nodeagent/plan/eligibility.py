@@ -1,0 +1,83 @@
+"""What of a PROXY load balancer kube-proxy short-circuits: the addresses and TCP ports to relay."""
+
+from dataclasses import dataclass
+
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import LoadBalancerPoint, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a load balancer is not relayed; `remarks` are about parts of it."""
+
+    verdict: Verdict
+    code: str
+    reason: str
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """The addresses and TCP ports that are short-circuited, and remarks on what was left out."""
+
+    addresses: tuple[IPAddress, ...]
+    ports: tuple[int, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Every address with every port."""
+        return tuple(Endpoint(address, port) for address in self.addresses for port in self.ports)
+
+
+def examine(service: Service) -> Eligible | Refusal:
+    """Pure: what of `service` is to be relayed, or why nothing of it is."""
+    remarks = (
+        *service.problems,
+        *(_point_remark(point) for point in service.points if point.ip and not _usable(point)),
+        *(
+            f"port {port.port}/{port.protocol}: left alone, the PROXY line is for TCP"
+            for port in service.ports
+            if port.protocol != "TCP"
+        ),
+    )
+    addresses = tuple(dict.fromkeys(point.ip for point in service.points if point.ip and _usable(point)))
+    ports = tuple(sorted(port.port for port in service.ports if port.protocol == "TCP"))
+    if not addresses:
+        verdict, code, reason = _without_address(service)
+        return Refusal(verdict, code, reason, remarks)
+    if not service.ports:
+        return Refusal(Verdict.REFUSED, "NoPorts", "the Service has no ports", remarks)
+    if not ports:
+        return Refusal(Verdict.SKIPPED, "NoTCPPort", "the Service has no TCP port", remarks)
+    if not service.cluster_ips:
+        reason = "the Service has no ClusterIP that the relay could send to"
+        return Refusal(Verdict.REFUSED, "NoClusterIP", reason, remarks)
+    return Eligible(addresses, ports, remarks)
+
+
+def _without_address(service: Service) -> tuple[Verdict, str, str]:
+    if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
+        return Verdict.SKIPPED, "IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address"
+    if service.load_balancer_ips or service.problems:
+        return Verdict.REFUSED, "BadAddress", "its status holds no address that a load balancer can have"
+    if service.points:
+        reason = f"published by hostname ({service.points[0].hostname}): kube-proxy does not short-circuit it"
+        return Verdict.SKIPPED, "HostnameOnly", reason
+    return Verdict.SKIPPED, "NoAddress", "status.loadBalancer is empty: the provider gave no address yet"
+
+
+def _usable(point: LoadBalancerPoint) -> bool:
+    """Whether kube-proxy short-circuits it: it does so for every IP but those in ipMode Proxy (KEP-1860)."""
+    return point.ip is not None and point.ip_mode != "Proxy" and not _impossible(point.ip)
+
+
+def _impossible(address: IPAddress) -> bool:
+    return address.is_loopback or address.is_multicast or address.is_unspecified
+
+
+def _point_remark(point: LoadBalancerPoint) -> str:
+    if point.ip is not None and _impossible(point.ip):
+        return f"{point.ip}: can't be a load balancer's address; left alone"
+    return f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it"

@@ -1,0 +1,34 @@
+"""What a host of an Ingress is: a name that a hosts file can hold, a wildcard, or nothing of the kind."""
+
+import re
+from collections.abc import Iterable
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_LONGEST = 253
+
+
+def canonical(host: str) -> str:
+    """The host in the form it is compared and written in: lower case, no final dot (RFC 1035, 2.3.3)."""
+    return host.lower().removesuffix(".")
+
+
+def defect(name: str) -> str | None:
+    """Why `name` (canonical) can't be a name in a hosts file; None when it can (RFC 1123, 2.1)."""
+    if len(name) > _LONGEST:
+        return f"longer than {_LONGEST} characters"
+    if not _NAME.fullmatch(name):
+        return "not a DNS name"
+    if name.rpartition(".")[2].isdigit():
+        return "looks like an address, not a name"
+    return None
+
+
+def is_wildcard(name: str) -> bool:
+    """Whether the host stands for all names one label below its suffix (`*.example.com`)."""
+    return name.startswith("*.")
+
+
+def covering(name: str, suffixes: Iterable[str]) -> str | None:
+    """The first of `suffixes` that `name` equals or stands below, label by label; None if there is none."""
+    return next((suffix for suffix in suffixes if name == suffix or name.endswith(f".{suffix}")), None)

@@ -1,0 +1,157 @@
+"""Which names are written to the hosts file, and why the others are not."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nodeagent.config.options import Config, HostsOptions
+from nodeagent.model.addresses import sort_key
+from nodeagent.model.desired import HostsLine, NameDecision, Verdict
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import Ingress
+from nodeagent.plan.ages import by_age
+from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
+from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.plan.ownership import Ownership, find_owner
+
+_LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
+# The short forms by which every client inside the cluster knows the API server.
+_API_SERVER = ("kubernetes", "kubernetes.default", "svc")
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    name: str
+    ingress: Ingress
+    owner: Ownership
+
+
+def decide_names(
+    ingresses: Iterable[Ingress], load_balancers: Sequence[LoadBalancerPlan], facts: Facts, config: Config
+) -> tuple[NameDecision, ...]:
+    """One decision for each name, and one more for each load balancer that claims it in vain."""
+    claims: dict[str, list[_Claim]] = {}
+    for ingress in sorted(ingresses, key=by_age):
+        owner = find_owner(ingress, load_balancers)
+        for name in dict.fromkeys(canonical(host) for host in ingress.hosts):
+            claims.setdefault(name, []).append(_Claim(name, ingress, owner))
+    return tuple(decision for name in sorted(claims) for decision in _decide(claims[name], facts, config))
+
+
+def hosts_lines(
+    names: Iterable[NameDecision], load_balancers: Iterable[LoadBalancerPlan]
+) -> tuple[HostsLine, ...]:
+    """The lines for all served names, a line for each family their load balancer is relayed in."""
+    relays = {plan.service.ref: plan.decision.relay_addresses for plan in load_balancers}
+    lines = [
+        HostsLine(address, decision.name)
+        for decision in names
+        if decision.verdict is Verdict.SERVED and decision.load_balancer is not None
+        for address in relays[decision.load_balancer]
+    ]
+    return tuple(sorted(lines, key=lambda line: (sort_key(line.address), line.name)))
+
+
+def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
+    """The oldest Ingress whose load balancer is known has the name; other load balancers get a refusal."""
+    owned = [claim for claim in claims if claim.owner.load_balancer is not None] or claims[:1]
+    winner = owned[0]
+    decisions = [_decide_claim(winner, facts, config)]
+    seen = {_load_balancer_path(winner)}
+    for claim in owned[1:]:
+        path = _load_balancer_path(claim)
+        if path not in seen:
+            seen.add(path)
+            reason = (
+                f"{winner.ingress.ref} is older and has the name for Service {_load_balancer_path(winner)}"
+            )
+            decisions.append(_decision(claim, Verdict.REFUSED, "Conflict", reason))
+    return decisions
+
+
+def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
+    for verdict, code, reason in (
+        _by_form(claim.name, config),
+        _by_never_list(claim.name, facts, config.hosts),
+        _by_owner(claim.owner),
+        _by_options(claim.name, config.hosts),
+        _by_user_line(claim.name, facts, config.hosts),
+        _by_proof(claim.name, config.hosts),
+    ):
+        if verdict is not None:
+            return _decision(claim, verdict, code, reason)
+    raise AssertionError(f"{claim.name}: nothing decided")
+
+
+_Answer = tuple[Verdict | None, str, str]
+_UNDECIDED: _Answer = (None, "", "")
+
+
+def _by_form(name: str, config: Config) -> _Answer:
+    if is_wildcard(name) and defect(name.removeprefix("*.")) is None:
+        if config.dnat.backend == "none":
+            return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
+        return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
+    problem = defect(name)
+    if problem:
+        return Verdict.REFUSED, "BadName", f"never written: {problem}"
+    return _UNDECIDED
+
+
+def _by_never_list(name: str, facts: Facts, options: HostsOptions) -> _Answer:
+    whose = (
+        (covering(name, _LOCAL), "belongs to the node's loopback"),
+        (name if name in facts.node_names else None, "is one of this node's own names"),
+        (name if name in facts.api_server_names else None, "is the API server's name"),
+        (covering(name, (options.cluster_domain, *_API_SERVER)), "belongs to the cluster's own DNS"),
+    )
+    for found, what in whose:
+        if found:
+            return Verdict.REFUSED, "NeverWritten", f"never written: it {what}"
+    return _UNDECIDED
+
+
+def _by_owner(owner: Ownership) -> _Answer:
+    plan = owner.load_balancer
+    if plan is None:
+        return Verdict.SKIPPED, owner.code, owner.reason
+    if not plan.listeners:
+        return Verdict.SKIPPED, "LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}"
+    return _UNDECIDED
+
+
+def _by_options(name: str, options: HostsOptions) -> _Answer:
+    if not options.enabled:
+        return Verdict.SKIPPED, "HostsDisabled", "hosts.enabled is false: DNAT alone serves it"
+    suffix = covering(name, options.exclude)
+    if suffix:
+        return Verdict.SKIPPED, "Excluded", f"covered by hosts.exclude: {suffix}"
+    return _UNDECIDED
+
+
+def _by_user_line(name: str, facts: Facts, options: HostsOptions) -> _Answer:
+    line = facts.user_names.get(name)
+    if line is None:
+        return _UNDECIDED
+    if line.by_hairpin_proxy:
+        reason = f"left to hairpin-proxy's line {line.line_number} of {options.file}: --adopt takes it over"
+        return Verdict.SKIPPED, "HairpinProxyLine", reason
+    reason = f"left to line {line.line_number} of {options.file}, which sets it to {line.address}"
+    return Verdict.SKIPPED, "UserLine", reason
+
+
+def _by_proof(name: str, options: HostsOptions) -> _Answer:
+    suffix = covering(name, options.allow)
+    if suffix:
+        return Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}"
+    return Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it"
+
+
+def _decision(claim: _Claim, verdict: Verdict, code: str, reason: str) -> NameDecision:
+    plan = claim.owner.load_balancer
+    return NameDecision(
+        claim.name, claim.ingress.ref, plan.service.ref if plan else None, verdict, code, reason
+    )
+
+
+def _load_balancer_path(claim: _Claim) -> str:
+    return claim.owner.load_balancer.service.ref.path if claim.owner.load_balancer else ""

@@ -1,0 +1,110 @@
+"""How one load balancer is relayed on this node: relay addresses, listeners, redirects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nodeagent.config.options import RelayOptions
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
+from nodeagent.plan.eligibility import Eligible, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a decision about one load balancer looks up in the whole.
+
+    `relay_addresses` maps family to Service path to address; `claims` maps an address and port of a load
+    balancer to the oldest Service that has it; `source_addresses` are this node's own, by family.
+    """
+
+    relay_addresses: Mapping[int, Mapping[str, IPAddress]]
+    claims: Mapping[Endpoint, ObjectRef]
+    source_addresses: Mapping[int, IPAddress]
+    facts: Facts
+    options: RelayOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """What stands on the node for one load balancer."""
+
+    relay_addresses: tuple[RelayAddress, ...]
+    listeners: tuple[Listener, ...]
+    redirects: tuple[Redirect, ...]
+    remarks: tuple[str, ...]
+
+
+def relay(
+    service: Service, version: ProxyVersion, eligible: Eligible, around: Surroundings
+) -> Relayed | Refusal:
+    """Pure: the relay for what is eligible; a port with an obstacle is left out with a remark."""
+    obstacles = {match: _obstacle(match, service.ref, around) for match in eligible.endpoints}
+    remarks = (*eligible.remarks, *(text for text in obstacles.values() if text))
+    relays: dict[int, IPAddress] = {}
+    for family in sorted({address.version for address in eligible.addresses}):
+        found = _relay_address(service.ref, family, around)
+        if isinstance(found, Refusal):
+            return Refusal(found.verdict, found.code, found.reason, remarks)
+        relays[family] = found
+    redirects = tuple(
+        Redirect(match, Endpoint(relays[match.address.version], match.port), service.ref)
+        for match in sorted(obstacles, key=Endpoint.sort_key)
+        if obstacles[match] is None
+    )
+    if not redirects:
+        return Refusal(
+            Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the remarks", remarks
+        )
+    binds = sorted({redirect.to for redirect in redirects}, key=Endpoint.sort_key)
+    return Relayed(
+        relay_addresses=tuple(
+            RelayAddress(address, service.ref) for address in dict.fromkeys(bind.address for bind in binds)
+        ),
+        listeners=tuple(_listener(bind, service, version, around) for bind in binds),
+        redirects=redirects,
+        remarks=remarks,
+    )
+
+
+def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddress | Refusal:
+    network = around.options.ipv4 if family == 4 else around.options.ipv6
+    address = around.relay_addresses[family].get(ref.path)
+    if address is None:
+        return Refusal(
+            Verdict.REFUSED,
+            "RangeExhausted",
+            f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node",
+        )
+    for standing in around.facts.addresses:
+        if standing.address == address and not standing.ours:
+            return Refusal(
+                Verdict.REFUSED,
+                "AddressInUse",
+                f"its relay address {address} is already used on {standing.interface} by somebody else: "
+                f"remove it there, or choose another relay.ipv{family}, the same on every node",
+            )
+    return address
+
+
+def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | None:
+    """Why this address and port must not or can't be redirected for the Service; None if nothing hinders."""
+    if match in around.facts.api_servers:
+        return f"{match}: never redirected: it is the API server's own address and port"
+    if around.claims[match] != ref:
+        return f"{match}: left to {around.claims[match]}, the older Service with the same address and port"
+    if match.port in around.facts.taken_ports:
+        return (
+            f"{match}: not relayed: a process of this node listens on port {match.port} of every address, "
+            "so the relay can't"
+        )
+    return None
+
+
+def _listener(bind: Endpoint, service: Service, version: ProxyVersion, around: Surroundings) -> Listener:
+    """Sends to the ClusterIP of the bind's family; to the other one where the Service has only that."""
+    family = bind.address.version
+    same_family = [address for address in service.cluster_ips if address.version == family]
+    server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
+    return Listener(bind, server, version, service.ref, around.source_addresses.get(family))

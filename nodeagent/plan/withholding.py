@@ -1,0 +1,43 @@
+"""Nothing is pointed at a relay that does not answer: what of a plan has to wait, and why."""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+
+
+def withhold(desired: Desired, answering: AbstractSet[Endpoint]) -> Desired:
+    """Pure: the plan without the redirects and hosts lines whose relay is not among `answering`.
+
+    A hosts line stays as long as one listener of its address answers. The decisions say what is missing.
+    """
+    silent = {listener.bind for listener in desired.listeners} - answering
+    if not silent:
+        return desired
+    reachable = {listener.bind.address for listener in desired.listeners if listener.bind in answering}
+    hosts = tuple(line for line in desired.hosts if line.address in reachable)
+    written = {line.name for line in hosts}
+    return replace(
+        desired,
+        redirects=tuple(redirect for redirect in desired.redirects if redirect.to not in silent),
+        hosts=hosts,
+        load_balancers=tuple(_remark(decision, silent) for decision in desired.load_balancers),
+        names=tuple(_wait(decision, written) for decision in desired.names),
+    )
+
+
+def _remark(decision: LoadBalancerDecision, silent: AbstractSet[Endpoint]) -> LoadBalancerDecision:
+    missing = sorted(
+        (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
+    )
+    remarks = tuple(f"withheld: no relay answers at {bind}" for bind in missing)
+    return replace(decision, remarks=(*decision.remarks, *remarks))
+
+
+def _wait(decision: NameDecision, written: AbstractSet[str]) -> NameDecision:
+    if decision.verdict is not Verdict.SERVED or decision.name in written:
+        return decision
+    return replace(
+        decision, verdict=Verdict.REFUSED, code="RelayDown", reason="withheld: its relay does not answer"
+    )
