@@ -1,0 +1,47 @@
+# nodeagent: the commands of README.md. Everything lands in .venv; nothing else of the machine is changed but
+# the Debian packages in packages/, which are installed when they are missing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help venv packages demo test test-unit lint bench schema clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
+	@scripts/install-packages packages/agent.txt
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 venv"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || scripts/install-packages packages/venv.txt
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+packages: venv
+	@scripts/install-packages packages/testbed.txt
+
+demo: packages ## the main job, step by step, in a little world of network namespaces (as root)
+	@$(BIN)/python -m tests.testbed.demo
+
+test: packages ## all tests (as root: they make network namespaces)
+	@$(BIN)/python -m pytest
+
+test-unit: venv ## the tests that need neither root nor a testbed
+	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli
+
+lint: venv ## ruff, mypy --strict and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+schema: venv ## write docs/schema/ anew from the code
+	@$(BIN)/python -m nodeagent.cli.document docs/schema
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

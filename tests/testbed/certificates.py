@@ -1,0 +1,57 @@
+"""A certificate authority of the world's own, and the ingress controller's certificate."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.testbed.errors import WorldError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files: the authority's certificate, the server's certificate, the server's key."""
+
+    ca: Path
+    server: Path
+    server_key: Path
+
+
+def make_certificates(directory: Path, names: Sequence[str]) -> Certificates:
+    """Make an authority and one server certificate.
+
+    Args:
+        directory: Where the files go; made here.
+        names: The DNS names that the server certificate is for.
+
+    Returns:
+        The files.
+    """
+    directory.mkdir()
+    made = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
+    ca_key = directory / "ca.key"
+    _request(
+        *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", made.ca),
+        *("-addext", "keyUsage=critical,keyCertSign"),
+    )
+    _request(
+        *("-subj", f"/CN={names[0]}", "-keyout", made.server_key, "-out", made.server),
+        *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
+        *("-addext", "basicConstraints=critical,CA:FALSE"),
+        *("-CA", made.ca, "-CAkey", ca_key),
+    )
+    return made
+
+
+def _request(*options: str | Path) -> None:
+    command = ["openssl", "req", "-x509", "-days", "2", *_NEW_KEY, *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise WorldError(f"openssl: {done.stderr}")

@@ -1,0 +1,101 @@
+"""containerd on a node, with the node's own hosts file, resolver and network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.testbed.oci_image import read_blob
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.testbed.namespaces import Host
+    from tests.testbed.oci_image import Image
+
+# Nothing is ever run from the images: no CRI, no snapshotters that need kernel features, nothing in /opt.
+_DISABLED = (
+    "io.containerd.grpc.v1.cri",
+    "io.containerd.internal.v1.opt",
+    "io.containerd.snapshotter.v1.aufs",
+    "io.containerd.snapshotter.v1.btrfs",
+    "io.containerd.snapshotter.v1.devmapper",
+    "io.containerd.snapshotter.v1.overlayfs",
+    "io.containerd.snapshotter.v1.zfs",
+)
+_PULL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class PullResult:
+    """What a pull came to: `ok` only when the layer lies there whole, with the right digest and size."""
+
+    ok: bool
+    stderr: str
+
+
+class ContainerRuntime:
+    """containerd.
+
+    Args:
+        host: The node.
+        directory: For its configuration and content; made here.
+        ca: The certificate by which it trusts the registry.
+        registry: The registry's name.
+    """
+
+    def __init__(self, host: Host, directory: Path, ca: Path, registry: str) -> None:
+        directory.mkdir()
+        self.host = host
+        self._root = directory / "root"
+        self._hosts = host.etc / "containerd" / "certs.d"
+        (self._hosts / registry).mkdir(parents=True)
+        (self._hosts / registry / "hosts.toml").write_text(
+            f'server = "https://{registry}"\n[host."https://{registry}"]\n  ca = "{ca}"\n', encoding="ascii"
+        )
+        disabled = ", ".join(f'"{plugin}"' for plugin in _DISABLED)
+        configuration = directory / "config.toml"
+        configuration.write_text(f"version = 2\ndisabled_plugins = [{disabled}]\n", encoding="ascii")
+        # A socket's path is short of room: it goes into the node's own /run.
+        self._socket = "/run/containerd/containerd.sock"
+        self.process = host.popen(
+            [
+                *("containerd", "--config", configuration, "--root", self._root),
+                *("--state", "/run/containerd", "--address", self._socket),
+            ]
+        )
+
+    def await_ready(self) -> None:
+        """Wait until it serves."""
+
+        def serving() -> bool:
+            self.process.check_running()
+            return "containerd successfully booted" in self.process.log.read_text(encoding="utf-8")
+
+        wait_until(serving, "containerd serving")
+
+    def pull(self, image: Image) -> PullResult:
+        """Pull an image as the kubelet would have it pulled, and measure what arrived."""
+        done = self.host.run(
+            self._ctr("pull", "--snapshotter", "native", "--hosts-dir", self._hosts, image.reference),
+            timeout=_PULL_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            return PullResult(ok=False, stderr=done.stderr)
+        arrived = read_blob(self._blob(image))
+        if arrived != image.layer:
+            return PullResult(ok=False, stderr=f"expected {image.layer}, found {arrived}")
+        return PullResult(ok=True, stderr=done.stderr)
+
+    def remove(self, image: Image) -> None:
+        """Remove a pulled image and its content, so that it can be pulled anew."""
+        self.host.run(self._ctr("rm", "--sync", image.reference))
+        wait_until(lambda: not self._blob(image).exists(), "containerd removing the layer")
+
+    def _ctr(self, *args: str | Path) -> list[str | Path]:
+        return ["ctr", "--address", self._socket, "images", *args]
+
+    def _blob(self, image: Image) -> Path:
+        return self._root / "io.containerd.content.v1.content" / "blobs" / "sha256" / image.layer.digest

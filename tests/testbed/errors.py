@@ -1,0 +1,29 @@
+"""What goes wrong in the little world."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TAIL_LINES = 25
+
+
+class WorldError(Exception):
+    """Something the world is made of did not start, did not answer, or ended early."""
+
+
+def log_tail(log: Path) -> str:
+    """Say what a program wrote last.
+
+    Args:
+        log: The program's log file, which need not exist.
+
+    Returns:
+        The last lines under a heading with the file's name, ready to stand at the end of an error.
+    """
+    if not log.exists():
+        return f"\n(no log at {log})"
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join([f"\n--- end of {log} ---", *lines[-_TAIL_LINES:]])

@@ -1,0 +1,70 @@
+"""curl, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+    from tests.testbed.addresses import Address
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+EMPTY_REPLY = 52
+"""curl's exit code for a connection closed without an answer."""
+TLS_CONNECT_ERROR = 35
+"""curl's exit code for a TLS handshake that was cut."""
+RESET = 56
+"""curl's exit code for a connection that was reset while it read."""
+CUT = frozenset({EMPTY_REPLY, TLS_CONNECT_ERROR, RESET})
+"""The exit codes by which curl tells that the ingress controller missed the PROXY line."""
+
+
+@dataclass(frozen=True)
+class CurlResult:
+    """What a request came to: `status` is 0 when no answer was read."""
+
+    exit_code: int
+    status: int
+    body: str
+    stderr: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer was 200."""
+        return self.exit_code == 0 and self.status == HTTPStatus.OK
+
+    @property
+    def cut(self) -> bool:
+        """Whether the connection was cut before any answer."""
+        return self.exit_code in CUT and self.status == 0
+
+
+def curl_command(
+    url: str, resolve: Address | None, source: Address | None, timeout: float, *, proxy_protocol: bool
+) -> list[str]:
+    """Give curl's command line up to the URL.
+
+    The status follows the body on a line of its own, where `curl_result` finds it.
+    """
+    command = ["curl", "-q", "--silent", "--show-error", "--max-time", f"{timeout:g}"]
+    command += ["--write-out", "\n%{http_code}"]
+    if resolve is not None:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        command += ["--resolve", f"{parts.hostname}:{port}:{resolve}"]
+    if source is not None:
+        command += ["--interface", str(source)]
+    if proxy_protocol:
+        command.append("--haproxy-protocol")
+    return command
+
+
+def curl_result(done: CompletedProcess[str]) -> CurlResult:
+    """Read what a finished curl said."""
+    body, _, status = done.stdout.rpartition("\n")
+    return CurlResult(done.returncode, int(status or 0), body, done.stderr.strip())

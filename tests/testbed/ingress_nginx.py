@@ -1,0 +1,128 @@
+"""The ingress controller: an nginx in a pod that takes nothing without a PROXY line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.testbed.addresses import NAMES, REGISTRY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.testbed.addresses import Address
+    from tests.testbed.certificates import Certificates
+    from tests.testbed.namespaces import Host
+
+_HTTP_PORTS = (80,)
+_TLS_PORTS = (443, 8443)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One request in the access log: whom nginx believes to have asked, and what came of it."""
+
+    client: str
+    host: str
+    port: int
+    status: int
+    path: str
+
+
+class IngressController:
+    """One pod's nginx.
+
+    Args:
+        host: The pod.
+        directory: For its configuration and temporary files; made here.
+        certificates: The certificate it serves.
+        registry: Address and port of the registry behind the registry's name.
+    """
+
+    def __init__(
+        self, host: Host, directory: Path, certificates: Certificates, registry: tuple[Address, int]
+    ) -> None:
+        directory.mkdir()
+        self.host = host
+        self.error_log = host.log_file("nginx-error")
+        self.access_log = host.log_file("nginx-access")
+        configuration = directory / "nginx.conf"
+        configuration.write_text(
+            _configuration(directory, self.error_log, self.access_log, certificates, registry),
+            encoding="ascii",
+        )
+        self.process = host.popen(["nginx", "-c", configuration, "-e", self.error_log])
+
+    def await_ready(self) -> None:
+        """Wait until it listens on every port."""
+        for port in (*_HTTP_PORTS, *_TLS_PORTS):
+            self.host.await_port(port, self.process)
+
+    def broken_headers(self) -> list[str]:
+        """List the error log's lines about connections that came without a PROXY line."""
+        lines = self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line for line in lines if "broken header" in line]
+
+    def accesses(self) -> list[Access]:
+        """List the requests that were answered, oldest first."""
+        found = []
+        for line in self.access_log.read_text(encoding="utf-8", errors="replace").splitlines():
+            client, host, port, status, path = line.split(" ", 4)
+            found.append(Access(client, host, int(port), int(status), path))
+        return found
+
+
+def _configuration(
+    directory: Path,
+    error_log: Path,
+    access_log: Path,
+    certificates: Certificates,
+    registry: tuple[Address, int],
+) -> str:
+    listen = "".join(f"        listen {port} proxy_protocol;\n" for port in _HTTP_PORTS)
+    listen += "".join(f"        listen {port} ssl proxy_protocol;\n" for port in _TLS_PORTS)
+    temporary = "".join(
+        f"    {kind}_temp_path {directory}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    sites = " ".join(name for name in NAMES if name != REGISTRY)
+    return f"""\
+daemon off;
+user root;
+worker_processes 2;
+pid {directory}/nginx.pid;
+error_log {error_log} info;
+events {{ worker_connections 2048; }}
+http {{
+    log_format testbed '$proxy_protocol_addr $host $server_port $status $request_uri';
+    access_log {access_log} testbed;
+{temporary}\
+    default_type text/plain;
+    ssl_certificate {certificates.server};
+    ssl_certificate_key {certificates.server_key};
+    server {{
+{listen}\
+        server_name {sites};
+        location / {{
+            return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
+        }}
+    }}
+    server {{
+{listen}\
+        server_name {REGISTRY};
+        # Layers of any size, straight through: no spool files.
+        client_max_body_size 0;
+        proxy_request_buffering off;
+        proxy_buffering off;
+        location / {{
+            return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
+        }}
+        location /v2/ {{
+            proxy_pass http://{registry[0]}:{registry[1]};
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+            proxy_set_header X-Forwarded-Proto $scheme;
+        }}
+    }}
+}}
+"""

@@ -1,0 +1,61 @@
+"""The cloud's load balancer: an HAProxy that puts a PROXY line before every connection it passes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.testbed.addresses import Address
+    from tests.testbed.namespaces import Host
+    from tests.testbed.services import ServiceRules
+
+_HEAD = """\
+global
+    maxconn 4096
+defaults
+    mode tcp
+    timeout connect 3s
+    timeout client 60s
+    timeout server 60s
+"""
+
+
+class LoadBalancer:
+    """HAProxy on the Service's load balancer addresses, with the nodes' NodePorts behind it.
+
+    Args:
+        host: Where it runs.
+        directory: For its configuration; made here.
+        service: What it balances.
+        nodes: Every node's address, by name.
+    """
+
+    def __init__(
+        self, host: Host, directory: Path, service: ServiceRules, nodes: Mapping[str, Address]
+    ) -> None:
+        directory.mkdir()
+        self.host = host
+        self._service = service
+        configuration = directory / "haproxy.cfg"
+        configuration.write_text(_configuration(service, nodes), encoding="ascii")
+        self.process = host.popen(["haproxy", "-db", "-f", configuration])
+
+    def await_ready(self) -> None:
+        """Wait until it listens on every port of the Service."""
+        for port in self._service.ports:
+            self.host.await_port(port.port, self.process)
+
+
+def _configuration(service: ServiceRules, nodes: Mapping[str, Address]) -> str:
+    lines = [_HEAD]
+    for port in service.ports:
+        lines.append(f"listen {port.name}")
+        lines += [f"    bind {address}:{port.port}" for address in service.load_balancer_ips]
+        lines += [
+            f"    server {name} {address}:{port.node_port} send-proxy check check-send-proxy inter 1s"
+            for name, address in nodes.items()
+        ]
+    return "\n".join(lines) + "\n"

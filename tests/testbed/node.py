@@ -1,0 +1,38 @@
+"""A node of the cluster: a host with kube-proxy's rules and a container runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.testbed.container_runtime import PullResult
+from tests.testbed.namespaces import Host
+
+if TYPE_CHECKING:
+    from tests.testbed.container_runtime import ContainerRuntime
+    from tests.testbed.kube_proxy import KubeProxy
+    from tests.testbed.oci_image import Image
+
+
+class Node(Host):
+    """A host that the cluster runs on; the world gives it its parts once its network stands."""
+
+    kube_proxy: KubeProxy
+    containers: ContainerRuntime
+
+    def pull(self, image: Image) -> PullResult:
+        """Pull an image with containerd; `ok` only when its layer arrived whole."""
+        return self.containers.pull(image)
+
+    def skopeo_inspect(self, image: Image) -> PullResult:
+        """Read an image's manifest with skopeo."""
+        done = self.run(["skopeo", "inspect", f"docker://{image.reference}"], check=False)
+        return PullResult(done.returncode == 0, done.stderr)
+
+    def skopeo_copy(self, image: Image, directory: str) -> PullResult:
+        """Pull an image with skopeo into a directory that must not exist yet."""
+        done = self.run(
+            ["skopeo", "copy", "--quiet", f"docker://{image.reference}", f"dir:{directory}"],
+            timeout=60,
+            check=False,
+        )
+        return PullResult(done.returncode == 0, done.stderr)

@@ -1,0 +1,64 @@
+"""A host's own /etc, so that no test ever comes near the machine's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.testbed.addresses import Address
+
+# What the world's programs read there: users and groups, the resolver's and linker's settings, names of
+# protocols, skopeo's policy, OpenSSL's defaults. Alternatives (which iptables is meant?) are too many:
+# each host mounts the machine's own, read-only.
+_COPIED = (
+    "containers",
+    "ethertypes",
+    "gai.conf",
+    "group",
+    "host.conf",
+    "iproute2",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "nsswitch.conf",
+    "passwd",
+    "protocols",
+    "rpc",
+    "services",
+    "ssl/openssl.cnf",
+)
+
+
+def fill(etc: Path, name: str, address: Address | None, nameserver: Address, ca: Path) -> None:
+    """Fill a directory that becomes a host's /etc.
+
+    Args:
+        etc: The directory, which must not exist yet.
+        name: The host's name.
+        address: The host's address, for its hosts file.
+        nameserver: The DNS server of its resolv.conf.
+        ca: The certificate it trusts, and the only one: nothing outside the world is to be trusted.
+    """
+    (etc / "ssl" / "certs").mkdir(parents=True)
+    (etc / "alternatives").mkdir()
+    for relative in _COPIED:
+        source = Path("/etc") / relative
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, etc / relative, symlinks=True)
+        elif source.exists():
+            shutil.copy2(source, etc / relative, follow_symlinks=False)
+    shutil.copyfile(ca, etc / "ssl" / "certs" / "ca-certificates.crt")
+    (etc / "hostname").write_text(f"{name}\n", encoding="ascii")
+    (etc / "resolv.conf").write_text(f"nameserver {nameserver}\n", encoding="ascii")
+    hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+    if address is not None:
+        hosts += f"{address}\t{name}\n"
+    (etc / "hosts").write_text(hosts, encoding="ascii")
+    # skopeo looks for per-registry settings here and stumbles over a missing policy.
+    policy = etc / "containers" / "policy.json"
+    if not policy.exists():
+        policy.parent.mkdir(exist_ok=True)
+        policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n', encoding="ascii")

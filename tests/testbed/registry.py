@@ -1,0 +1,77 @@
+"""The image registry behind the ingress controller: Debian's docker-registry."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+from tests.testbed.oci_image import Image, write_image
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.testbed.addresses import Address
+    from tests.testbed.namespaces import Host
+
+
+class Registry:
+    """docker-registry in a pod, plain HTTP.
+
+    Args:
+        host: The pod.
+        directory: For its configuration and storage; made here.
+        address: Where it listens.
+        port: The port there.
+        name: The name by which the ingress controller serves it.
+    """
+
+    def __init__(self, host: Host, directory: Path, address: Address, port: int, name: str) -> None:
+        directory.mkdir()
+        self.host = host
+        self._directory = directory
+        self._address = address
+        self._port = port
+        self._name = name
+        configuration = directory / "config.yml"
+        # JSON is YAML, and quotes paths right.
+        configuration.write_text(json.dumps(_configuration(directory, address, port)), encoding="ascii")
+        self.process = host.popen(["docker-registry", "serve", configuration])
+
+    def await_ready(self) -> None:
+        """Wait until it listens."""
+        self.host.await_port(self._port, self.process)
+
+    def push(self, repository: str, size_mib: int) -> Image:
+        """Make an image and push it, directly and not by way of the ingress controller.
+
+        Args:
+            repository: What to call it.
+            size_mib: The size of its one layer.
+
+        Returns:
+            The image, by the name that the world pulls it by.
+        """
+        layout = self._directory / f"layout-{repository}"
+        try:
+            layer = write_image(layout, size_mib)
+            self.host.run(
+                [
+                    *("skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"),
+                    f"oci:{layout}:latest",
+                    f"docker://{self._address}:{self._port}/{repository}:latest",
+                ],
+                timeout=60,
+            )
+        finally:
+            shutil.rmtree(layout, ignore_errors=True)
+        return Image(f"{self._name}/{repository}:latest", layer)
+
+
+def _configuration(directory: Path, address: Address, port: int) -> dict[str, object]:
+    return {
+        "version": "0.1",
+        "log": {"level": "info"},
+        "storage": {"filesystem": {"rootdirectory": str(directory / "storage")}},
+        "http": {"addr": f"{address}:{port}", "relativeurls": True},
+    }

@@ -1,0 +1,120 @@
+"""A world leaves nothing behind, however it ends."""
+
+# ruff: noqa: D103 - the name of a test says what it shows
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.testbed.fixtures import needs_root
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import World
+
+pytestmark = needs_root
+
+_ROOT = Path(__file__).parents[2]
+_STARTS_AND_STAYS = """
+import sys
+from tests.testbed.world import World
+with World() as world:
+    print(world.tmp)
+    print(*(host.network_namespace() for host in world.hosts), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_machine_is_untouched_while_a_world_stands_and_after() -> None:
+    before = _machine()
+    with World() as world:
+        namespaces = {host.network_namespace() for host in world.hosts}
+        assert namespaces <= _standing_namespaces()
+        assert _machine() == before
+    assert _machine() == before
+    assert not namespaces & _standing_namespaces()
+    assert not world.tmp.exists()
+
+
+def test_nothing_stays_after_an_error_in_the_test() -> None:
+    namespaces: set[int] = set()
+    worlds: list[World] = []
+
+    def fail() -> None:
+        with World() as world:
+            worlds.append(world)
+            namespaces.update(host.network_namespace() for host in world.hosts)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert namespaces
+    assert not namespaces & _standing_namespaces()
+    assert not worlds[0].tmp.exists()
+
+
+def test_nothing_stays_after_a_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[World] = []
+
+    def fail(world: World) -> None:
+        started.append(world)
+        raise RuntimeError
+
+    monkeypatch.setattr(World, "_start_programs", fail)
+    with pytest.raises(RuntimeError), World():
+        pass
+    assert not started[0].tmp.exists()
+    assert str(started[0].tmp) not in Path("/proc/self/mountinfo").read_text("utf-8")
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
+def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _STARTS_AND_STAYS],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        namespaces = {int(number) for number in process.stdout.readline().split()}
+        assert namespaces <= _standing_namespaces()
+        process.send_signal(signal.Signals[end])
+        process.wait(timeout=10)
+    wait_until(lambda: not namespaces & _standing_namespaces(), "every process of the world having died")
+    if end == "SIGKILL":
+        # Nobody was left to remove it; the next world does.
+        assert directory.exists()
+        with World():
+            pass
+    assert not directory.exists()
+
+
+def _standing_namespaces() -> set[int]:
+    """List the network namespaces of every process of the machine."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(link.stat().st_ino)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _machine() -> dict[str, object]:
+    """Read what a world must not touch."""
+    links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
+    rules = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+    return {
+        "links": links,
+        "rules": rules,
+        "hosts": hashlib.sha256(Path("/etc/hosts").read_bytes()).hexdigest(),
+        "named namespaces": [Path("/run/netns").exists(), Path("/etc/netns").exists()],
+        "mounts": Path("/proc/self/mountinfo").read_text("utf-8"),
+    }

@@ -1,0 +1,227 @@
+"""The little world put together.
+
+with World(kube_proxy="nftables") as world:
+    world.client.curl("https://site.example.test/")
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from tests.testbed import addresses, private_etc, topology
+from tests.testbed.certificates import make_certificates
+from tests.testbed.container_runtime import ContainerRuntime
+from tests.testbed.dns_server import DnsServer
+from tests.testbed.errors import WorldError
+from tests.testbed.ingress_nginx import IngressController
+from tests.testbed.kube_proxy import KubeProxy
+from tests.testbed.load_balancer import LoadBalancer
+from tests.testbed.namespaces import Host
+from tests.testbed.node import Node
+from tests.testbed.registry import Registry
+from tests.testbed.services import INGRESS_SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from tests.testbed.certificates import Certificates
+    from tests.testbed.ingress_nginx import Access
+    from tests.testbed.kube_proxy import KubeProxyKind
+    from tests.testbed.oci_image import Image
+
+KindOfHost = TypeVar("KindOfHost", bound=Host)
+
+_PREFIX = "nodeagent-testbed-"
+MANIFESTS = Path(__file__).parent / "manifests"
+"""This world as the Kubernetes API would describe it."""
+NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
+"""A configuration of nodeagent for this world."""
+
+
+class World:
+    """Everything, started by `with` and gone after it, however it ends.
+
+    Args:
+        kube_proxy: In which shape the nodes' Service rules are written.
+    """
+
+    tmp: Path
+    logs: Path
+    certificates: Certificates
+    lb: Host
+    client: Host
+    node1: Node
+    node2: Node
+    pod1: Host
+    pod2: Host
+    dns: DnsServer
+    load_balancer: LoadBalancer
+    registry: Registry
+    ingress: tuple[IngressController, ...]
+
+    def __init__(self, kube_proxy: KubeProxyKind = "nftables") -> None:
+        self.kind: KubeProxyKind = kube_proxy
+        self._stack = ExitStack()
+        self._images = 0
+
+    def __enter__(self) -> Self:
+        if os.geteuid() != 0:
+            raise WorldError("the testbed makes namespaces: it must be run as root")
+        try:
+            self.tmp = self._stack.enter_context(_directory())
+            self.logs = self.tmp / "logs"
+            self.logs.mkdir()
+            self.certificates = make_certificates(self.tmp / "certificates", addresses.NAMES)
+            self._start_hosts()
+            self._start_programs()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """Every host of the address plan."""
+        return (self.lb, self.client, self.node1, self.node2, self.pod1, self.pod2)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes."""
+        return (self.node1, self.node2)
+
+    def push_image(self, size_mib: int) -> Image:
+        """Put a new image of one random layer into the registry, ready to be pulled by name."""
+        self._images += 1
+        return self.registry.push(f"image{self._images}", size_mib)
+
+    def broken_headers(self) -> list[str]:
+        """List what the ingress controller said about connections without a PROXY line."""
+        return [line for controller in self.ingress for line in controller.broken_headers()]
+
+    def accesses(self) -> list[Access]:
+        """List the requests that the ingress controller answered, pod by pod."""
+        return [access for controller in self.ingress for access in controller.accesses()]
+
+    @contextmanager
+    def client_through(self, node: Node) -> Iterator[None]:
+        """Let the client's traffic to the load balancer's address arrive at a node, unproxied.
+
+        Some load balancers (direct server return) hand packets on without changing their destination. As
+        long as this lasts the client is such a one: it must send the PROXY line itself.
+        """
+        place = next(place for place in addresses.PLACES if place.host == node.name)
+        route = [f"{addresses.LOAD_BALANCER_IP}/32", "via", str(place.address), "dev", "eth0", "onlink"]
+        self.client.run(["ip", "route", "add", *route])
+        try:
+            yield
+        finally:
+            self.client.run(["ip", "route", "del", *route])
+
+    def _end(self) -> None:
+        """Take everything down, which takes less than a second: a Ctrl-C meanwhile is heard afterwards."""
+        ending = {signal.SIGINT, signal.SIGTERM}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        try:
+            self._stack.close()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _start_hosts(self) -> None:
+        fabric = self._host(Host, "fabric")
+        self.lb, self.client = self._host(Host, "lb"), self._host(Host, "client")
+        self.node1, self.node2 = self._host(Node, "node1"), self._host(Node, "node2")
+        self.pod1, self.pod2 = self._host(Host, "pod1"), self._host(Host, "pod2")
+        everyone = (fabric, *self.hosts)
+        for host in everyone:
+            self._stack.callback(host.stop)
+            host.launch()
+        for host in everyone:
+            host.await_ready()
+        topology.connect(fabric, {host.name: host for host in self.hosts})
+
+    def _host(self, kind: type[KindOfHost], name: str) -> KindOfHost:
+        address = next((place.address for place in addresses.PLACES if place.host == name), None)
+        etc = self.tmp / f"etc-{name}"
+        private_etc.fill(etc, name, address, addresses.LB, self.certificates.ca)
+        return kind(name, etc, self.logs)
+
+    def _start_programs(self) -> None:
+        """Launch every program, and only then wait for each."""
+        records = dict.fromkeys(addresses.NAMES, addresses.LOAD_BALANCER_IPS)
+        self.dns = DnsServer(self.lb, addresses.LB, self.tmp / "dns", records)
+        self.registry = Registry(
+            self.pod1, self.tmp / "registry", addresses.POD1, addresses.REGISTRY_PORT, addresses.REGISTRY
+        )
+        upstream = (addresses.POD1, addresses.REGISTRY_PORT)
+        self.ingress = tuple(
+            IngressController(pod, self.tmp / f"nginx-{pod.name}", self.certificates, upstream)
+            for pod in (self.pod1, self.pod2)
+        )
+        node_addresses = {"node1": addresses.NODE1, "node2": addresses.NODE2}
+        for node in self.nodes:
+            node.containers = ContainerRuntime(
+                node, self.tmp / f"containerd-{node.name}", self.certificates.ca, addresses.REGISTRY
+            )
+            node.kube_proxy = KubeProxy(
+                node, self.kind, node_addresses[node.name], addresses.CLUSTER_CIDRS[0], (INGRESS_SERVICE,)
+            )
+            node.kube_proxy.sync()
+        self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", INGRESS_SERVICE, node_addresses)
+        for controller in self.ingress:
+            controller.await_ready()
+        for node in self.nodes:
+            node.containers.await_ready()
+        for server in (self.dns, self.registry, self.load_balancer):
+            server.await_ready()
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    """Make the world's directory, and remove those of worlds whose process was killed.
+
+    The lock on a directory goes with the process that holds it: a free lock means nobody's directory.
+    """
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob(f"{_PREFIX}*"):
+        with _locked(old) as free:
+            if free:
+                shutil.rmtree(old)
+    # It gets the name that others look for only once it is locked.
+    made = Path(tempfile.mkdtemp(prefix="nodeagent-new-testbed-"))
+    with _locked(made):
+        path = made.rename(parent / f"{_PREFIX}{made.name.rpartition('-')[2]}")
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[bool]:
+    """Hold a directory's lock and yield whether it was free; one that is gone meanwhile was not."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(descriptor)
