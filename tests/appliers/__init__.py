@@ -1,0 +1,1 @@
+"""The appliers, tested on the real kernel."""

@@ -1,0 +1,1 @@
+"""The hosts file: the managed block as bytes, and its safe way into a real file."""

@@ -1,0 +1,53 @@
+"""Lines, networks and appliers that the tests of the hosts file share."""
+
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+from nodeagent.appliers.hosts.applier import HostsApplier
+from nodeagent.appliers.hosts.own_lines import OwnLines
+from nodeagent.model.desired import HostsLine
+
+NETWORKS = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"), ip_network("10.96.7.7/32"))
+OWN = OwnLines(NETWORKS)
+USER = b"127.0.0.1 localhost\n::1 localhost ip6-localhost\n# caf\xe9 in Latin-1\n10.1.2.3 db db.corp\n"
+
+
+def line(address: str, name: str) -> HostsLine:
+    """Make one line."""
+    return HostsLine(ip_address(address), name)
+
+
+def lines(count: int, last_byte: int = 2) -> tuple[HostsLine, ...]:
+    """Make `count` lines to the relay address 169.254.66.`last_byte`."""
+    return tuple(line(f"169.254.66.{last_byte}", f"host{number:05}.example.com") for number in range(count))
+
+
+ONE = (line("169.254.66.2", "www.example.com"),)
+
+
+def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
+    """Make `directory`/etc/hosts (not the file, when content is None) and give its path."""
+    path = directory / "etc" / "hosts"
+    path.parent.mkdir()
+    if content is not None:
+        path.write_bytes(content)
+    return path
+
+
+def applier(path: Path, *, adopt: bool = False) -> HostsApplier:
+    """Make an applier whose state lies beside the directory of `path`."""
+    return HostsApplier(path, NETWORKS, path.parent.parent / "run", adopt=adopt)
+
+
+def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:
+    """Make the file hold `wanted`, and check that it then has nothing more to do."""
+    subject = applier(path)
+    subject.apply(subject.change(wanted))
+    assert not subject.change(wanted)
+
+
+def left_beside(path: Path) -> list[str]:
+    """Name all that lies in the file's directory and in the state directory but the file itself."""
+    state_dir = path.parent.parent / "run"
+    beside = [entry.name for entry in path.parent.iterdir() if entry != path]
+    return sorted(beside + [entry.name for entry in state_dir.glob("**/*")])
