@@ -1,0 +1,225 @@
+"""The relay's applier: reads what stands, says what would change, makes it so."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from nodeagent.appliers.relay import connecting, haproxy_config, process
+from nodeagent.appliers.relay import master_socket as master
+from nodeagent.appliers.relay import stats_socket as stats
+from nodeagent.appliers.relay.run_directory import RunDirectory
+from nodeagent.appliers.relay.state import RelayChange, RelayState, compare
+from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
+from nodeagent.config.options import RelayOptions
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Listener
+
+_ASK_SECONDS = 2.0
+# `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
+_RELOAD_SECONDS = 15.0
+# HAProxy binds for two seconds before it gives up, so a failure shows well within this.
+_IN_FORCE_SECONDS = 10.0
+# A sidecar that waits for its configuration to appear starts at once; one that isn't there never does.
+_SIDECAR_SECONDS = 3.0
+_PAUSE_SECONDS = 0.02
+
+
+class RelayApplier:
+    """HAProxy on this node.
+
+    With `relay.launch` nodeagent starts HAProxy and ends it again; otherwise it steers the one behind
+    `master.sock` in the run directory (the sidecar's). Either way no connection in flight is cut by a change.
+
+    Args:
+        options: the relay's options; `run_dir` must be absolute.
+        drain_seconds: how long connections may go on when HAProxy is stopped (not at a reload: there the old
+            process stays for them).
+    """
+
+    def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
+        self._launch = options.launch
+        self._directory = RunDirectory(Path(options.run_dir))
+        self._drain_seconds = drain_seconds
+
+    def read(self) -> RelayState:
+        """What stands now. Never raises: what can't be read is told in the state's notes."""
+        notes: list[str] = []
+        listeners: tuple[Listener, ...] = ()
+        text = None
+        try:
+            text = self._directory.read()
+            listeners = haproxy_config.parse(text) if text is not None else ()
+        except ApplyError as error:
+            notes.append(str(error))
+        except ValueError as error:
+            notes.append(f"{self._directory.config}: {error}; the whole file will be written anew")
+        found = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
+        notes += [
+            str(silent)
+            for silent in (found, serving)
+            if isinstance(silent, Unreachable) and silent.why not in {Silence.ABSENT, Silence.REFUSED}
+        ]
+        return RelayState(
+            listeners=listeners,
+            file_digest=None if text is None else haproxy_config.digest(text),
+            running=not isinstance(found, Unreachable),
+            in_force=None if isinstance(serving, Unreachable) else serving.digest,
+            version="" if isinstance(serving, Unreachable) else serving.version,
+            notes=tuple(notes),
+        )
+
+    def change(self, listeners: Iterable[Listener]) -> RelayChange:
+        """What `apply` would do so that exactly these listeners stand; nothing is changed.
+
+        Raises:
+            ApplyError: a listener can't be rendered.
+        """
+        wanted = tuple(listeners)
+        desired = haproxy_config.digest(haproxy_config.render(wanted, self._directory.path))
+        stray = self._launch and bool(process.running(self._directory.config))
+        return compare(self.read(), wanted, desired, launch=self._launch, stray=stray)
+
+    def apply(self, change: RelayChange) -> None:
+        """Makes it so, and returns when the configuration is in force. Idempotent.
+
+        The configuration is checked before it is installed, where there is a `haproxy` program to check it.
+        One that HAProxy refuses is not left in place: the earlier file is put back and the earlier worker
+        goes on. A crash in between heals: `read` then finds another configuration in force than the file's.
+
+        Raises:
+            ApplyError: the text says what stands now.
+        """
+        if not change:
+            return
+        if change.action == "stop":
+            self._stop()
+            return
+        text = haproxy_config.render(change.listeners, self._directory.path)
+        haproxy = process.program()
+        if haproxy is not None:
+            process.check(text, haproxy)
+        elif self._launch:
+            raise ApplyError(
+                "relay.launch is true but there is no haproxy program in PATH. Nothing was changed. "
+                "Install it (apt-get install haproxy)."
+            )
+        previous = self._directory.read()
+        if text != previous:
+            self._directory.install(text)
+        before = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        if not isinstance(before, Unreachable):
+            self._reload(change, text, previous, before.reloads)
+        elif haproxy is not None and self._launch:
+            if before.why is Silence.LATE:
+                # It hangs, and would go on taking its share of the new connections.
+                process.stop(self._directory.config, self._drain_seconds)
+            self._start(haproxy, text)
+        else:
+            self._await_sidecar(change, text, before)
+
+    def answering(self, listeners: Iterable[Listener], timeout: float = 2.0) -> frozenset[Endpoint]:
+        """Those of the listeners' endpoints that accept a TCP connection; `timeout` in seconds for all."""
+        return connecting.answering((listener.bind for listener in listeners), timeout)
+
+    def statistics(self) -> tuple[stats.ServerState, ...] | Unreachable:
+        """How HAProxy's health checks see each listener's server; or why that can't be told."""
+        return stats.servers(self._directory.stats_socket, _ASK_SECONDS)
+
+    def cleanup(self) -> None:
+        """Leaves nothing of the relay. Idempotent.
+
+        A HAProxy that was launched is stopped and its files are removed. A sidecar belongs to somebody else:
+        it is told to listen nowhere, and keeps the empty configuration so that it can restart; without one,
+        the configuration is removed.
+
+        Raises:
+            ApplyError: something is left; the text says what.
+        """
+        if self._launch:
+            self._stop()
+        elif self.read().running:
+            self.apply(self.change(()))
+        else:
+            self._directory.remove()
+
+    def _stop(self) -> None:
+        process.stop(self._directory.config, self._drain_seconds)
+        self._directory.remove()
+
+    def _start(self, haproxy: str, text: str) -> None:
+        # Processes of ours that no socket leads to (somebody emptied the run directory): the new one takes
+        # over their ports, then they end with their last connection.
+        strays = process.running(self._directory.config)
+        process.start(haproxy, self._directory.config, self._directory.master_socket)
+        process.drain(strays, self._directory.config)
+        if not self._in_force(text, _IN_FORCE_SECONDS):
+            raise ApplyError(
+                f"HAProxy was started with {self._directory.config} but {self._directory.stats_socket} "
+                f"does not answer within {_IN_FORCE_SECONDS:.0f} s. It was left running; apply again."
+            )
+
+    def _reload(self, change: RelayChange, text: str, previous: str | None, reloads: int) -> None:
+        answer = master.reload(self._directory.master_socket, _RELOAD_SECONDS)
+        if isinstance(answer, Unreachable):
+            raise ApplyError(
+                f"HAProxy could not be told to reload: {answer}. The new configuration stands in "
+                f"{self._directory.config}, the earlier one is still in force; apply again."
+            )
+        refused = answer.outcome is master.Outcome.REFUSED
+        if not refused and self._in_force(text, _IN_FORCE_SECONDS, reloads):
+            return
+        if refused or self._has_failed(reloads):
+            self._directory.restore(previous)
+            raise ApplyError(
+                "HAProxy could not take its new configuration; the earlier file was put back and the earlier "
+                f"process goes on.{_causes(change, answer.log)}"
+            )
+        raise ApplyError(
+            f"HAProxy was told to reload but does not run {self._directory.config} "
+            f"after {_IN_FORCE_SECONDS:.0f} s; what it ran before may still be in force. "
+            "Apply again; if that does not help, see HAProxy's log."
+        )
+
+    def _await_sidecar(self, change: RelayChange, text: str, silence: Unreachable) -> None:
+        if not change.listeners or self._in_force(text, _SIDECAR_SECONDS):
+            return
+        raise ApplyError(
+            f"no HAProxy answers at {silence}. Nothing relays. The configuration stands in "
+            f"{self._directory.config} and is in force as soon as HAProxy runs with it: start the sidecar, "
+            "or set relay.launch: true so that nodeagent starts HAProxy itself."
+        )
+
+    def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> bool:
+        """Waits until the running worker reports this text's digest.
+
+        Waits for the master's socket too: the master executes itself anew once its worker serves, and does
+        not answer meanwhile. Gives up after that many seconds, or when the reload after `reloads` earlier
+        ones is known to have failed.
+        """
+        digest = haproxy_config.digest(text)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
+            if not isinstance(serving, Unreachable) and serving.digest == digest:
+                if not isinstance(master.processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
+                    return True
+            elif reloads is not None and self._has_failed(reloads):
+                return False
+            time.sleep(_PAUSE_SECONDS)
+        return False
+
+    def _has_failed(self, reloads: int) -> bool:
+        found = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
+
+
+def _causes(change: RelayChange, log: str) -> str:
+    """What HAProxy says of a failed reload, and which listeners can't be bound, a line each."""
+    lines = []
+    if words := process.complaints(log):
+        lines += ["It says:", words]
+    if unbindable := connecting.missing(listener.bind for listener in change.listeners):
+        lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
+    return "\n".join(["", *lines])

@@ -1,0 +1,223 @@
+"""The relay's haproxy.cfg: rendered from listeners, and read back into the same listeners. Pure.
+
+What stands is read from the file, so the file carries all that a `Listener` holds: the Service is in the name
+of the `listen` section, the rest in its lines. The section numbers below are those of HAProxy's configuration
+manual, version 2.6.
+
+Why these limits (they stand in every rendering, so that nobody has to guess them):
+
+* `maxconn 8000`. File descriptors: two a connection, two a splice pipe, two a listener (its socket and its
+  check): 2 * 8000 + 2 * 256 + 2 * listeners + about 40. That is under 20,000 with a thousand listeners, a
+  hard limit seen in use; HAProxy raises its own soft limit but refuses to start above the hard one
+  (`strict-limits`, 3.1). Memory: about 33 kB a connection with both buffers in use (manual, `maxconn` in
+  4.2), so 264 MB at worst; an idle connection holds no buffers. Further connections wait in the kernel's
+  queue and are not refused.
+* `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
+  256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+from itertools import pairwise
+from pathlib import PurePath
+
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Listener
+from nodeagent.model.objects import ObjectRef
+
+SERVER_NAME = "service"
+"""The name of the one server in each `listen` section, as statistics show it."""
+
+_GLOBAL_AND_DEFAULTS = """\
+# Written by nodeagent, and written again whenever it differs: changes by hand do not stay.
+global
+    # 2 descriptors a connection + 2 a pipe + 2 a listener: under 20,000. 33 kB a busy connection: 264 MB.
+    maxconn 8000
+    # A pipe holds up to 1 MiB while a receiver is slow: 256 MiB at most; beyond it data are copied.
+    maxpipes 256
+    tune.pipesize 1048576
+    # After a reload the old process stays for its last connection. Six hours outlast any image pull; a
+    # websocket that lives longer is cut then: otherwise each reload could leave a process for ever.
+    hard-stop-after 6h
+    spread-checks 20
+    stats socket {run_dir}/relay.sock mode 600 level admin expose-fd listeners
+
+defaults
+    mode tcp
+    # kube-proxy picks an endpoint anew for each of the 3 retries, so one dead pod does not fail a connection.
+    retries 3
+    timeout connect 5s
+    # Idle time. A registry that assembles layers and a quiet websocket are both silent for long.
+    timeout client 1h
+    timeout server 1h
+    timeout client-fin 5m
+    timeout server-fin 5m
+    # Notices a dead peer after 7 minutes; the kernel's own default, two hours, is later than the timeouts.
+    option clitcpka
+    option srvtcpka
+    clitcpka-idle 5m
+    clitcpka-intvl 30s
+    clitcpka-cnt 4
+    srvtcpka-idle 5m
+    srvtcpka-intvl 30s
+    srvtcpka-cnt 4
+    # Twice as fast on bulk as copying; splice-auto gains nothing.
+    option splice-request
+    option splice-response
+
+frontend metrics
+    mode http
+    bind {run_dir}/metrics.sock mode 600
+    timeout client 10s
+    timeout http-request 5s
+    monitor-uri /healthz
+    http-request use-service prometheus-exporter if {{ path /metrics }}
+    http-request return status 404
+"""
+
+# Every node checks every listener, so checks are rare while all is well; a real connection needs no check to
+# fail. After the first failure, and while down, they come each second, so that the way back is short. A check
+# sends the PROXY line as a connection does (5.2, check-send-proxy), or the controller would log errors.
+_CHECK = "check check-send-proxy inter 10s fastinter 1s downinter 1s fall 3 rise 1"
+_SEND = {"v1": "send-proxy", "v2": "send-proxy-v2"}
+_MAX_PORT = 65535
+
+# A namespace and a Service's name never hold an underscore (RFC 1035 labels), so it parts the proxy's name.
+# HAProxy allows letters, digits, and - _ . : in it (4, "All proxy names").
+_LABEL = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
+# Spaces, commas, quotes and dollars mean something in haproxy.cfg (2.2, 2.3) or in the -S option.
+_PATH = re.compile(r"/[-./_A-Za-z0-9]+")
+_DESCRIPTION = re.compile(r"^    description nodeagent-[0-9a-f]{64}\n", re.MULTILINE)
+_SECTION = re.compile(
+    r"listen (?P<name>\S+)\n"
+    r"    bind (?P<bind>\S+)\n"
+    r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
+    rf"    server {SERVER_NAME} (?P<server>\S+) (?P<send>send-proxy(?:-v2)?) {re.escape(_CHECK)}\n"
+)
+
+
+def render(listeners: Iterable[Listener], run_dir: PurePath) -> str:
+    """The whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
+
+    A connection that the node makes straight to the relay address has that address as its source, so
+    `tcp-request connection set-src` (4.2) names the node's own instead, where the listener gives one.
+
+    Args:
+        listeners: in any order; their order does not change the text.
+        run_dir: the directory of the sockets that HAProxy makes.
+
+    Returns:
+        The text. Its `description` holds the SHA-256 of all the rest, and `show info` of a running process
+        tells it: so one can see which configuration is in force.
+
+    Raises:
+        ApplyError: a listener or the path can't be written in HAProxy's syntax, or two listeners clash.
+    """
+    if not _PATH.fullmatch(str(run_dir)):
+        raise ApplyError(
+            f"relay.runDir {str(run_dir)!r} can't stand in HAProxy's configuration. "
+            "The relay was left as it was. Use an absolute path of letters, digits, '.', '_' and '-'."
+        )
+    ordered = sorted(set(listeners), key=lambda listener: listener.bind.sort_key())
+    for earlier, later in pairwise(ordered):
+        if earlier.bind == later.bind:
+            raise _refusal(later, f"{earlier.load_balancer} already listens there")
+    sections = [_GLOBAL_AND_DEFAULTS.format(run_dir=run_dir), *map(_section, ordered)]
+    text = "\n".join(sections)
+    return text.replace("global\n", f"global\n    description nodeagent-{digest(text)}\n", 1)
+
+
+def parse(text: str) -> tuple[Listener, ...]:
+    """The listeners of a text that `render` made, sorted by address and port.
+
+    Only the `listen` sections are read: a text whose global section was changed by hand still gives its
+    listeners (and its digest tells that it is not what was rendered).
+
+    Raises:
+        ValueError: a `listen` section is not one of ours; the message names it.
+    """
+    sections = re.split(r"^(?=listen )", text, flags=re.MULTILINE)[1:]
+    return tuple(sorted(map(_listener, sections), key=lambda listener: listener.bind.sort_key()))
+
+
+def digest(text: str) -> str:
+    """The SHA-256, in hexadecimal, of a configuration without its own `description` line."""
+    return hashlib.sha256(_DESCRIPTION.sub("", text).encode()).hexdigest()
+
+
+def proxy_name(listener: Listener) -> str:
+    """The name of a listener's section: `namespace_name_address_port`, unique as its address and port are."""
+    ref, bind = listener.load_balancer, listener.bind
+    return f"{ref.namespace}_{ref.name}_{bind.address}_{bind.port}"
+
+
+def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
+    """The Service and the endpoint out of a section's name; None if `proxy_name` did not make it."""
+    match name.split("_"):
+        case [namespace, service, address, port]:
+            try:
+                return ObjectRef("Service", namespace, service), Endpoint(ip_address(address), int(port))
+            except ValueError:
+                return None
+        case _:
+            return None
+
+
+def _section(listener: Listener) -> str:
+    address, node = listener.bind.address, listener.node_address
+    ref = listener.load_balancer
+    if ref.kind != "Service" or not _LABEL.fullmatch(ref.namespace) or not _LABEL.fullmatch(ref.name):
+        raise _refusal(listener, "the relay serves Services whose namespace and name are DNS labels")
+    for endpoint in (listener.bind, listener.server):
+        if not 0 < endpoint.port <= _MAX_PORT:
+            raise _refusal(listener, f"{endpoint.port} is no TCP port")
+    for each in (address, listener.server.address, node):
+        if isinstance(each, IPv6Address) and each.scope_id is not None:
+            raise _refusal(listener, f"{each} is bound to an interface")
+    lines = [f"listen {proxy_name(listener)}", f"    bind {listener.bind}"]
+    if node is not None:
+        if node.version != address.version:
+            raise _refusal(listener, f"the node's address {node} is of the other family")
+        lines.append(f"    tcp-request connection set-src ipv{node.version}({node}) if {{ src {address} }}")
+    lines.append(f"    server {SERVER_NAME} {listener.server} {_SEND[listener.proxy]} {_CHECK}")
+    return "\n".join(lines) + "\n"
+
+
+def _listener(section: str) -> Listener:
+    title = section.partition("\n")[0]
+    # A blank line follows each section but the last.
+    section = section.rstrip("\n") + "\n"
+    match = _SECTION.fullmatch(section)
+    named = parse_proxy_name(match["name"]) if match else None
+    problem = f"section {title!r} is not as nodeagent writes it"
+    if match is None or named is None:
+        raise ValueError(problem)
+    listener = Listener(
+        bind=_endpoint(match["bind"]),
+        server=_endpoint(match["server"]),
+        proxy="v1" if match["send"] == _SEND["v1"] else "v2",
+        load_balancer=named[0],
+        node_address=ip_address(match["node"]) if match["node"] else None,
+    )
+    try:
+        written = _section(listener)
+    except ApplyError as error:
+        raise ValueError(problem) from error
+    if written != section:
+        raise ValueError(problem)
+    return listener
+
+
+def _endpoint(text: str) -> Endpoint:
+    address, _, port = text.rpartition(":")
+    return Endpoint(ip_address(address.strip("[]")), int(port))
+
+
+def _refusal(listener: Listener, why: str) -> ApplyError:
+    return ApplyError(
+        f"the relay can't listen on {listener.bind} for {listener.load_balancer}: {why}. "
+        "HAProxy's configuration was left as it was."
+    )

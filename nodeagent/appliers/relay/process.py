@@ -1,0 +1,211 @@
+"""HAProxy as a process: checking a configuration, starting it, finding and ending what was started.
+
+Which processes are ours is read from /proc each time and kept nowhere: a process is ours when its program is
+haproxy, its arguments name our configuration file, and it lives in our network namespace (where its listeners
+are). A pid file would be a memory that can be stale; without one, no recycled pid is ever taken for ours, and
+a HAProxy whose run directory somebody deleted is still found.
+"""
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from nodeagent.errors import ApplyError
+
+_CHECK_SECONDS = 10.0
+# HAProxy tries to bind for two seconds before it gives up.
+_START_SECONDS = 15.0
+_TERMINATE_SECONDS = 2.0
+_POSITION = re.compile(r"haproxy\.cfg:(\d+)\]")
+
+
+def program() -> str | None:
+    """Where the `haproxy` program is, by PATH; None where there is none (beside a sidecar, say)."""
+    return shutil.which("haproxy")
+
+
+def check(text: str, haproxy: str) -> None:
+    """Lets HAProxy check a configuration without binding anything (management manual 3, option -c).
+
+    Raises:
+        ApplyError: it is refused; the text holds HAProxy's own words and the line they are about.
+    """
+    with tempfile.TemporaryDirectory(prefix="nodeagent-") as directory:
+        file = Path(directory, "haproxy.cfg")
+        file.write_text(text)
+        try:
+            done = subprocess.run(
+                [haproxy, "-c", "-f", str(file)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_CHECK_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ApplyError(
+                f"{haproxy} could not check the relay's configuration: {error}. The relay was left as it was."
+            ) from error
+        if done.returncode:
+            raise ApplyError(
+                "HAProxy refuses the relay's configuration; the one in force was left as it was. It says:\n"
+                + _with_lines(complaints(done.stderr).replace(f"{directory}/", ""), text)
+            )
+
+
+def start(haproxy: str, config: Path, master_socket: Path) -> None:
+    """Starts a master and its worker, which outlive this process in a session of their own.
+
+    Returns once HAProxy has bound its listeners and gone to the background.
+
+    Raises:
+        ApplyError: it did not start; the text holds HAProxy's own words.
+    """
+    command = [haproxy, "-W", "-D", "-S", f"{master_socket},mode,600", "-f", str(config)]
+    # A file and not a pipe: a pipe would stay open as long as any process that inherits it.
+    with tempfile.TemporaryFile() as log:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                timeout=_START_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ApplyError(
+                f"HAProxy could not be started: {error}. Nothing listens; {config} was kept."
+            ) from error
+        log.seek(0)
+        words = complaints(log.read().decode(errors="replace"))
+    if done.returncode:
+        raise ApplyError(
+            f"HAProxy did not start with {config}, so the relay does not listen. It says:\n{words}\n"
+            "Remove the cause and apply again."
+        )
+
+
+def running(config: Path) -> tuple[int, ...]:
+    """The process ids of all HAProxy processes that are ours, masters and workers, old ones included."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return tuple(pid for pid in pids if _is_ours(pid, config))
+
+
+def drain(pids: tuple[int, ...], config: Path) -> None:
+    """Asks these processes to accept nothing more and to end with their last connection (SIGUSR1).
+
+    Only masters are asked, and workers whose master is dead: a master passes it on to its workers and ends
+    after them (management manual 4).
+    """
+    for pid in pids:
+        if _parent(pid) not in pids:
+            _signal(pid, config, signal.SIGUSR1)
+
+
+def stop(config: Path, seconds: float) -> None:
+    """Ends all that `running` finds; nothing is left when it returns. Idempotent.
+
+    Connections in flight get `seconds` to end by themselves; then they are cut.
+
+    Raises:
+        ApplyError: a process is still there after SIGKILL.
+    """
+    drain(running(config), config)
+    if _gone(config, seconds):
+        return
+    for number, patience in ((signal.SIGTERM, _TERMINATE_SECONDS), (signal.SIGKILL, _TERMINATE_SECONDS)):
+        for pid in running(config):
+            _signal(pid, config, number)
+        if _gone(config, patience):
+            return
+    left = ", ".join(map(str, running(config)))
+    raise ApplyError(
+        f"HAProxy (process {left}) does not end, not even by SIGKILL. {config.parent} was left as it was."
+    )
+
+
+def complaints(log: str) -> str:
+    """HAProxy's log without its notices about itself."""
+    return "\n".join(line for line in log.splitlines() if line.strip() and not line.startswith("[NOTICE]"))
+
+
+def _is_ours(pid: int, config: Path) -> bool:
+    directory = Path("/proc", str(pid))
+    try:
+        # " (deleted)" follows the path once the package was upgraded.
+        name = (directory / "exe").readlink().name.removesuffix(" (deleted)")
+        if name != "haproxy":
+            return False
+        arguments = (directory / "cmdline").read_bytes().split(b"\0")
+        same_network = (directory / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        # It ended meanwhile, or belongs to somebody whose processes we may not see.
+        return False
+    return same_network and (b"-f", os.fsencode(config)) in pairwise(arguments)
+
+
+def _parent(pid: int) -> int | None:
+    """The process id of its parent; None if it has ended."""
+    try:
+        status = Path("/proc", str(pid), "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # "12 (its name, which may hold anything) S 1 ...": proc_pid_stat(5).
+    return int(status.rpartition(")")[2].split()[1])
+
+
+def _signal(pid: int, config: Path, number: signal.Signals) -> None:
+    """Signals a process only if it is ours; the descriptor pins it, so that its pid can't be recycled."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if _is_ours(pid, config):
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _gone(config: Path, seconds: float) -> bool:
+    """Waits until none of ours is left, at most that long."""
+    deadline = time.monotonic() + seconds
+    while pids := running(config):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        try:
+            descriptor = os.pidfd_open(pids[0])
+        except ProcessLookupError:
+            continue
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(remaining * 1000)
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def _with_lines(words: str, text: str) -> str:
+    """HAProxy's words, each followed by the line of the configuration it names."""
+    lines = text.splitlines()
+    told = []
+    for word in words.splitlines():
+        told.append(word)
+        position = _POSITION.search(word)
+        if position and 0 < int(position[1]) <= len(lines):
+            told.append(f"    line {position[1]}: {lines[int(position[1]) - 1].strip()}")
+    return "\n".join(told)

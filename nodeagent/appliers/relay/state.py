@@ -1,0 +1,124 @@
+"""What stands of the relay, and what is to change: values, and the comparison of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from nodeagent.model.desired import Listener
+
+Action = Literal["none", "start", "reload", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class RelayState:
+    """The relay as found.
+
+    `listeners` stand in the configuration file, whose digest is `file_digest` (None: no file, or not
+    readable). `running` tells whether a HAProxy of ours answers; `in_force` is the digest of the
+    configuration that its worker runs. `notes` tell what could not be read, or is not as expected.
+    """
+
+    listeners: tuple[Listener, ...] = ()
+    file_digest: str | None = None
+    running: bool = False
+    in_force: str | None = None
+    version: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def current(self) -> bool:
+        """Whether the configuration in force is that of the file."""
+        return self.running and self.file_digest is not None and self.in_force == self.file_digest
+
+
+@dataclass(frozen=True, slots=True)
+class RelayChange:
+    """What makes the relay serve `listeners`; false when nothing is to do.
+
+    `changed` pairs what stands with what shall stand. `reason` says why, where the listeners alone don't.
+    """
+
+    listeners: tuple[Listener, ...]
+    added: tuple[Listener, ...]
+    removed: tuple[Listener, ...]
+    changed: tuple[tuple[Listener, Listener], ...]
+    action: Action
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return self.action != "none"
+
+    def __str__(self) -> str:
+        """One line a listener, as in a diff, then the action; empty when nothing is to do."""
+        if not self:
+            return ""
+        lines = [f"- {_line(listener)}" for listener in self.removed]
+        for old, new in self.changed:
+            lines += [f"- {_line(old)}", f"+ {_line(new)}"]
+        lines += [f"+ {_line(listener)}" for listener in self.added]
+        lines.append(f"{self.action} HAProxy" + (f": {self.reason}" if self.reason else ""))
+        return "\n".join(lines)
+
+
+def compare(
+    state: RelayState,
+    listeners: Iterable[Listener],
+    desired_digest: str,
+    *,
+    launch: bool,
+    stray: bool = False,
+) -> RelayChange:
+    """What is to change from `state` to `listeners`. Pure.
+
+    Args:
+        state: as read.
+        listeners: those that shall stand.
+        desired_digest: of their rendering.
+        launch: whether HAProxy is started and stopped by nodeagent.
+        stray: whether processes of ours are left that do not answer.
+    """
+    wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
+    old = {listener.bind: listener for listener in state.listeners}
+    new = {listener.bind: listener for listener in wanted}
+    as_desired = state.in_force == desired_digest == state.file_digest
+    action: Action = "none"
+    reason = ""
+    if not wanted and launch:
+        if state.running or stray or state.file_digest is not None:
+            action, reason = "stop", "nothing is to be relayed"
+    elif not wanted and not state.running and not old:
+        # A sidecar that isn't there relays nothing, as desired.
+        pass
+    elif not state.running:
+        action, reason = ("start" if launch else "reload"), "no HAProxy answers"
+    elif not as_desired:
+        action = "reload"
+        if set(old.items()) == set(new.items()):
+            reason = (
+                "the process runs another configuration than the file's"
+                if state.file_digest == desired_digest
+                else "the file is not as nodeagent writes it"
+            )
+    return RelayChange(
+        listeners=wanted,
+        added=tuple(listener for listener in wanted if listener.bind not in old),
+        removed=tuple(listener for listener in state.listeners if listener.bind not in new),
+        changed=tuple((old[bind], new[bind]) for bind in new if bind in old and old[bind] != new[bind]),
+        action=action,
+        reason=reason,
+    )
+
+
+def union(standing: Iterable[Listener], desired: Iterable[Listener]) -> tuple[Listener, ...]:
+    """The desired listeners and, besides, those standing on endpoints that none of the desired uses.
+
+    It is what to change to first, while something may still be pointed at a listener that is to go.
+    """
+    wanted = tuple(desired)
+    taken = {listener.bind for listener in wanted}
+    return (*wanted, *(listener for listener in standing if listener.bind not in taken))
+
+
+def _line(listener: Listener) -> str:
+    text = f"listen {listener.bind} -> {listener.server} PROXY {listener.proxy} ({listener.load_balancer})"
+    return text if listener.node_address is None else f"{text} node as {listener.node_address}"

@@ -1,0 +1,82 @@
+"""One question, one answer over a unix socket of HAProxy's, within a deadline."""
+
+import socket
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+
+_CHUNK = 65536
+
+
+class Silence(StrEnum):
+    """Why a socket gave no answer."""
+
+    ABSENT = "there is no such socket"
+    REFUSED = "no process listens on it any more"
+    FORBIDDEN = "this user may not open it"
+    CUT = "the connection was cut before the answer"
+    LATE = "the answer did not come in time"
+    IMPOSSIBLE = "it can't be opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A socket that gave no answer, and why."""
+
+    path: str
+    why: Silence
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+def ask(path: PurePath, command: str, timeout: float) -> str | Unreachable:
+    """Sends one command and returns the whole answer.
+
+    The write side is closed after the command: the master's socket would wait for further commands otherwise
+    (management manual 9.4).
+
+    Args:
+        path: the socket.
+        command: without a newline.
+        timeout: seconds for all of it: connecting, sending, reading to the end.
+
+    Returns:
+        The answer, which may be empty; or why there is none.
+    """
+    deadline = time.monotonic() + timeout
+    answer = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(str(path))
+            connection.sendall(command.encode() + b"\n")
+            connection.shutdown(socket.SHUT_WR)
+            while True:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return Unreachable(str(path), Silence.LATE)
+                connection.settimeout(remaining)
+                chunk = connection.recv(_CHUNK)
+                if not chunk:
+                    return answer.decode(errors="replace")
+                answer += chunk
+    except OSError as error:
+        return Unreachable(str(path), _silence(error))
+
+
+def _silence(error: OSError) -> Silence:
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return Silence.ABSENT
+        case ConnectionRefusedError():
+            return Silence.REFUSED
+        case PermissionError():
+            return Silence.FORBIDDEN
+        case ConnectionResetError() | BrokenPipeError():
+            return Silence.CUT
+        case TimeoutError() | BlockingIOError():
+            return Silence.LATE
+        case _:
+            return Silence.IMPOSSIBLE

@@ -1,0 +1,1 @@
+"""The relay, on a real HAProxy in namespaces of its own."""

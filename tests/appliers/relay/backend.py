@@ -1,0 +1,138 @@
+"""A server that insists on the PROXY line, as an ingress controller does, and tells whom it names."""
+
+import hashlib
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from nodeagent.model.addresses import Endpoint
+
+_V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+_BLOCK = bytes(hashlib.sha256(b"block").digest()) * 32769
+"""A megabyte and a little, so that its repetitions fall on no boundary of a buffer."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the PROXY line said; `source` is "local" for a health check."""
+
+    version: str
+    source: str
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        seen = self._header()
+        assert isinstance(self.server, _Server)
+        self.server.seen.append(seen)
+        match self.rfile.readline().split():
+            case [b"who"]:
+                self.wfile.write(f"{seen.version} {seen.source}\n".encode())
+            case [b"send", size]:
+                for piece in _pieces(int(size)):
+                    self.connection.sendall(piece)
+            case [b"echo"]:
+                while line := self.rfile.readline():
+                    self.wfile.write(line)
+            case _:
+                return
+
+    def _header(self) -> Seen:
+        start = self.rfile.read(12)
+        if start == _V2_SIGNATURE:
+            command, family, length = struct.unpack("!BBH", self.rfile.read(4))
+            body = self.rfile.read(length)
+            size = {0x11: 4, 0x21: 16}.get(family, 0)
+            return Seen("v2", str(ip_address(body[:size])) if command == 0x21 and size else "local")
+        line = start + self.rfile.readline()
+        match line.decode(errors="replace").split():
+            case ["PROXY", "TCP4" | "TCP6", source, _, _, _]:
+                return Seen("v1", str(ip_address(source)))
+            case ["PROXY", "UNKNOWN", *_]:
+                return Seen("v1", "local")
+            case _:
+                raise AssertionError(f"no PROXY line but {line!r}")
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.address_family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
+        self.seen: list[Seen] = []
+        super().__init__((str(endpoint.address), endpoint.port), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away is no matter for the test's output; its own expectations tell."""
+
+
+@contextmanager
+def backend(endpoint: Endpoint) -> Iterator[list[Seen]]:
+    """Serves on the endpoint; yields what the PROXY lines said so far, in order."""
+    with _Server(endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield server.seen
+        finally:
+            server.shutdown()
+
+
+def connect(endpoint: Endpoint, source: str | None = None) -> socket.socket:
+    """A connection to the endpoint, from that source address."""
+    return socket.create_connection(
+        (str(endpoint.address), endpoint.port), timeout=10, source_address=(source, 0) if source else None
+    )
+
+
+def who(endpoint: Endpoint, source: str | None = None) -> str:
+    """Version and source of the PROXY line that the server got for a connection of ours."""
+    with connect(endpoint, source) as connection:
+        connection.sendall(b"who\n")
+        with connection.makefile("r") as answer:
+            return answer.read().strip()
+
+
+class Download:
+    """A body of `size` bytes on its way through the relay, read as far as the test wants."""
+
+    def __init__(self, endpoint: Endpoint, size: int) -> None:
+        self._size = size
+        self._connection = connect(endpoint)
+        self._connection.sendall(f"send {size}\n".encode())
+        self._digest = hashlib.sha256()
+        self._buffer = bytearray(1 << 20)
+
+    def read(self, count: int) -> int:
+        """Reads up to that many bytes; returns how many came before the end."""
+        done = 0
+        while done < count:
+            got = self._connection.recv_into(self._buffer, min(count - done, len(self._buffer)))
+            if not got:
+                break
+            self._digest.update(memoryview(self._buffer)[:got])
+            done += got
+        return done
+
+    def whole(self) -> bool:
+        """Reads the rest and tells whether exactly the right bytes came."""
+        while self.read(1 << 24):
+            pass
+        self._connection.close()
+        expected = hashlib.sha256()
+        for piece in _pieces(self._size):
+            expected.update(piece)
+        return self._digest.digest() == expected.digest()
+
+
+def _pieces(size: int) -> Iterator[bytes]:
+    for _ in range(size // len(_BLOCK)):
+        yield _BLOCK
+    yield _BLOCK[: size % len(_BLOCK)]

@@ -1,0 +1,78 @@
+import pytest
+
+from nodeagent.appliers.relay.stats_socket import ServerState
+from nodeagent.model.objects import ProxyVersion
+from tests.appliers.relay.backend import Download, Seen, backend, who
+from tests.appliers.relay.condition import eventually
+from tests.appliers.relay.namespace import (
+    INGRESS,
+    NODE,
+    NODE_6,
+    POD,
+    POD_6,
+    RELAY,
+    RELAY_6,
+    SERVICE,
+    SERVICE_6,
+    applier,
+    isolated,
+    listener,
+)
+
+
+@pytest.mark.parametrize("proxy", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("relay", "service", "node", "pod"), [(RELAY, SERVICE, NODE, POD), (RELAY_6, SERVICE_6, NODE_6, POD_6)]
+)
+@isolated
+def test_the_server_is_told_the_true_client(
+    proxy: ProxyVersion, relay: str, service: str, node: str, pod: str
+) -> None:
+    it = listener(relay, 443, service, proxy, node)
+    relays = applier()
+    with backend(it.server):
+        relays.apply(relays.change([it]))
+        assert who(it.bind, pod) == f"{proxy} {pod}"
+        assert who(it.bind, node) == f"{proxy} {node}"
+        # As a hosts line makes the node connect: the kernel picks the relay address itself as the source.
+        assert who(it.bind) == f"{proxy} {node}"
+        assert who(it.bind, relay) == f"{proxy} {node}"
+
+
+@isolated
+def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
+    it = listener()
+    relays = applier()
+    with backend(it.server):
+        relays.apply(relays.change([it]))
+        assert who(it.bind) == f"v1 {RELAY}"
+
+
+@isolated
+def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() -> None:
+    up, down = listener(port=443), listener(port=8443, proxy="v2")
+    relays = applier()
+
+    def states() -> dict[int, ServerState]:
+        told = relays.statistics()
+        return {each.bind.port: each for each in told} if isinstance(told, tuple) else {}
+
+    with backend(up.server) as seen:
+        relays.apply(relays.change([up, down]))
+        assert eventually(lambda: not states()[8443].up and "check passed" in states()[443].check)
+        assert seen[0].version == "v1"
+        assert states()[443].up
+        assert states()[443].load_balancer == INGRESS
+        assert "refused" in states()[8443].check
+        with backend(down.server) as later:
+            assert eventually(lambda: states()[8443].up)
+            assert Seen("v2", "local") in later
+
+
+@isolated
+def test_a_quarter_of_a_gigabyte_arrives_whole() -> None:
+    it = listener()
+    relays = applier()
+    with backend(it.server):
+        relays.apply(relays.change([it]))
+        assert Download(it.bind, 256 << 20).whole()
