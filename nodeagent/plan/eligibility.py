@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
+from nodeagent.plan.hostnames import defect
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ def examine(service: Service) -> Eligible | Refusal:
     )
     addresses = tuple(dict.fromkeys(point.ip for point in service.points if point.ip and _usable(point)))
     ports = tuple(sorted(port.port for port in service.ports if port.protocol == "TCP"))
+    if defect(service.ref.namespace) or defect(service.ref.name):
+        reason = "its namespace or name is none that the API server would take"
+        return Refusal(Verdict.REFUSED, "BadName", reason, remarks)
     if not addresses:
         verdict, code, reason = _without_address(service)
         return Refusal(verdict, code, reason, remarks)

@@ -1,0 +1,71 @@
+"""The values of this applier: what stands, what has to change, what came of it. PURE."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import RelayAddress
+from nodeagent.model.facts import InterfaceAddress
+
+DeviceStatus = Literal["absent", "up", "down", "foreign"]
+
+DeviceStep = Literal["keep", "create", "set up", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddressState:
+    """All addresses of the node, and the device that is to hold the relay's.
+
+    `kind` is the kernel's kind of the device (`dummy`), empty when it is absent. `made_by_us` is true when
+    the device bears our alias: cleanup deletes such a device, and only empties any other.
+    """
+
+    addresses: tuple[InterfaceAddress, ...]
+    device: str
+    status: DeviceStatus
+    kind: str = ""
+    made_by_us: bool = False
+
+    @property
+    def ours(self) -> tuple[InterfaceAddress, ...]:
+        """The relay addresses that nodeagent put on the node, on whichever device."""
+        return tuple(address for address in self.addresses if address.ours)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressChange:
+    """What has to happen, for a person; true when that is anything.
+
+    `home` is the device that the addresses of `add` go on. `refused` says for each desired address that
+    can't be had why not; such an address makes the change true only if something else is to do.
+    """
+
+    home: str
+    step: DeviceStep = "keep"
+    add: tuple[RelayAddress, ...] = ()
+    remove: tuple[InterfaceAddress, ...] = ()
+    refused: Mapping[IPAddress, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.step != "keep" or self.add or self.remove)
+
+    def __str__(self) -> str:
+        lines = [f"! {address}: {reason}" for address, reason in self.refused.items()]
+        if self.step == "create":
+            lines.append(f"+ device {self.home} (the addresses go on lo if the kernel can't make it)")
+        elif self.step == "set up":
+            lines.append(f"~ device {self.home}: set up")
+        lines += [f"+ {one.address} on {self.home} ({one.load_balancer})" for one in self.add]
+        lines += [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
+        if self.step == "delete":
+            lines.append(f"- device {self.home}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressResult:
+    """What stands after a step (every relay address of ours) and why each address that failed did."""
+
+    standing: frozenset[IPAddress]
+    failures: Mapping[IPAddress, str]

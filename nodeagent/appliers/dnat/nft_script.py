@@ -1,0 +1,131 @@
+"""The text of the table `inet nodeagent` and of changes to it. PURE.
+
+Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON silently into a set.
+
+The structure is fixed, one rule a family and hook, and only the elements of maps and sets come and go; so a
+packet costs one look-up however many load balancers there are, and a delta names no rule handles (knftables,
+docs/iptables-porting.md).
+"""
+
+from nodeagent.appliers.dnat.comments import comment_of
+from nodeagent.appliers.dnat.interface import DnatChange, DnatDesired
+from nodeagent.model.addresses import Endpoint, Family, IPNetwork
+from nodeagent.model.desired import Redirect
+
+TABLE = "nodeagent"
+
+PRIORITY = -105
+"""Before kube-proxy: NF_IP_PRI_NAT_DST, nft's `dstnat`, is -100, and the first chain that sets up a
+connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one)."""
+
+FAMILIES: tuple[Family, Family] = (4, 6)
+
+
+def map_name(family: Family) -> str:
+    """The map from a load balancer's endpoint to the relay's."""
+    return f"lb{family}"
+
+
+def pods_name(family: Family) -> str:
+    """The set of the pods' ranges."""
+    return f"pods{family}"
+
+
+def script(change: DnatChange, desired: DnatDesired) -> str:
+    """The transaction for `change`, as `nft -f -` takes it; empty when nothing is to do.
+
+    Args:
+        change: What differs, as `delta.difference` returns it.
+        desired: What it leads to, as `delta.normalised` returns it.
+    """
+    match change.action:
+        case "none":
+            return ""
+        case "delete":
+            return f"delete table inet {TABLE}\n"
+        case "alter":
+            return _delta(change)
+        case "create" | "rebuild":
+            return replacement(desired)
+
+
+def replacement(desired: DnatDesired, table: str = TABLE) -> str:
+    """The text that puts the whole table in place of whatever stands under its name, in one transaction.
+
+    `add` before `delete` makes the deletion succeed with no table there, too; packets see the old table or
+    the new one, never neither, since the kernel switches generations at the commit.
+    """
+    elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
+    elements += [_add(_pod_element(network), table) for network in desired.pod_cidrs]
+    head = f"add table inet {table}\ndelete table inet {table}\n"
+    return head + _structure(table) + "".join(elements)
+
+
+def _structure(table: str) -> str:
+    sets = "".join(
+        f"\tmap {map_name(family)} {{\n"
+        f"\t\ttype ipv{family}_addr . inet_service : ipv{family}_addr . inet_service\n\t}}\n"
+        f"\tset {pods_name(family)} {{\n\t\ttype ipv{family}_addr\n\t\tflags interval\n\t}}\n"
+        for family in FAMILIES
+    )
+    output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
+    prerouting = "".join(
+        f"\t\t{_protocol(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
+    )
+    chains = _chain("output", output) + _chain("prerouting", prerouting)
+    return f"table inet {table} {{\n{sets}{chains}}}\n"
+
+
+def _chain(hook: str, rules: str) -> str:
+    # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
+    return f"\tchain {hook} {{\n\t\ttype nat hook {hook} priority {PRIORITY}; policy accept;\n{rules}\t}}\n"
+
+
+def _dnat(family: Family) -> str:
+    protocol = _protocol(family)
+    return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @{map_name(family)}"
+
+
+def _protocol(family: Family) -> str:
+    return "ip" if family == 4 else "ip6"
+
+
+def _delta(change: DnatChange) -> str:
+    """Deletions first: what is added may take the place of what went (another value, an overlapping range).
+
+    An element is deleted by its key alone; its value and comment need not be known.
+    """
+    gone = [_delete(_map_key(redirect)) for redirect in change.removed]
+    gone += [_delete(_map_key(pair.before)) for pair in change.changed]
+    gone += [_delete(_pod_element(network)) for network in change.pods_removed]
+    new = [_add(_map_element(pair.after)) for pair in change.changed]
+    new += [_add(_map_element(redirect)) for redirect in change.added]
+    new += [_add(_pod_element(network)) for network in change.pods_added]
+    return "".join(gone + new)
+
+
+def _add(element: tuple[str, str], table: str = TABLE) -> str:
+    where, text = element
+    return f"add element inet {table} {where} {{ {text} }}\n"
+
+
+def _delete(element: tuple[str, str]) -> str:
+    where, text = element
+    return f"delete element inet {TABLE} {where} {{ {text} }}\n"
+
+
+def _map_key(redirect: Redirect) -> tuple[str, str]:
+    return map_name(redirect.match.address.version), _endpoint(redirect.match)
+
+
+def _map_element(redirect: Redirect) -> tuple[str, str]:
+    where, key = _map_key(redirect)
+    return where, f'{key} comment "{comment_of(redirect.load_balancer)}" : {_endpoint(redirect.to)}'
+
+
+def _pod_element(network: IPNetwork) -> tuple[str, str]:
+    return pods_name(network.version), str(network)
+
+
+def _endpoint(endpoint: Endpoint) -> str:
+    return f"{endpoint.address} . {endpoint.port:d}"
