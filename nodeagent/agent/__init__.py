@@ -1,0 +1,1 @@
+"""A pass over the node: facts, comparison of what stands with what shall stand, and making it so."""

@@ -1,0 +1,106 @@
+"""What stands on the node compared with what shall stand: one change, or one error, for each applier."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nodeagent.agent.appliers import Appliers
+from nodeagent.agent.parts import Part
+from nodeagent.appliers.addresses.state import AddressChange
+from nodeagent.appliers.dnat.interface import DnatDesired, Transaction
+from nodeagent.appliers.hosts.change import HostsChange
+from nodeagent.appliers.relay import RelayChange
+from nodeagent.errors import ApplyError
+from nodeagent.model.desired import Desired
+
+_Change = TypeVar("_Change")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The changes, None where the applier failed to read; `errors` then holds its words, by applier."""
+
+    addresses: AddressChange | None
+    relay: RelayChange | None
+    dnat: Transaction | None
+    hosts: HostsChange | None
+    dnat_backend: str
+    errors: Mapping[Part, str]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> tuple[Part, ...]:
+        """The names of the appliers that have something to do."""
+        changes: dict[Part, object] = {
+            "addresses": self.addresses,
+            "relay": self.relay,
+            "dnat": self.dnat,
+            "hosts": self.hosts,
+        }
+        return tuple(name for name, change in changes.items() if change)
+
+    @property
+    def written_names(self) -> frozenset[str]:
+        """The names that the managed block of the hosts file holds now."""
+        if self.hosts is None:
+            return frozenset()
+        desired = {line.name for line in self.hosts.lines}
+        return frozenset((desired - set(self.hosts.added)) | set(self.hosts.removed))
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether nothing is to do and everything could be read."""
+        return not self.pending and not self.errors
+
+
+def compare(desired: Desired, appliers: Appliers) -> Comparison:
+    """Reads what stands and works out the changes; changes nothing."""
+    errors: dict[Part, str] = {}
+    remarks: list[str] = []
+
+    def attempt(name: Part, work: Callable[[], _Change]) -> _Change | None:
+        try:
+            return work()
+        except ApplyError as error:
+            errors[name] = str(error)
+            return None
+
+    def addresses() -> AddressChange:
+        return appliers.addresses.change(appliers.addresses.read(), desired.addresses)
+
+    def dnat() -> Transaction:
+        state = appliers.dnat.read()
+        if state.unreadable:
+            remarks.append(state.unreadable)
+        return appliers.dnat.transaction(state, DnatDesired(desired.redirects, desired.pod_cidrs))
+
+    def hosts() -> HostsChange:
+        change = appliers.hosts.change(desired.hosts)
+        remarks.extend(hosts_remarks(change))
+        return change
+
+    return Comparison(
+        addresses=attempt("addresses", addresses),
+        relay=attempt("relay", lambda: appliers.relay.change(desired.listeners)),
+        dnat=attempt("dnat", dnat),
+        hosts=attempt("hosts", hosts),
+        dnat_backend=appliers.dnat.name,
+        errors=errors,
+        remarks=tuple(remarks),
+    )
+
+
+def hosts_remarks(change: HostsChange) -> list[str]:
+    """What a person should know of the hosts file besides the change: damaged markers, old lines."""
+    found = [
+        f"{change.path}:{problem.line_number}: {problem.text}"
+        if problem.line_number
+        else f"{change.path}: {problem.text}"
+        for problem in change.problems
+    ]
+    found += [
+        f"{change.path}:{line.line_number}: hairpin-proxy's old line for {', '.join(line.names)}; "
+        "--adopt removes it"
+        for line in change.legacy
+    ]
+    return found

@@ -1,0 +1,216 @@
+"""Makes the node as desired, in the order that never points anything at a relay that does not answer.
+
+Adding: address, relay, DNAT, hosts. Removing: the reverse. One applier's failure does not stop the others,
+except where going on would break that order.
+"""
+
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from nodeagent.agent.appliers import Appliers
+from nodeagent.agent.parts import ALL_PARTS, Part
+from nodeagent.appliers.addresses.state import AddressResult
+from nodeagent.appliers.dnat.delta import grown
+from nodeagent.appliers.dnat.interface import DnatDesired
+from nodeagent.appliers.hosts.change import HostsChange
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired
+from nodeagent.plan.withholding import withhold
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that was done to the node: by which applier, and what, for a person."""
+
+    part: Part
+    text: str
+
+
+@dataclass(slots=True)
+class Convergence:
+    """What was done, in order, and what failed, by part of the node.
+
+    `desired` is the plan as far as a relay answered for it: what of it waits says so in its reasons.
+    `answering` are the listeners that answered.
+    """
+
+    desired: Desired
+    answering: AbstractSet[Endpoint] = frozenset()
+    steps: list[Step] = field(default_factory=list)
+    errors: dict[Part, str] = field(default_factory=dict)
+
+
+def converge(
+    desired: Desired,
+    appliers: Appliers,
+    parts: AbstractSet[Part] = ALL_PARTS,
+    answering: AbstractSet[Endpoint] | None = None,
+) -> Convergence:
+    """Brings the node to `desired`; idempotent: a second call finds nothing to do.
+
+    Args:
+        desired: The plan.
+        appliers: Who changes the node.
+        parts: Which parts of the node are looked at; the others are taken to stand as desired.
+        answering: The listeners known to answer; None asks each by a TCP connect.
+
+    Returns:
+        What was done. What an applier could not do stands in its `errors`; nothing is raised for it.
+    """
+    done = Convergence(desired)
+    wanted = _Run(done, appliers, parts)
+    wanted.run("addresses", _grow_addresses)
+    wanted.run("relay", _grow_relay)
+    done.answering = appliers.relay.answering(desired.listeners) if answering is None else answering
+    done.desired = withhold(desired, done.answering)
+    wanted.run("dnat", _grow_dnat)
+    wanted.run("hosts", _write_hosts)
+    wanted.run("dnat", _shrink_dnat)
+    if "dnat" in done.errors or "hosts" in done.errors:
+        # Something may still point at a listener that is to go: it stays until a pass gets through.
+        return done
+    wanted.run("relay", _shrink_relay)
+    if "relay" not in done.errors:
+        wanted.run("addresses", _shrink_addresses)
+    return done
+
+
+def clean_up(appliers: Appliers) -> Convergence:
+    """Removes every trace of nodeagent from the node: names first, addresses last. Idempotent.
+
+    An applier that fails keeps back those after it, which it may still point at.
+    """
+    done = Convergence(Desired())
+    everything = _Run(done, appliers, ALL_PARTS)
+    everything.run("hosts", _write_hosts)
+    everything.run("dnat", _shrink_dnat)
+    if not done.errors:
+        everything.run("relay", _remove_relay)
+    if not done.errors:
+        everything.run("addresses", _remove_addresses)
+    return done
+
+
+_Work = Callable[[Convergence, Appliers], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Runs the work on one part after the other and keeps account."""
+
+    done: Convergence
+    appliers: Appliers
+    parts: AbstractSet[Part]
+
+    def run(self, part: Part, work: _Work) -> None:
+        if part not in self.parts:
+            return
+        errors = self.done.errors
+        try:
+            for text in work(self.done, self.appliers):
+                self.done.steps.append(Step(part, text))
+        except ApplyError as error:
+            earlier = errors.get(part)
+            errors[part] = f"{earlier}\n{error}" if earlier and earlier != str(error) else str(error)
+
+
+def _grow_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    change = appliers.addresses.change(appliers.addresses.read(), done.desired.addresses)
+    if not change.add and change.step == "keep" and not change.refused:
+        return
+    result = appliers.addresses.grow(change)
+    for added in change.add:
+        if added.address in result.standing:
+            yield f"added {added.address} ({added.load_balancer})"
+    _tell_failures(result, "; its load balancer is not served, the others are")
+
+
+def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    """All listeners that are desired, beside those that stand: what points at the latter is still there.
+
+    A listener whose address could not be had is left out: HAProxy refuses the whole of a configuration
+    when it can't bind a part of it.
+    """
+    standing = {address.address for address in appliers.addresses.read().ours}
+    listeners = {
+        listener.bind: listener
+        for listener in (*appliers.relay.read().listeners, *done.desired.listeners)
+        if listener.bind.address in standing
+    }
+    change = appliers.relay.change(listeners.values())
+    appliers.relay.apply(change)
+    if change:
+        yield str(change)
+
+
+def _grow_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    state = appliers.dnat.read()
+    desired = DnatDesired(done.desired.redirects, done.desired.pod_cidrs)
+    transaction = appliers.dnat.transaction(state, grown(state, desired))
+    appliers.dnat.run(transaction)
+    if transaction:
+        yield str(transaction.change)
+
+
+def _write_hosts(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    change = appliers.hosts.apply(appliers.hosts.change(done.desired.hosts))
+    if change:
+        yield _hosts_summary(change)
+
+
+def _hosts_summary(change: HostsChange) -> str:
+    counts = (("added", change.added), ("removed", change.removed), ("moved", change.moved))
+    told = ", ".join(f"{len(names)} names {what}" for what, names in counts if names)
+    return f"{change.path} written ({change.how}): {told or 'the block only, no name changed'}"
+
+
+def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    desired = DnatDesired(done.desired.redirects, done.desired.pod_cidrs)
+    transaction = appliers.dnat.transaction(appliers.dnat.read(), desired)
+    appliers.dnat.run(transaction)
+    if transaction:
+        yield str(transaction.change)
+
+
+def _shrink_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    standing = {address.address for address in appliers.addresses.read().ours}
+    change = appliers.relay.change(
+        listener for listener in done.desired.listeners if listener.bind.address in standing
+    )
+    appliers.relay.apply(change)
+    if change:
+        yield str(change)
+
+
+def _shrink_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    change = appliers.addresses.change(appliers.addresses.read(), done.desired.addresses)
+    if not change.remove:
+        return
+    result = appliers.addresses.shrink(change)
+    for gone in change.remove:
+        if gone.address not in result.failures:
+            yield f"removed {gone.address} from {gone.interface}"
+    _tell_failures(result)
+
+
+def _remove_relay(_: Convergence, appliers: Appliers) -> Iterator[str]:
+    state = appliers.relay.read()
+    appliers.relay.cleanup()
+    if state.running or state.file_digest is not None:
+        yield f"removed {len(state.listeners)} listeners"
+
+
+def _remove_addresses(_: Convergence, appliers: Appliers) -> Iterator[str]:
+    change = appliers.addresses.removal(appliers.addresses.read())
+    result = appliers.addresses.shrink(change)
+    if change:
+        yield str(change)
+    _tell_failures(result)
+
+
+def _tell_failures(result: AddressResult, consequence: str = "") -> None:
+    if result.failures:
+        lines = (f"relay address {address}: {why}{consequence}" for address, why in result.failures.items())
+        raise ApplyError("\n".join(lines))

@@ -1,0 +1,50 @@
+"""How what was decided stands on the node now, listener by listener: for `nodeagent status`."""
+
+from dataclasses import dataclass
+
+from nodeagent.agent.appliers import Appliers
+from nodeagent.appliers.relay.unix_socket import Unreachable
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStanding:
+    """One listener: whether it answers, what is redirected to it, and the health of what is behind it.
+
+    `backend` is HAProxy's word for the ingress controller's state; None where HAProxy does not tell.
+    """
+
+    bind: Endpoint
+    answers: bool
+    redirected: tuple[Endpoint, ...]
+    backend: str | None
+
+
+def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, ListenerStanding]:
+    """Asks every desired listener with one TCP connect, the DNAT backend and HAProxy's statistics.
+
+    Changes nothing. What can't be read counts as not standing: the comparison tells the error.
+    """
+    answering = appliers.relay.answering(desired.listeners)
+    statistics = appliers.relay.statistics()
+    backends = {}
+    if not isinstance(statistics, Unreachable):
+        backends = {
+            server.bind: f"{server.status} ({server.check})" if server.check else server.status
+            for server in statistics
+        }
+    try:
+        redirects = appliers.dnat.read().redirects
+    except ApplyError:
+        redirects = ()
+    return {
+        listener.bind: ListenerStanding(
+            listener.bind,
+            listener.bind in answering,
+            tuple(redirect.match for redirect in redirects if redirect.to == listener.bind),
+            backends.get(listener.bind),
+        )
+        for listener in desired.listeners
+    }

@@ -1,0 +1,24 @@
+"""`nodeagent cleanup`: leave no trace."""
+
+from typing import Any
+
+import click
+
+from nodeagent.agent.convergence import clean_up
+from nodeagent.cli.invocation import common_options, invocation
+from nodeagent.cli.text import convergence_text
+
+
+@click.command()
+@common_options
+def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
+    """Remove every trace of nodeagent from this node: hosts lines, DNAT, relay, addresses.
+
+    Needs no cluster. Exit code 0: nothing is left. 1: something could not be removed.
+    """
+    call = invocation(**options)
+    appliers = call.appliers()
+    with call.exclusively():
+        done = clean_up(appliers)
+    click.echo(convergence_text(call.node_name, done, "nothing of nodeagent stands here"), nl=False)
+    return 1 if done.errors else 0

@@ -1,0 +1,174 @@
+"""The answer of `plan` and `status` as data: a documented, versioned schema (docs/schema/)."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+SCHEMA_VERSION = "1"
+"""Raised whenever a field goes or changes its meaning; new fields alone do not raise it."""
+
+
+class ObjectName(Struct, frozen=True, rename="camel"):
+    """One object of the cluster."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Standing(Struct, frozen=True, rename="camel"):
+    """One relay listener of a served load balancer as it stands on the node.
+
+    `redirected` are the load balancer's endpoints whose traffic DNAT sends here; `backend` is what HAProxy's
+    health check says of the ingress controller, null where HAProxy does not tell.
+    """
+
+    relay: str
+    answers: bool
+    redirected: list[str]
+    backend: str | None
+
+
+class LoadBalancer(Struct, frozen=True, rename="camel"):
+    """One LoadBalancer Service: what was decided for it and why.
+
+    `code` is the reason's stable short name. `standing` is null in a plan, which asks no listener.
+    """
+
+    service: ObjectName
+    verdict: Literal["served", "skipped", "refused"]
+    code: str
+    reason: str
+    addresses: list[str]
+    relay_addresses: list[str]
+    ports: list[int]
+    remarks: list[str]
+    standing: list[Standing] | None
+
+
+class Name(Struct, frozen=True, rename="camel"):
+    """One name: what was decided and why. `written` tells whether the managed block holds it now."""
+
+    name: str
+    claimed_by: ObjectName
+    service: ObjectName | None
+    verdict: Literal["served", "skipped", "refused"]
+    code: str
+    reason: str
+    written: bool
+
+
+class Unreadable(Struct, frozen=True, rename="camel"):
+    """An object that could not be used."""
+
+    where: str
+    reason: str
+
+
+class AddressChanges(Struct, frozen=True, rename="camel"):
+    """Relay addresses to add to, and to remove from, the node."""
+
+    interface: str
+    add: list[str]
+    remove: list[str]
+
+
+class Relay(Struct, frozen=True, rename="camel"):
+    """One relay listener and where it sends to."""
+
+    bind: str
+    server: str
+    proxy_protocol: Literal["v1", "v2"]
+    service: ObjectName
+
+
+class RelayChanges(Struct, frozen=True, rename="camel"):
+    """Relay listeners to add and to remove, and what happens to HAProxy for that."""
+
+    action: str
+    reason: str
+    add: list[Relay]
+    remove: list[Relay]
+
+
+class DnatEntry(Struct, frozen=True, rename="camel"):
+    """Traffic for `match` (the load balancer) goes to `to` (the relay)."""
+
+    match: str
+    to: str
+    service: ObjectName
+
+
+class DnatChanges(Struct, frozen=True, rename="camel"):
+    """DNAT entries to add and to remove; `transaction` is what the backend would run, whole."""
+
+    backend: str
+    add: list[DnatEntry]
+    remove: list[DnatEntry]
+    pods_add: list[str]
+    pods_remove: list[str]
+    repairs: list[str]
+    transaction: str
+
+
+class HostsChanges(Struct, frozen=True, rename="camel"):
+    """The change of the hosts file: names that get, lose or change their line, and a unified diff."""
+
+    file: str
+    add: list[str]
+    remove: list[str]
+    move: list[str]
+    diff: str
+
+
+class Changes(Struct, frozen=True, rename="camel"):
+    """What is to change; null where nothing is to do."""
+
+    addresses: AddressChanges | None
+    relay: RelayChanges | None
+    dnat: DnatChanges | None
+    hosts: HostsChanges | None
+
+
+class Document(Struct, frozen=True, rename="camel"):
+    """The whole answer. `inSync` is true when nothing is to change and nothing failed."""
+
+    schema_version: Literal["1"]
+    kind: Literal["Plan", "Status"]
+    node: str
+    in_sync: bool
+    changes: Changes
+    errors: dict[str, str]
+    load_balancers: list[LoadBalancer]
+    names: list[Name]
+    unreadable: list[Unreadable]
+    remarks: list[str]
+
+
+def encode(document: Document) -> str:
+    """Pure: the document as indented JSON with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """Pure: the JSON Schema (draft 2020-12) of the document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": "Made by `make schema` from nodeagent/cli/document.py",
+        **msgspec.json.schema(Document),
+    }
+
+
+def main(directory: str) -> None:
+    """Writes the schema into `directory`."""
+    target = Path(directory) / f"report-v{SCHEMA_VERSION}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,45 @@
+"""The `nodeagent` command: its subcommands and its exit codes."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from nodeagent import __version__
+from nodeagent.cli.apply import apply
+from nodeagent.cli.cleanup import cleanup
+from nodeagent.cli.plan import plan
+from nodeagent.cli.status import status
+from nodeagent.errors import NodeagentError
+
+ERROR = 1
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="nodeagent %(version)s")
+def nodeagent() -> None:
+    """Keeps a node's own traffic to PROXY-protocol load balancers working."""
+
+
+for command in (plan, apply, status, cleanup):
+    nodeagent.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line and returns its exit code.
+
+    0 done or nothing to do; 1 an error, told on standard error; 2 changes pending (plan) or drift
+    (status). A usage error is 1 too, so that 2 has one meaning.
+    """
+    try:
+        result = nodeagent.main(args=list(arguments), prog_name="nodeagent", standalone_mode=False)
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        return ERROR
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; whatever step was under way is whole or undone", err=True)
+        return ERROR
+    except NodeagentError as error:
+        click.echo(f"nodeagent: {error}", err=True)
+        return ERROR
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,149 @@
+"""Pure: plan and comparison into the document that `-o json` prints."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from nodeagent.agent.comparison import Comparison
+from nodeagent.agent.standing import ListenerStanding
+from nodeagent.appliers.addresses.state import AddressChange
+from nodeagent.appliers.dnat.interface import Transaction
+from nodeagent.appliers.hosts.change import HostsChange
+from nodeagent.appliers.relay.state import RelayChange
+from nodeagent.cli import document as doc
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, Listener, LoadBalancerDecision, NameDecision, Redirect
+from nodeagent.model.objects import ObjectRef
+
+
+def report(
+    kind: Literal["Plan", "Status"],
+    node_name: str,
+    desired: Desired,
+    comparison: Comparison,
+    standing: Mapping[Endpoint, ListenerStanding] | None = None,
+) -> doc.Document:
+    """The document; `standing` for a status."""
+    written = comparison.written_names
+    return doc.Document(
+        schema_version="1",
+        kind=kind,
+        node=node_name,
+        in_sync=comparison.in_sync,
+        changes=doc.Changes(
+            addresses=_addresses(comparison.addresses),
+            relay=_relay(comparison.relay),
+            dnat=_dnat(comparison.dnat, comparison.dnat_backend),
+            hosts=_hosts(comparison.hosts),
+        ),
+        errors={str(part): text for part, text in comparison.errors.items()},
+        load_balancers=[_load_balancer(decision, desired, standing) for decision in desired.load_balancers],
+        names=[_name(decision, written) for decision in desired.names],
+        unreadable=[doc.Unreadable(entry.where, entry.reason) for entry in desired.unreadable],
+        remarks=[*desired.remarks, *comparison.remarks],
+    )
+
+
+def _load_balancer(
+    decision: LoadBalancerDecision,
+    desired: Desired,
+    standing: Mapping[Endpoint, ListenerStanding] | None,
+) -> doc.LoadBalancer:
+    binds = [
+        listener.bind for listener in desired.listeners if listener.load_balancer == decision.load_balancer
+    ]
+    return doc.LoadBalancer(
+        service=_object(decision.load_balancer),
+        verdict=decision.verdict.value,
+        code=decision.code,
+        reason=decision.reason,
+        addresses=[str(address) for address in decision.addresses],
+        relay_addresses=[str(address) for address in decision.relay_addresses],
+        ports=sorted({bind.port for bind in binds}),
+        remarks=list(decision.remarks),
+        standing=None if standing is None else [_standing(standing[bind]) for bind in binds],
+    )
+
+
+def _standing(found: ListenerStanding) -> doc.Standing:
+    return doc.Standing(
+        relay=str(found.bind),
+        answers=found.answers,
+        redirected=[str(endpoint) for endpoint in found.redirected],
+        backend=found.backend,
+    )
+
+
+def _name(decision: NameDecision, written: frozenset[str]) -> doc.Name:
+    return doc.Name(
+        name=decision.name,
+        claimed_by=_object(decision.claimed_by),
+        service=_object(decision.load_balancer) if decision.load_balancer else None,
+        verdict=decision.verdict.value,
+        code=decision.code,
+        reason=decision.reason,
+        written=decision.name in written,
+    )
+
+
+def _addresses(change: AddressChange | None) -> doc.AddressChanges | None:
+    if not change:
+        return None
+    return doc.AddressChanges(
+        interface=change.home,
+        add=[str(added.address) for added in change.add],
+        remove=[str(removed.address) for removed in change.remove],
+    )
+
+
+def _relay(change: RelayChange | None) -> doc.RelayChanges | None:
+    if not change:
+        return None
+    return doc.RelayChanges(
+        action=change.action,
+        reason=change.reason,
+        add=[_listener(listener) for listener in (*change.added, *(new for _, new in change.changed))],
+        remove=[_listener(listener) for listener in (*change.removed, *(old for old, _ in change.changed))],
+    )
+
+
+def _listener(listener: Listener) -> doc.Relay:
+    return doc.Relay(
+        str(listener.bind), str(listener.server), listener.proxy, _object(listener.load_balancer)
+    )
+
+
+def _dnat(transaction: Transaction | None, backend: str) -> doc.DnatChanges | None:
+    if not transaction:
+        return None
+    change = transaction.change
+    return doc.DnatChanges(
+        backend=backend,
+        add=[_entry(redirect) for redirect in (*change.added, *(pair.after for pair in change.changed))],
+        remove=[
+            _entry(redirect) for redirect in (*change.removed, *(pair.before for pair in change.changed))
+        ],
+        pods_add=[str(network) for network in change.pods_added],
+        pods_remove=[str(network) for network in change.pods_removed],
+        repairs=list(change.repairs),
+        transaction=transaction.text,
+    )
+
+
+def _entry(redirect: Redirect) -> doc.DnatEntry:
+    return doc.DnatEntry(str(redirect.match), str(redirect.to), _object(redirect.load_balancer))
+
+
+def _hosts(change: HostsChange | None) -> doc.HostsChanges | None:
+    if not change:
+        return None
+    return doc.HostsChanges(
+        file=str(change.path),
+        add=list(change.added),
+        remove=list(change.removed),
+        move=list(change.moved),
+        diff=change.diff(),
+    )
+
+
+def _object(ref: ObjectRef) -> doc.ObjectName:
+    return doc.ObjectName(ref.kind, ref.namespace, ref.name)

@@ -1,0 +1,172 @@
+"""Pure: plan, status and the steps of apply as text for a person."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import click
+
+from nodeagent.agent.comparison import Comparison
+from nodeagent.agent.convergence import Convergence
+from nodeagent.agent.parts import Part
+from nodeagent.agent.standing import ListenerStanding
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+
+_COLOURS = {Verdict.SERVED: "green", Verdict.SKIPPED: "yellow", Verdict.REFUSED: "red"}
+_TITLES: Mapping[Part, str] = {
+    "addresses": "Relay addresses",
+    "relay": "Relay (HAProxy)",
+    "dnat": "DNAT",
+    "hosts": "Hosts file",
+}
+
+
+def plan_text(node_name: str, desired: Desired, comparison: Comparison) -> str:
+    """What would change and why, whole. Colours are ANSI codes; click strips them where no terminal is."""
+    return "\n".join(
+        [
+            *_decisions(desired, comparison.remarks),
+            *_changes(comparison),
+            *_errors(comparison.errors),
+            _verdict(node_name, comparison, "nodeagent apply makes it so"),
+            "",
+        ]
+    )
+
+
+def status_text(
+    node_name: str,
+    desired: Desired,
+    comparison: Comparison,
+    standing: Mapping[Endpoint, ListenerStanding],
+) -> str:
+    """What stands on the node, for each load balancer and each name."""
+    lines: list[str] = []
+    for decision in desired.load_balancers:
+        lines += _load_balancer(decision, desired)
+        lines += [
+            _standing_line(standing[listener.bind])
+            for listener in desired.listeners
+            if listener.load_balancer == decision.load_balancer
+        ]
+    return "\n".join(
+        [
+            *_section("Load balancers", lines),
+            *_section("Names", _names(desired.names, comparison.written_names)),
+            *_notes(desired, comparison.remarks),
+            *_section("Drift", [_TITLES[name] for name in comparison.pending]),
+            *_errors(comparison.errors),
+            _verdict(node_name, comparison, "nodeagent plan shows what, nodeagent apply mends it"),
+            "",
+        ]
+    )
+
+
+def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
+    """What was done, step by step; `nothing` is what to say when nothing was to do."""
+    lines = [line for step in done.steps for line in _step(step.part, step.text)]
+    if not lines and not done.errors:
+        return f"node {node_name}: {nothing}\n"
+    return "\n".join([*lines, *_errors(done.errors)]) + "\n"
+
+
+def _step(part: str, text: str) -> list[str]:
+    first, *rest = text.splitlines()
+    width = len("addresses")
+    return [f"{part:{width}}  {first}", *(f"{'':{width}}  {line}" for line in rest)]
+
+
+def _decisions(desired: Desired, remarks: Iterable[str]) -> Iterator[str]:
+    lines = [line for decision in desired.load_balancers for line in _load_balancer(decision, desired)]
+    yield from _section("Load balancers", lines)
+    yield from _section("Names", _names(desired.names, None))
+    yield from _notes(desired, remarks)
+
+
+def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[str]:
+    ports = sorted(
+        {
+            listener.bind.port
+            for listener in desired.listeners
+            if listener.load_balancer == decision.load_balancer
+        }
+    )
+    route = ", ".join(map(str, decision.addresses)) or "no address"
+    if ports:
+        relays = ", ".join(map(str, decision.relay_addresses))
+        route += f" -> {relays} port {', '.join(map(str, ports))}"
+    lines = [f"{_verdict_word(decision.verdict)} {decision.load_balancer.path}: {route}: {decision.reason}"]
+    return lines + [f"         {remark}" for remark in decision.remarks]
+
+
+def _names(decisions: Iterable[NameDecision], written: frozenset[str] | None) -> list[str]:
+    lines = []
+    for decision in decisions:
+        state = ""
+        if written is not None and decision.verdict is Verdict.SERVED:
+            state = " [written]" if decision.name in written else " [not written]"
+        shown = decision.name if decision.name.isprintable() else ascii(decision.name)
+        lines.append(
+            f"{_verdict_word(decision.verdict)} {shown}{state} ({decision.claimed_by}): {decision.reason}"
+        )
+    return lines
+
+
+def _standing_line(found: ListenerStanding) -> str:
+    answers = "answers" if found.answers else click.style("does not answer", fg="red")
+    redirected = ", ".join(map(str, found.redirected)) or "nothing"
+    backend = f", ingress controller {found.backend}" if found.backend else ""
+    return f"         relay {found.bind} {answers}, redirected to it: {redirected}{backend}"
+
+
+def _notes(desired: Desired, remarks: Iterable[str]) -> Iterator[str]:
+    yield from _section("Not usable", [f"{entry.where}: {entry.reason}" for entry in desired.unreadable])
+    yield from _section("Remarks", [*desired.remarks, *remarks])
+
+
+def _changes(comparison: Comparison) -> Iterator[str]:
+    if comparison.addresses:
+        yield from _section(_TITLES["addresses"], _coloured(str(comparison.addresses)))
+    if comparison.relay:
+        yield from _section(_TITLES["relay"], _coloured(str(comparison.relay)))
+    if comparison.dnat:
+        title = f"{_TITLES['dnat']} ({comparison.dnat_backend} transaction)"
+        yield from _section(title, comparison.dnat.text.splitlines())
+    if comparison.hosts:
+        how = (
+            "replaced in one step" if comparison.hosts.how == "rename" else "written in place: it is a mount"
+        )
+        title = f"{_TITLES['hosts']} ({how})"
+        yield from _section(title, _coloured(comparison.hosts.diff()))
+
+
+def _coloured(text: str) -> list[str]:
+    colours = {"+": "green", "-": "red", "!": "yellow"}
+    return [click.style(line, fg=colours.get(line[:1])) for line in text.splitlines()]
+
+
+def _errors(errors: Mapping[Part, str]) -> Iterator[str]:
+    for applier, text in errors.items():
+        title = click.style(f"{_TITLES[applier]} failed", fg="red")
+        yield from _section(title, text.splitlines())
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = list(lines)
+    if found:
+        yield click.style(title, bold=True)
+        yield from (f"  {line}".rstrip() for line in found)
+        yield ""
+
+
+def _verdict(node_name: str, comparison: Comparison, advice: str) -> str:
+    parts = ", ".join(_TITLES[name] for name in comparison.pending)
+    if comparison.errors:
+        failed = ", ".join(_TITLES[name] for name in comparison.errors)
+        return f"node {node_name}: could not tell: {failed}" + (f"; to change: {parts}" if parts else "")
+    if parts:
+        return f"node {node_name}: to change: {parts}; {advice}"
+    return f"node {node_name}: in sync, nothing to do"
+
+
+def _verdict_word(verdict: Verdict) -> str:
+    return click.style(f"{verdict.value:8}", fg=_COLOURS[verdict])
