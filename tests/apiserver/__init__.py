@@ -1,0 +1,34 @@
+"""A simulated Kubernetes API server over real HTTP, for tests of a list and watch client.
+
+    with ApiServer() as api:
+        api.store.create(objects.service("web", "default"))
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+        api.faults.add(faults.Answer(503, retry_after=1), path="*/ingresses", verbs={"list"}, times=2)
+        api.wait_for_watch("services")
+
+What it imitates, and where that is written down, stands at the head of each module.
+"""
+
+from . import access, faults, objects
+from .access import Rule
+from .resources import RESOURCES, Object, Resource
+from .server import ApiServer, Options, Tls
+from .statuses import ApiError
+from .store import Store
+from .watches import Ending
+
+__all__ = [
+    "RESOURCES",
+    "ApiError",
+    "ApiServer",
+    "Ending",
+    "Object",
+    "Options",
+    "Resource",
+    "Rule",
+    "Store",
+    "Tls",
+    "access",
+    "faults",
+    "objects",
+]

@@ -1,0 +1,188 @@
+"""Who may do what: bearer tokens and RBAC rules, enforced as the real server does.
+
+See "Using RBAC Authorization" and "Authenticating" in the Kubernetes documentation.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from . import statuses
+from .resources import Object
+from .routes import Asked
+
+DEFAULT_USER = "system:serviceaccount:kube-system:nodeagent"
+ANONYMOUS = "system:anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One RBAC rule.
+
+    Attributes:
+        api_groups: groups, `""` for core, `*` for all.
+        resources: plurals or plural/subresource, `*` for all.
+        verbs: verbs, `*` for all.
+        resource_names: only objects of these names; empty for all. A list or watch falls under such a rule
+            only with the fieldSelector metadata.name, a create never does.
+        namespace: only there; None everywhere (a ClusterRole bound by a ClusterRoleBinding).
+    """
+
+    api_groups: Sequence[str]
+    resources: Sequence[str]
+    verbs: Sequence[str]
+    resource_names: Sequence[str] = ()
+    namespace: str | None = None
+
+    def allows(self, asked: Asked, name: str) -> bool:
+        """Tell whether the rule covers a request about the object `name` (empty: about no single one)."""
+        assert asked.resource is not None, "rules are about resources"
+        plural, subresource = asked.resource.plural, asked.subresource
+        wanted = {"*", f"{plural}/{subresource}", f"*/{subresource}"} if subresource else {"*", plural}
+        return (
+            not {"*", asked.resource.group}.isdisjoint(self.api_groups)
+            and not wanted.isdisjoint(self.resources)
+            and not {"*", asked.verb}.isdisjoint(self.verbs)
+            and (not self.resource_names or name in self.resource_names)
+            and self.namespace in {None, asked.namespace}
+        )
+
+
+def rules_from(role: Object, namespace: str | None = None) -> list[Rule]:
+    """Give the rules of a ClusterRole or Role object.
+
+    Args:
+        role: the object; a Role's rules hold in its own namespace.
+        namespace: where a ClusterRole's rules hold (bound by a RoleBinding); None for everywhere.
+    """
+    where = role["metadata"].get("namespace", "default") if role["kind"] == "Role" else namespace
+    return [
+        Rule(
+            rule.get("apiGroups", []),
+            rule["resources"],
+            rule["verbs"],
+            rule.get("resourceNames", []),
+            where,
+        )
+        for rule in role.get("rules") or []
+        if "resources" in rule
+    ]
+
+
+def rules_from_yaml(text: str) -> list[Rule]:
+    """Give the rules of all ClusterRole and Role documents in a YAML text, other documents passed over."""
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    return [
+        rule
+        for document in documents
+        if document["kind"] in {"ClusterRole", "Role"}
+        for rule in rules_from(document)
+    ]
+
+
+def rules_bound_to(documents: Iterable[Object], namespace: str, account: str) -> list[Rule]:
+    """Give the rules that bindings among the documents grant to a ServiceAccount.
+
+    Args:
+        documents: ClusterRoles, Roles and their bindings, other objects passed over.
+        namespace: the ServiceAccount's namespace.
+        account: its name.
+
+    Raises:
+        KeyError: a binding names a role that is not among the documents.
+    """
+    objects = list(documents)
+    roles = {
+        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
+        for obj in objects
+        if obj["kind"] in {"ClusterRole", "Role"}
+    }
+    rules: list[Rule] = []
+    for obj in objects:
+        if obj["kind"] not in {"ClusterRoleBinding", "RoleBinding"} or not any(
+            subject["kind"] == "ServiceAccount"
+            and subject["name"] == account
+            and subject.get("namespace", "") == namespace
+            for subject in obj.get("subjects") or []
+        ):
+            continue
+        where = obj["metadata"].get("namespace", "default") if obj["kind"] == "RoleBinding" else None
+        kind = obj["roleRef"]["kind"]
+        role = roles[kind, (where or "") if kind == "Role" else "", obj["roleRef"]["name"]]
+        rules += rules_from(role, where)
+    return rules
+
+
+class Access:
+    """The server's users and their rights; may be changed while the server runs.
+
+    At first nobody needs a token, every request is DEFAULT_USER's, and all is allowed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens: dict[str, str] = {}
+        self._rules: dict[str, tuple[Rule, ...]] = {}
+
+    def require_token(self, token: str, user: str = DEFAULT_USER) -> None:
+        """Know a user by a token; from the first one on, requests without a token are anonymous."""
+        with self._lock:
+            self._tokens[token] = user
+
+    def revoke_token(self, token: str) -> None:
+        """Forget a token: 401 from now on. Streams that are open go on, as with the real server."""
+        with self._lock:
+            del self._tokens[token]
+
+    def allow_only(self, rules: Iterable[Rule], user: str = DEFAULT_USER) -> None:
+        """Let a user do what the rules say and nothing else."""
+        with self._lock:
+            self._rules[user] = tuple(rules)
+
+    def allow_all(self, user: str = DEFAULT_USER) -> None:
+        """Let a user do everything."""
+        with self._lock:
+            self._rules.pop(user, None)
+
+    def a_token(self, user: str = DEFAULT_USER) -> str | None:
+        """Give a token that the user is known by, None when there is none."""
+        with self._lock:
+            return next((token for token, holder in self._tokens.items() if holder == user), None)
+
+    def user(self, authorization: str) -> str:
+        """Tell whose request it is by its Authorization header; raises ApiError 401 for an unknown token."""
+        with self._lock:
+            # A server without tokens stands for one behind `kubectl proxy`: it knows its user anyhow.
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() == "bearer":
+                if token.strip() in self._tokens:
+                    return self._tokens[token.strip()]
+                if self._tokens:
+                    raise statuses.unauthorized()
+            return ANONYMOUS if self._tokens else DEFAULT_USER
+
+    def check(self, user: str, asked: Asked, name: str) -> None:
+        """Let a request pass or refuse it.
+
+        Args:
+            user: whose request it is.
+            asked: the request.
+            name: the object's name, from the path or from the fieldSelector of a list or watch.
+
+        Raises:
+            ApiError: 403 when no rule allows it.
+        """
+        resource = asked.resource
+        if resource is None:
+            # The role system:public-info-viewer: /version and the health paths are open to all.
+            return
+        with self._lock:
+            rules = self._rules.get(user, () if user == ANONYMOUS else None)
+        if rules is None or any(rule.allows(asked, name) for rule in rules):
+            return
+        what = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural
+        where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+        text = f'User "{user}" cannot {asked.verb} resource "{what}" in API group "{resource.group}" {where}'
+        raise statuses.forbidden(resource, name, text)

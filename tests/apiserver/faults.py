@@ -1,0 +1,228 @@
+"""What can go wrong between a client and its API server, armed at run time.
+
+A fault is armed for a path pattern, for verbs, and for a number of times. Request faults strike when a
+request arrives; line faults strike when a watch is about to write a line.
+"""
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer with this instead of doing the request.
+
+    Attributes:
+        code: HTTP status.
+        retry_after: seconds in a Retry-After header, None for no header.
+        body: the bytes of the answer; None for a Status object.
+        content_type: of `body`.
+    """
+
+    code: int
+    retry_after: int | None = None
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+
+def html_page(code: int = 200) -> Answer:
+    """Answer with an HTML page, as a captive portal or a proxy in front of the server does."""
+    page = b"<!DOCTYPE html><html><head><title>Gateway</title></head><body>Please log in.</body></html>\n"
+    return Answer(code, body=page, content_type="text/html; charset=utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Answer only after some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Answer only when the test says so: a slow answer without a clock."""
+
+    _arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    _released: threading.Event = field(default_factory=threading.Event)
+
+    def wait_until_held(self, timeout: float = 5.0) -> None:
+        """Return when one more request has arrived and waits; TimeoutError when none does."""
+        if not self._arrived.acquire(timeout=timeout):
+            raise TimeoutError(f"no request arrived to be held within {timeout} s")
+
+    def release(self) -> None:
+        """Let all held requests go on, and all later ones pass."""
+        self._released.set()
+
+    def hold(self, timeout: float) -> bool:
+        """Stand in the request's way (the server calls this); True once released."""
+        return self._released.wait(timeout)
+
+    def arrived(self) -> None:
+        """Note that a request waits (the server calls this)."""
+        self._arrived.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close the connection without an answer; with `reset` by a TCP reset."""
+
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutBody:
+    """Close the connection after some bytes of the answer's body; the header promised all of it."""
+
+    after: int = 100
+
+
+RequestFault = Answer | Delay | Hold | Disconnect | CutBody
+
+
+@dataclass(frozen=True, slots=True)
+class CutLine:
+    """Close the connection in the middle of a watch event's line."""
+
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLines:
+    """Send a watch event's line in chunks of `size` bytes, each in its own TCP write."""
+
+    size: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Send a watch event twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Send a watch event after the next one, if that is about another object and comes within `window`."""
+
+    window: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Send nothing more on this stream, neither events nor bookmarks nor its end, and keep it open."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """Send an ERROR event in place of an event and end the stream, as a server that must give up."""
+
+    code: int = 410
+    reason: str = "Expired"
+    message: str = "The resourceVersion for the provided watch is too old."
+
+
+LineFault = CutLine | SplitLines | Duplicate | Reorder | Silence | ErrorLine
+Fault = RequestFault | LineFault
+
+
+@dataclass(slots=True)
+class Armed:
+    """A fault that waits to strike.
+
+    Attributes:
+        fault: what happens.
+        path: glob pattern of the request's path (`*` matches `/` too).
+        verbs: Kubernetes verbs it strikes at; empty for all.
+        left: how often it will strike yet; None for always.
+        used: how often it did.
+    """
+
+    fault: Fault
+    path: str
+    verbs: frozenset[str]
+    left: int | None
+    used: int = 0
+
+    def strike(self, verb: str, path: str) -> bool:
+        """Tell whether it strikes a request, and count it if so."""
+        if self.left == 0 or (self.verbs and verb not in self.verbs) or not fnmatchcase(path, self.path):
+            return False
+        self.used += 1
+        if self.left is not None:
+            self.left -= 1
+        return True
+
+
+class Faults:
+    """All armed faults of a server; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._armed: list[Armed] = []
+
+    def add(
+        self, fault: Fault, *, path: str = "*", verbs: Collection[str] = (), times: int | None = 1
+    ) -> Armed:
+        """Arm a fault.
+
+        Args:
+            fault: what shall happen.
+            path: glob pattern of request paths, without query.
+            verbs: Kubernetes verbs (get, list, watch, ...); empty for all.
+            times: how many requests (or lines, for line faults) it strikes; None for all until removed.
+
+        Returns:
+            The armed fault, whose `used` tells how often it struck.
+        """
+        armed = Armed(fault, path, frozenset(verbs), times)
+        with self._lock:
+            self._armed.append(armed)
+        return armed
+
+    def remove(self, armed: Armed) -> None:
+        """Disarm a fault; a Hold lets its requests go."""
+        with self._lock:
+            self._armed.remove(armed)
+        if isinstance(armed.fault, Hold):
+            armed.fault.release()
+
+    def clear(self) -> None:
+        """Disarm all faults."""
+        with self._lock:
+            gone, self._armed = self._armed, []
+        for armed in gone:
+            if isinstance(armed.fault, Hold):
+                armed.fault.release()
+
+    def for_request(self, verb: str, path: str) -> list[RequestFault]:
+        """Give what strikes a request: all that delay it, then at most one that spoils it."""
+        struck: list[RequestFault] = []
+        with self._lock:
+            for armed in self._armed:
+                fault = armed.fault
+                if isinstance(fault, Delay | Hold) and armed.strike(verb, path):
+                    struck.append(fault)
+            for armed in self._armed:
+                fault = armed.fault
+                if isinstance(fault, Answer | Disconnect | CutBody) and armed.strike(verb, path):
+                    struck.append(fault)
+                    break
+        return struck
+
+    def for_event(self, path: str) -> list[LineFault]:
+        """Give what strikes the next event of the watch at a path."""
+        with self._lock:
+            return [
+                armed.fault
+                for armed in self._armed
+                if isinstance(armed.fault, CutLine | SplitLines | Duplicate | Reorder | Silence | ErrorLine)
+                and armed.strike("watch", path)
+            ]
+
+    def silences(self, path: str) -> bool:
+        """Tell whether the watch at a path falls silent now."""
+        with self._lock:
+            return any(
+                isinstance(armed.fault, Silence) and armed.strike("watch", path) for armed in self._armed
+            )

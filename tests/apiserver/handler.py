@@ -1,0 +1,211 @@
+"""One HTTP connection: reads requests, lets faults strike, checks access, answers or streams."""
+
+import gzip
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from . import control, faults, replies, routes, selecting, statuses, watches
+from .replies import Reply
+from .routes import Asked
+from .selecting import Selector
+from .traffic import Seen
+
+if TYPE_CHECKING:
+    from .server import ApiListener, ApiServer
+
+_GZIP_FROM = 128 * 1024
+"""The real server compresses answers above this size for clients that take gzip (KEP-156)."""
+
+_JSON_TYPES = ("application/json", "application/*", "*/*")
+_END_OF_CHUNKS = b"0\r\n\r\n"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves one connection; socketserver makes one for each."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Write no access log: tests look at `traffic`."""
+
+    def handle(self) -> None:
+        """Serve the connection's requests until it ends; that the client went away is no error."""
+        try:
+            super().handle()
+        except ConnectionError:
+            self.close_connection = True
+
+    @property
+    def _api(self) -> "ApiServer":
+        return cast("ApiListener", self.server).api
+
+    def _serve(self) -> None:
+        """Answer one request."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = urlsplit(self.path).path
+        if self._api.options.control and path.startswith(control.PREFIX):
+            self._send(control.answer(self._api, self.command, self.path, body))
+            return
+        try:
+            asked = routes.read(self.command, self.path, self._api.store.resources)
+        except routes.UnknownPathError:
+            self._api.traffic.arrived(Seen(self.command.lower(), path, {}))
+            self._send(Reply(404, b"404 page not found\n", "text/plain; charset=utf-8"))
+            return
+        except statuses.ApiError as error:
+            self._api.traffic.arrived(Seen(self.command.lower(), path, {}))
+            self._send(replies.refusal(error))
+            return
+        self._api.traffic.arrived(Seen(asked.verb, asked.path, asked.query))
+        spoiled = self._struck(asked)
+        if isinstance(spoiled, faults.Answer):
+            self._send(_planned(spoiled))
+        elif isinstance(spoiled, faults.Disconnect):
+            self._end(watches.Ending.RESET if spoiled.reset else watches.Ending.DROP)
+        else:
+            self._answer(asked, body, spoiled)
+
+    # http.server looks for these names.
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve  # noqa: N815
+
+    def _struck(self, asked: Asked) -> faults.Answer | faults.Disconnect | faults.CutBody | None:
+        """Wait as long as the armed faults say; give the one that spoils the answer."""
+        for fault in self._api.faults.for_request(asked.verb, asked.path):
+            match fault:
+                case faults.Delay(seconds):
+                    if self._api.closing.wait(seconds):
+                        return faults.Disconnect()
+                case faults.Hold():
+                    fault.arrived()
+                    while not fault.hold(0.05):
+                        if self._api.closing.is_set():
+                            return faults.Disconnect()
+                case _:
+                    return fault
+        return None
+
+    def _answer(self, asked: Asked, body: bytes, cut: faults.CutBody | None) -> None:
+        api = self._api
+        try:
+            user = api.access.user(self.headers.get("Authorization", ""))
+            selector = self._selector(asked)
+            api.access.check(user, asked, asked.name or selector.name)
+            accepted = self.headers.get("Accept", "*/*")
+            if not any(kind in accepted for kind in _JSON_TYPES):
+                raise statuses.not_acceptable()
+            if asked.verb == "watch":
+                self._stream(asked, selector)
+                return
+            reply = (
+                replies.plain(asked.path, api.options.git_version)
+                if asked.resource is None
+                else replies.answer(api.store, asked, selector, body, self.headers.get_content_type())
+            )
+        except statuses.ApiError as error:
+            reply = replies.refusal(error)
+        self._send(reply, cut)
+
+    def _selector(self, asked: Asked) -> Selector:
+        if asked.resource is None or asked.verb not in {"list", "watch"}:
+            return Selector()
+        if asked.name:
+            return selecting.named(asked.name)
+        known = asked.resource.plural != "services" or self._api.options.service_fields
+        fields, labels = asked.query.get("fieldSelector", ""), asked.query.get("labelSelector", "")
+        return selecting.parse(asked.resource, fields, labels, type_fields=known)
+
+    def _stream(self, asked: Asked, selector: Selector) -> None:
+        """Serve a watch; raises ApiError while nothing has been sent yet."""
+        api = self._api
+        agreed = watches.terms(asked, api.options.bookmark_interval, api.options.longest_watch)
+        feed = watches.Feed(self.connection)
+        stream = watches.Stream(
+            store=api.store,
+            armed=api.faults,
+            traffic=api.traffic,
+            asked=asked,
+            selector=selector,
+            agreed=agreed,
+            feed=feed,
+            write=self._write_chunk,
+        )
+        try:
+            try:
+                live = stream.follow()
+            except statuses.ApiError as error:
+                if not api.options.expired_in_stream:
+                    raise
+                self._begin_stream()
+                self._write_chunk(watches.error_line(error))
+                self._end(watches.Ending.CLEAN)
+                return
+            with api.streaming(feed):
+                self._begin_stream()
+                ending = stream.run(live)
+            self._end(ending)
+        finally:
+            feed.close()
+
+    # Writing
+
+    def _send(self, reply: Reply, cut: faults.CutBody | None = None) -> None:
+        body = reply.body
+        headers = [("Content-Type", reply.content_type), *reply.headers]
+        if len(body) > _GZIP_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+            body = gzip.compress(body, 1)
+            headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+        head = self._head(reply.code, [*headers, ("Content-Length", str(len(body)))])
+        if self.command == "HEAD":
+            body = b""
+        self._write(head + (body if cut is None else body[: cut.after]))
+        if cut is not None:
+            self._end(watches.Ending.DROP)
+
+    def _begin_stream(self) -> None:
+        self._write(self._head(200, [("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")]))
+
+    def _write_chunk(self, data: bytes) -> None:
+        self._write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _end(self, ending: watches.Ending) -> None:
+        if ending is watches.Ending.CLEAN:
+            self._write(_END_OF_CHUNKS)
+            return
+        if ending is watches.Ending.RESET:
+            cast("ApiListener", self.server).reset_when_closed(self.connection)
+        self.close_connection = True
+
+    def _head(self, code: int, headers: list[tuple[str, str]]) -> bytes:
+        lines = [
+            f"HTTP/1.1 {code} {HTTPStatus(code).phrase}",
+            "Cache-Control: no-cache, private",
+            f"Date: {formatdate(time.time(), usegmt=True)}",
+            *(f"{name}: {value}" for name, value in headers),
+        ]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+    def _write(self, data: bytes) -> None:
+        self.connection.sendall(data)
+        self._api.traffic.sent(len(data))
+
+
+def _planned(fault: faults.Answer) -> Reply:
+    """Give the answer that a fault asks for."""
+    headers = (("Retry-After", str(fault.retry_after)),) if fault.retry_after is not None else ()
+    if fault.body is not None:
+        return Reply(fault.code, fault.body, fault.content_type, headers)
+    reasons = {
+        HTTPStatus.TOO_MANY_REQUESTS: ("TooManyRequests", "too many requests, please try again later"),
+        HTTPStatus.INTERNAL_SERVER_ERROR: ("InternalError", "Internal error occurred: etcdserver: no leader"),
+        HTTPStatus.SERVICE_UNAVAILABLE: ("ServiceUnavailable", "the server is currently unable to handle it"),
+        HTTPStatus.UNAUTHORIZED: ("Unauthorized", "Unauthorized"),
+        HTTPStatus.GONE: ("Expired", "The provided resource version is too old."),
+    }
+    reason, message = reasons.get(HTTPStatus(fault.code), ("", HTTPStatus(fault.code).phrase))
+    status = replies.refusal(statuses.ApiError(fault.code, reason, message))
+    return Reply(status.code, status.body, status.content_type, headers)

@@ -1,0 +1,322 @@
+"""Builders of API objects as a real cluster's server returns them, managedFields and all.
+
+They give plain dicts with kind and apiVersion, for the store to take; what a test needs otherwise, it
+changes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from .resources import Object
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A Service's port."""
+
+    name: str
+    port: int
+    target: int | str
+    node_port: int = 0
+    protocol: str = "TCP"
+
+
+HTTP_AND_HTTPS = (Port("http", 80, "http", 30080), Port("https", 443, "https", 30443))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One endpoint of an EndpointSlice."""
+
+    address: str
+    node: str
+    ready: bool = True
+    terminating: bool = False
+    conditions: Mapping[str, bool] = field(default_factory=dict)
+
+
+def _managed(manager: str, api_version: str, fields: Object, subresource: str = "") -> Object:
+    """Give one entry of managedFields: most of the bytes of a real object."""
+    entry: Object = {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": api_version,
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    return entry | ({"subresource": subresource} if subresource else {})
+
+
+def service(  # noqa: PLR0913 - each names one field of the object
+    name: str,
+    namespace: str = "default",
+    *,
+    kind: str = "ClusterIP",
+    cluster_ips: Sequence[str] = ("10.96.0.10",),
+    ports: Sequence[Port] = HTTP_AND_HTTPS,
+    addresses: Sequence[str] = (),
+    hostname: str = "",
+    ip_mode: str | None = "VIP",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Object:
+    """Build a Service.
+
+    Args:
+        name: its name.
+        namespace: its namespace.
+        kind: spec.type.
+        cluster_ips: spec.clusterIPs; the first is spec.clusterIP.
+        ports: its ports.
+        addresses: IPs in status.loadBalancer.ingress.
+        hostname: a hostname there.
+        ip_mode: ipMode beside each IP; None for servers that do not know it.
+        annotations: metadata.annotations.
+        labels: metadata.labels.
+    """
+    balanced = kind == "LoadBalancer"
+    spec: Object = {
+        "ports": [
+            {"name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": port.target}
+            | ({"nodePort": port.node_port} if kind != "ClusterIP" and port.node_port else {})
+            for port in ports
+        ],
+        "selector": {"app.kubernetes.io/name": name},
+        "clusterIP": cluster_ips[0],
+        "clusterIPs": list(cluster_ips),
+        "type": kind,
+        "sessionAffinity": "None",
+        "ipFamilies": ["IPv6" if ":" in address else "IPv4" for address in cluster_ips if address != "None"],
+        "ipFamilyPolicy": "PreferDualStack" if len(cluster_ips) > 1 else "SingleStack",
+        "internalTrafficPolicy": "Cluster",
+    }
+    if balanced:
+        spec |= {"externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": True}
+    ingress: list[Object] = [
+        {"ip": address} | ({"ipMode": ip_mode} if ip_mode else {}) for address in addresses
+    ]
+    if hostname:
+        ingress.append({"hostname": hostname})
+    managed = {
+        "f:metadata": {"f:annotations": {".": {}}, "f:labels": {".": {}, "f:app.kubernetes.io/name": {}}},
+        "f:spec": {
+            "f:internalTrafficPolicy": {},
+            "f:ports": {
+                ".": {},
+                **{f'k:{{"port":{port.port},"protocol":"TCP"}}': {".": {}} for port in ports},
+            },
+            "f:selector": {},
+            "f:sessionAffinity": {},
+            "f:type": {},
+        },
+    }
+    metadata: Object = {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(labels) if labels is not None else {"app.kubernetes.io/name": name},
+        "managedFields": [_managed("helm", "v1", managed)],
+    }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "kind": "Service",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"loadBalancer": {"ingress": ingress} if ingress else {}},
+    }
+
+
+def load_balancer(
+    name: str, namespace: str = "default", *, addresses: Sequence[str], annotations: Mapping[str, str]
+) -> Object:
+    """Build a Service of type LoadBalancer that has its addresses, with a provider's annotations."""
+    return service(name, namespace, kind="LoadBalancer", addresses=addresses, annotations=annotations)
+
+
+def ingress(  # noqa: PLR0913 - each names one field of the object
+    name: str,
+    namespace: str = "default",
+    *,
+    hosts: Sequence[str] = ("www.example.com",),
+    class_name: str | None = "nginx",
+    tls: bool = True,
+    addresses: Sequence[str] = (),
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """Build an Ingress.
+
+    Args:
+        name: its name.
+        namespace: its namespace.
+        hosts: one rule each.
+        class_name: spec.ingressClassName; None for none.
+        tls: whether the hosts stand in spec.tls too.
+        addresses: IPs in status.loadBalancer.ingress.
+        annotations: metadata.annotations.
+    """
+    backend = {"service": {"name": name, "port": {"number": 80}}}
+    paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+    spec: Object = {"rules": [{"host": host, "http": {"paths": paths}} for host in hosts]}
+    if class_name is not None:
+        spec["ingressClassName"] = class_name
+    if tls:
+        spec["tls"] = [{"hosts": list(hosts), "secretName": f"{name}-tls"}]
+    written = {
+        "f:metadata": {"f:annotations": {".": {}, "f:cert-manager.io/cluster-issuer": {}}},
+        "f:spec": {"f:ingressClassName": {}, "f:rules": {}, "f:tls": {}},
+    }
+    group = "networking.k8s.io/v1"
+    status_written: Object = {"f:status": {"f:loadBalancer": {"f:ingress": {}}}}
+    return {
+        "kind": "Ingress",
+        "apiVersion": group,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "generation": 1,
+            "annotations": dict(annotations)
+            if annotations is not None
+            else {"cert-manager.io/cluster-issuer": "letsencrypt"},
+            "managedFields": [
+                _managed("kubectl-client-side-apply", group, written),
+                _managed("nginx-ingress-controller", group, status_written, "status"),
+            ],
+        },
+        "spec": spec,
+        "status": {
+            "loadBalancer": {"ingress": [{"ip": address} for address in addresses]} if addresses else {}
+        },
+    }
+
+
+def ingresses(count: int, namespace: str = "default", domain: str = "example.com") -> Iterator[Object]:
+    """Build many Ingresses, `site-00000` with host `site-00000.example.com` and so on."""
+    for number in range(count):
+        name = f"site-{number:05}"
+        yield ingress(name, namespace, hosts=[f"{name}.{domain}"])
+
+
+def node(
+    name: str,
+    *,
+    address: str = "192.0.2.10",
+    pod_cidrs: Sequence[str] = ("10.244.0.0/24",),
+    labels: Mapping[str, str] | None = None,
+) -> Object:
+    """Build a ready Node with an internal address and its pods' CIDRs."""
+    spec: Object = {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)} if pod_cidrs else {}
+    images = [
+        {
+            "names": [f"registry.example.com/app-{number}@sha256:{number:064x}"],
+            "sizeBytes": 40_000_000 + number,
+        }
+        for number in range(30)
+    ]
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})},
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": spec,
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": address},
+                {"type": "Hostname", "address": name},
+            ],
+            "conditions": [condition],
+            "images": images,
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "0e4f1f2c-3c1b-4b52-9c56-0c8b9f6f2a10",
+                "containerRuntimeVersion": "containerd://1.6.20",
+                "kernelVersion": "6.1.0",
+                "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.0",
+                "machineID": "5f1d2c3b4a59687786950a1b2c3d4e5f",
+                "operatingSystem": "linux",
+                "osImage": "Debian GNU/Linux 12 (bookworm)",
+                "systemUUID": "5f1d2c3b-4a59-6877-8695-0a1b2c3d4e5f",
+            },
+        },
+    }
+
+
+def endpoint_slice(
+    name: str,
+    service_name: str,
+    namespace: str = "default",
+    *,
+    endpoints: Sequence[Endpoint],
+    ports: Mapping[str, int] | None = None,
+) -> Object:
+    """Build an EndpointSlice of a Service; `ports` maps port names to numbers."""
+    held = ports if ports is not None else {"http": 80, "https": 443}
+    return {
+        "kind": "EndpointSlice",
+        "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {
+                "kubernetes.io/service-name": service_name,
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+            },
+        },
+        "addressType": "IPv6" if endpoints and ":" in endpoints[0].address else "IPv4",
+        "endpoints": [
+            {
+                "addresses": [endpoint.address],
+                "conditions": {
+                    "ready": endpoint.ready,
+                    "serving": endpoint.ready or endpoint.terminating,
+                    "terminating": endpoint.terminating,
+                    **endpoint.conditions,
+                },
+                "nodeName": endpoint.node,
+                "targetRef": {"kind": "Pod", "namespace": namespace, "name": f"{service_name}-{number}"},
+            }
+            for number, endpoint in enumerate(endpoints)
+        ],
+        "ports": [{"name": key, "port": port, "protocol": "TCP"} for key, port in held.items()],
+    }
+
+
+def daemon_set(name: str, namespace: str = "kube-system", *, finalizers: Sequence[str] = ()) -> Object:
+    """Build a DaemonSet; with finalizers a delete leaves it with a deletionTimestamp."""
+    labels = {"app.kubernetes.io/name": name}
+    return {
+        "kind": "DaemonSet",
+        "apiVersion": "apps/v1",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "generation": 1,
+            **({"finalizers": list(finalizers)} if finalizers else {}),
+        },
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": name, "image": f"example.com/{name}:1"}]},
+            },
+        },
+        "status": {"currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberReady": 1},
+    }
+
+
+def config_map(name: str, namespace: str = "default", data: Mapping[str, str] | None = None) -> Object:
+    """Build a ConfigMap."""
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": dict(data or {}),
+    }

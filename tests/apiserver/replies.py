@@ -1,0 +1,152 @@
+"""Everything but watches: the answer to one request, made from the store."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from . import listing, statuses
+from .resources import Object, Resource
+from .routes import Asked
+from .selecting import Selector
+from .store import Part, Store
+
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of known length."""
+
+    code: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def json_reply(code: int, value: object) -> Reply:
+    """Give an answer that is `value` as JSON."""
+    return Reply(code, msgspec.json.encode(value))
+
+
+def refusal(error: statuses.ApiError) -> Reply:
+    """Give the answer that is a Status."""
+    after = error.details.get("retryAfterSeconds")
+    return Reply(
+        error.code,
+        msgspec.json.encode(error.body()),
+        headers=(("Retry-After", str(after)),) if after else (),
+    )
+
+
+def plain(path: str, git_version: str) -> Reply:
+    """Answer for /version and the health paths."""
+    if path != "/version":
+        return Reply(200, b"ok", "text/plain; charset=utf-8")
+    major, minor, *_ = git_version.removeprefix("v").split(".")
+    version = {
+        "major": major,
+        "minor": minor,
+        "gitVersion": git_version,
+        "gitCommit": "0" * 40,
+        "gitTreeState": "clean",
+        "buildDate": "2026-01-01T00:00:00Z",
+        "goVersion": "go1.25.0",
+        "compiler": "gc",
+        "platform": "linux/amd64",
+    }
+    return json_reply(200, version)
+
+
+def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_type: str) -> Reply:
+    """Do what a request asks for.
+
+    Args:
+        store: the objects.
+        asked: the request; any verb but watch, about a resource.
+        selector: which objects a list shall hold.
+        body: the request's body.
+        content_type: of the body.
+
+    Raises:
+        ApiError: the request is refused.
+    """
+    resource = asked.resource
+    assert resource is not None, "plain paths have no objects"
+    if asked.query.get("dryRun"):
+        raise statuses.bad_request("dryRun: this simulated server does not imitate it")
+    part = Part.STATUS if asked.subresource else Part.MAIN
+    match asked.verb:
+        case "list":
+            return Reply(200, listing.page(store, resource, asked.namespace, selector, asked.query))
+        case "get":
+            return Reply(200, store.version(resource, asked.namespace, asked.name).typed(resource))
+        case "create":
+            return json_reply(201, store.create(_object(resource, asked, body), part=part))
+        case "update":
+            obj = _object(resource, asked, body)
+            if resource.must_name_version and "resourceVersion" not in obj["metadata"]:
+                what = "Invalid value: 0x0: must be specified for an update"
+                raise statuses.invalid(resource, asked.name, "metadata.resourceVersion", what)
+            return json_reply(200, store.update(obj, part=part))
+        case "patch":
+            if content_type != _MERGE_PATCH:
+                raise statuses.unsupported_media_type(content_type, _MERGE_PATCH)
+            patched = store.patch(resource.plural, asked.name, asked.namespace, _decoded(body), part=part)
+            return json_reply(200, patched)
+        case "delete":
+            return _delete(store, resource, asked, body)
+    raise statuses.method_not_allowed()
+
+
+def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
+    options = _decoded(body) if body else {}
+    uid = (options.get("preconditions") or {}).get("uid", "")
+    last = store.delete(resource.plural, asked.name, asked.namespace, uid=uid)
+    metadata = last["metadata"]
+    if resource.delete_answers_object or metadata.get("finalizers"):
+        return json_reply(200, last)
+    details = {"name": asked.name, "group": resource.group, "kind": resource.plural, "uid": metadata["uid"]}
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: value for key, value in details.items() if value},
+    }
+    return json_reply(200, status)
+
+
+def _decoded(body: bytes) -> Object:
+    try:
+        return msgspec.json.decode(body, type=Object)
+    except msgspec.MsgspecError as error:
+        raise statuses.bad_request(f"the object provided is unrecognized: {error}") from error
+
+
+def _object(resource: Resource, asked: Asked, body: bytes) -> Object:
+    """Read the object that a request brings and check that it belongs where it was sent."""
+    obj: Object = {"kind": resource.kind, "apiVersion": resource.api_version} | _decoded(body)
+    if (obj["kind"], obj["apiVersion"]) != (resource.kind, resource.api_version):
+        text = (
+            f"{obj['kind']} in version {obj['apiVersion']!r} cannot be handled as a {resource.kind}: "
+            f"expected {resource.api_version}"
+        )
+        raise statuses.bad_request(text)
+    metadata = obj.setdefault("metadata", {})
+    # Clients send nulls for what they leave out.
+    for key in [key for key, value in metadata.items() if value is None]:
+        del metadata[key]
+    if metadata.setdefault("namespace", asked.namespace) != asked.namespace:
+        raise statuses.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if resource.namespaced and not asked.namespace:
+        raise statuses.bad_request("an empty namespace may not be set during creation")
+    if not metadata["namespace"]:
+        del metadata["namespace"]
+    if asked.name and metadata.setdefault("name", asked.name) != asked.name:
+        text = (
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({asked.name})"
+        )
+        raise statuses.bad_request(text)
+    return obj

@@ -1,0 +1,129 @@
+"""The table of API resources that the simulated server knows: one row each.
+
+A row says what differs between resources of a real kube-apiserver as far as a client can see it. Another
+resource (one of the gateway API, say) is one more row; a test may also hand its own table to the store.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+Object = dict[str, Any]
+"""An API object as plain JSON values."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One kind of object and how the server treats it.
+
+    Attributes:
+        group: API group, empty for the core group.
+        version: API version, such as `v1`.
+        plural: name in paths and in RBAC rules.
+        kind: name in objects.
+        namespaced: whether its objects live in namespaces.
+        has_status: whether `status` is a subresource: then a plain PUT or POST cannot write it.
+        keeps_status: a POST keeps the status it brings (Node, which the kubelet registers with its status).
+        fields: field labels for selectors beside metadata.name and metadata.namespace, each with the value
+            an object has that does not carry the field.
+        custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
+            while those of built-in types do not.
+        must_name_version: a PUT without metadata.resourceVersion is refused (Lease).
+        delete_answers_object: DELETE answers with the object (Service) and not with a Status.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    has_status: bool = False
+    keeps_status: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
+    custom: bool = False
+    must_name_version: bool = False
+    delete_answers_object: bool = False
+
+    @cached_property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def qualified(self) -> str:
+        """The name in the server's messages, such as `ingresses.networking.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @cached_property
+    def base(self) -> str:
+        """The path above its objects, such as `/apis/networking.k8s.io/v1`."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @cached_property
+    def type_prefix(self) -> bytes:
+        """The first bytes of the JSON of an object that states its type."""
+        return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
+
+    def key(self, namespace: str, name: str) -> str:
+        """Give the place of an object among its like; lists come in this order, as from etcd."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+
+_GATEWAY = "gateway.networking.k8s.io"
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource(
+        "",
+        "v1",
+        "services",
+        "Service",
+        has_status=True,
+        # Kubernetes 1.31 added these two (kubernetes/kubernetes#123905).
+        fields={"spec.type": "ClusterIP", "spec.clusterIP": ""},
+        delete_answers_object=True,
+    ),
+    Resource(
+        "",
+        "v1",
+        "nodes",
+        "Node",
+        namespaced=False,
+        has_status=True,
+        keeps_status=True,
+        fields={"spec.unschedulable": "false"},
+    ),
+    Resource("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True),
+    Resource(
+        "",
+        "v1",
+        "events",
+        "Event",
+        fields={
+            "involvedObject.kind": "",
+            "involvedObject.name": "",
+            "involvedObject.namespace": "",
+            "involvedObject.uid": "",
+            "reason": "",
+            "type": "",
+        },
+    ),
+    Resource("", "v1", "configmaps", "ConfigMap"),
+    Resource(
+        "",
+        "v1",
+        "pods",
+        "Pod",
+        has_status=True,
+        fields={"spec.nodeName": "", "status.phase": "", "status.podIP": ""},
+        delete_answers_object=True,
+    ),
+    Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True),
+    Resource("apps", "v1", "deployments", "Deployment", has_status=True),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", must_name_version=True),
+    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),
+    Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
+    Resource(_GATEWAY, "v1", "gateways", "Gateway", has_status=True, custom=True),
+    Resource(_GATEWAY, "v1", "httproutes", "HTTPRoute", has_status=True, custom=True),
+)

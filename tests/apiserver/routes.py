@@ -1,0 +1,100 @@
+"""What a request asks for: its Kubernetes verb and resource, read from method, path and query.
+
+The same reading as RequestInfo in k8s.io/apiserver: authorization and the fault rules look at its result.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from . import statuses
+from .resources import Resource
+
+PLAIN_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
+_TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+class UnknownPathError(Exception):
+    """No API group lives at this path; the real server answers such a path with plain text, not a Status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as the API understands it.
+
+    Attributes:
+        verb: get, list, watch, create, update, patch or delete.
+        path: the path without query.
+        query: the query's parameters; of a repeated one the last.
+        resource: what it is about; None for a path that is no resource, such as /version.
+        namespace: empty for all namespaces and for what has none.
+        name: the object's name, empty for a collection.
+        subresource: `status` or empty.
+    """
+
+    verb: str
+    path: str
+    query: Mapping[str, str]
+    resource: Resource | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
+    """Read a request line.
+
+    Args:
+        method: the HTTP method.
+        target: path and query.
+        resources: the resources that exist.
+
+    Raises:
+        UnknownPathError: the path belongs to no API group.
+        ApiError: 404 when the group has no such resource, 405 when it does not take the method.
+    """
+    parts = urlsplit(target)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    verb = _VERBS.get(method)
+    if verb is None:
+        raise statuses.method_not_allowed()
+    if parts.path.rstrip("/") in PLAIN_PATHS:
+        # The generated clients ask for /version/.
+        return Asked(verb, parts.path.rstrip("/"), query)
+    base, rest = _split(parts.path)
+    served = [row for row in resources if row.base == base]
+    if not served:
+        raise UnknownPathError(parts.path)
+    namespace = ""
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource, *more = [*rest, "", "", ""][: max(3, len(rest))]
+    for row in served:
+        if row.plural == plural and not more and (row.namespaced or not namespace):
+            break
+    else:
+        raise statuses.no_such_resource()
+    if subresource and not (subresource == "status" and row.has_status):
+        raise statuses.no_such_resource()
+    if row.namespaced and name and not namespace:
+        raise statuses.no_such_resource()
+    return Asked(_exact_verb(verb, name, query), parts.path, query, row, namespace, name, subresource)
+
+
+def _split(path: str) -> tuple[str, list[str]]:
+    """Part a path into that of its group and version, and the segments below."""
+    segments = [unquote(segment) for segment in path.strip("/").split("/")]
+    depth = 2 if segments[0] == "api" else 3
+    return "/" + "/".join(segments[:depth]), segments[depth:]
+
+
+def _exact_verb(verb: str, name: str, query: Mapping[str, str]) -> str:
+    if verb == "get":
+        if query.get("watch") in _TRUE:
+            return "watch"
+        return "get" if name else "list"
+    if (verb == "create") == bool(name):
+        # POST goes to the collection, PUT, PATCH and DELETE to an object; deletecollection is not imitated.
+        raise statuses.method_not_allowed()
+    return verb

@@ -1,0 +1,217 @@
+"""The simulated API server as tests use it: started, stopped, made to fail, waited for."""
+
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+
+from .access import Access
+from .faults import Faults
+from .handler import Handler
+from .listener import HeldPort, Listener
+from .resources import RESOURCES, Resource
+from .store import Store
+from .traffic import Traffic
+from .watches import Ending, Feed
+
+
+@dataclass(slots=True)
+class Options:
+    """How this server differs from others; may be changed while it runs, for requests to come.
+
+    Attributes:
+        bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
+            a minute); None for none.
+        expired_in_stream: a watch from a compacted version gets HTTP 200 and an ERROR event of code 410, as
+            from the real server's watch cache; else HTTP 410.
+        service_fields: whether services can be selected by spec.type and spec.clusterIP (Kubernetes 1.31).
+        longest_watch: seconds until a stream ends whose client names no timeoutSeconds; None for never. (The
+            real server takes a random time between 30 and 60 minutes.)
+        git_version: what /version says.
+        control: whether /_control/ is served.
+    """
+
+    bookmark_interval: float | None = 0.5
+    expired_in_stream: bool = True
+    service_fields: bool = True
+    longest_watch: float | None = None
+    git_version: str = "v1.36.0"
+    control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The server's certificate.
+
+    Attributes:
+        certificate: PEM file with the certificate (and its chain).
+        key: PEM file with its key.
+        authority: PEM file that clients verify it with; for a self-signed one the certificate itself.
+    """
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+
+class ApiListener(Listener):
+    """A listener that knows whose requests it takes."""
+
+    api: "ApiServer"
+
+
+class ApiServer:
+    """A simulated kube-apiserver on a real socket.
+
+    Attributes:
+        store: the objects; tests write them here.
+        faults: what shall go wrong.
+        access: tokens and RBAC rules.
+        traffic: what was seen and sent.
+        options: how this server differs from others.
+        closing: set when the server closes.
+
+    Args:
+        address: address to listen on.
+        port: port to listen on, 0 for a free one.
+        tls: certificate; None for plain HTTP.
+        resources: the resources that exist.
+        options: how this server differs from others.
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: Tls | None = None,
+        resources: Sequence[Resource] = RESOURCES,
+        options: Options | None = None,
+    ) -> None:
+        self.store = Store(resources)
+        self.faults = Faults()
+        self.access = Access()
+        self.traffic = Traffic()
+        self.options = options or Options()
+        self.closing = threading.Event()
+        self._address = address
+        self._port = port
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        if tls is not None:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.load_cert_chain(tls.certificate, tls.key)
+        self._lock = threading.Lock()
+        self._feeds: set[Feed] = set()
+        self._listener: ApiListener | None = None
+        self._held: HeldPort | None = None
+        self._failures: list[BaseException] = []
+
+    @property
+    def port(self) -> int:
+        """The port; stays the same when the server stops listening and starts again."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The server's address for clients."""
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
+
+    def __enter__(self) -> Self:
+        self.start_listening()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all streams and connections; raises what went wrong inside the server meanwhile."""
+        self.closing.set()
+        if self._listener is not None:
+            self.stop_listening()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+        if self._failures:
+            raise BaseExceptionGroup("the simulated API server failed", self._failures)
+
+    def start_listening(self) -> None:
+        """Listen (again, on the same port)."""
+        assert self._listener is None, "it listens already"
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+        listener = ApiListener(self._address, self._port, Handler, self._context)
+        listener.api = self
+        self._port = int(listener.server_address[1])
+        listener.start()
+        self._listener = listener
+
+    def stop_listening(self) -> None:
+        """Cut all connections and refuse new ones until `start_listening`; the objects stay."""
+        listener = self._listener
+        assert listener is not None, "it does not listen"
+        listener.stop()
+        self._held = HeldPort(self._address, self._port)
+        self._listener = None
+        listener.drop_connections()
+        self._failures += listener.failures
+
+    def end_watches(self, how: Ending = Ending.CLEAN) -> None:
+        """End all open streams: cleanly, as a server does that shuts down, or by cutting connections."""
+        with self._lock:
+            for feed in self._feeds:
+                feed.end(how)
+
+    def compact(self) -> int:
+        """Forget the history: versions older than now are Expired. Streams that are open go on."""
+        return self.store.compact()
+
+    def wait_for_watch(self, resource: str, timeout: float = 5.0, count: int = 1) -> None:
+        """Return when streams on a resource (a plural) are open; TimeoutError when they are not."""
+        self.traffic.wait_for_watch(resource, timeout, count)
+
+    def write_kubeconfig(self, path: Path, token: str | None = None) -> Path:
+        """Write a kubeconfig file for this server.
+
+        Args:
+            path: where to.
+            token: the bearer token in it; None for the one that the default user is known by, if any.
+
+        Returns:
+            The path.
+        """
+        cluster: dict[str, str] = {"server": self.url}
+        if self._tls is not None:
+            cluster["certificate-authority"] = str(self._tls.authority)
+        given = token or self.access.a_token()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "simulated", "cluster": cluster}],
+            "users": [{"name": "nodeagent", "user": {"token": given} if given else {}}],
+            "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "nodeagent"}}],
+            "current-context": "simulated",
+        }
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        return path
+
+    @contextmanager
+    def streaming(self, feed: Feed) -> Iterator[None]:
+        """Let `end_watches` reach a stream while it lasts (the connection's thread calls this)."""
+        with self._lock:
+            self._feeds.add(feed)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._feeds.discard(feed)

@@ -1,0 +1,148 @@
+"""Refusals: the Status objects of a real API server, with its codes, reasons and words.
+
+The shapes follow k8s.io/apimachinery/pkg/api/errors, as described under "API conventions: Response Status
+Kind".
+"""
+
+from dataclasses import dataclass, field
+
+from .resources import Object, Resource
+
+
+@dataclass
+class ApiError(Exception):
+    """An answer that is a Status with `status: Failure`.
+
+    Attributes:
+        code: HTTP status code.
+        reason: the word for machines, such as `Expired`; empty when the server gives none.
+        message: the words for people.
+        details: what the Status tells about the object, may be empty.
+        metadata: the Status's metadata; a list that expired carries a `continue` token there.
+    """
+
+    code: int
+    reason: str
+    message: str
+    details: Object = field(default_factory=dict)
+    metadata: Object = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Give code, reason and message in one line."""
+        return f"{self.code} {self.reason}: {self.message}"
+
+    def body(self) -> Object:
+        """Give the Status object."""
+        status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details:
+            status["details"] = self.details
+        return status | {"code": self.code}
+
+
+def _about(resource: Resource, name: str) -> Object:
+    """Give `details` as the server fills them: `kind` holds the plural there."""
+    details: Object = {"name": name} if name else {}
+    if resource.group:
+        details["group"] = resource.group
+    return details | {"kind": resource.plural}
+
+
+def not_found(resource: Resource, name: str) -> ApiError:
+    """Refuse: there is no such object."""
+    return ApiError(404, "NotFound", f'{resource.qualified} "{name}" not found', _about(resource, name))
+
+
+def no_such_resource() -> ApiError:
+    """Refuse: the group exists, the resource does not."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(resource: Resource, name: str) -> ApiError:
+    """Refuse a create: the name is taken."""
+    text = f'{resource.qualified} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", text, _about(resource, name))
+
+
+def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
+    """Refuse an update: the object is not at the version (or of the uid) that the client named."""
+    cause = why or (
+        "the object has been modified; please apply your changes to the latest version and try again"
+    )
+    text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {cause}'
+    return ApiError(409, "Conflict", text, _about(resource, name))
+
+
+def invalid(resource: Resource, name: str, where: str, what: str) -> ApiError:
+    """Refuse an object whose field `where` does not pass validation, for the reason `what`."""
+    about = {"name": name, "group": resource.group, "kind": resource.kind}
+    details: Object = {key: value for key, value in about.items() if value}
+    details["causes"] = [{"reason": "FieldValueInvalid", "message": what, "field": where}]
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {where}: {what}', details)
+
+
+def bad_request(message: str) -> ApiError:
+    """Refuse a request that makes no sense."""
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    """Refuse a client whose credentials are wrong."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(resource: Resource, name: str, text: str) -> ApiError:
+    """Refuse what RBAC does not allow; `text` says who cannot do what."""
+    subject = f'{resource.qualified} "{name}"' if name else resource.qualified
+    return ApiError(403, "Forbidden", f"{subject} is forbidden: {text}", _about(resource, name))
+
+
+def method_not_allowed() -> ApiError:
+    """Refuse a method that the path does not have."""
+    return ApiError(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+    )
+
+
+def not_acceptable() -> ApiError:
+    """Refuse a client that reads no JSON."""
+    text = "only the following media types are accepted: application/json"
+    return ApiError(406, "NotAcceptable", text)
+
+
+def unsupported_media_type(given: str, taken: str) -> ApiError:
+    """Refuse a body of the content type `given` where only those in `taken` are read."""
+    text = f"the body of the request was in an unknown format - accepted media types include: {taken}"
+    return ApiError(415, "UnsupportedMediaType", text, {"causes": [{"message": f"got {given!r}"}]})
+
+
+def expired(asked: int, oldest: int) -> ApiError:
+    """Refuse a version whose history is gone."""
+    return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
+
+
+def expired_continue(token: str) -> ApiError:
+    """Refuse a continue token whose snapshot is gone; `token` reads the rest as it is now."""
+    text = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new "
+        "list without the continue parameter, or use the continue token in this response to retrieve the "
+        "remainder of the results. Continuing with the provided token results in an inconsistent list - "
+        "objects that were created, modified, or deleted between the time the first chunk was returned and "
+        "now may show up in the list."
+    )
+    return ApiError(410, "Expired", text, metadata={"continue": token})
+
+
+def too_large_version(asked: int, current: int) -> ApiError:
+    """Refuse a version that this server has not reached yet."""
+    text = f"Too large resource version: {asked}, current: {current}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return ApiError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})

@@ -1,0 +1,458 @@
+"""The objects, their versions, and the history that watches read.
+
+One counter numbers every write to every resource, as etcd's revision does ("API concepts: Resource
+versions"). A write is seen by all readers at once or not at all. Objects go in and come out as copies.
+"""
+
+import threading
+import uuid
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+
+import msgspec
+
+from . import statuses
+from .resources import RESOURCES, Object, Resource
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Part(Enum):
+    """What a write may change of an object whose status is a subresource."""
+
+    WHOLE = "whole"
+    MAIN = "main"
+    STATUS = "status"
+
+
+class Version:
+    """An object as it was from one revision on; never changed once made.
+
+    Attributes:
+        key: its place among its like, `namespace/name`.
+        revision: the revision that wrote it.
+        item: the object as JSON, with everything but kind and apiVersion.
+    """
+
+    __slots__ = ("_obj", "item", "key", "revision")
+
+    def __init__(self, key: str, revision: int, item: bytes) -> None:
+        self.key = key
+        self.revision = revision
+        self.item = item
+        self._obj: Object | None = None
+
+    @property
+    def obj(self) -> Object:
+        """The same as `item`, decoded when first asked for: nobody may change it."""
+        if self._obj is None:
+            self._obj = msgspec.json.decode(self.item, type=Object)
+        return self._obj
+
+    def typed(self, resource: Resource) -> bytes:
+        """Give the object as JSON with its kind and apiVersion."""
+        return resource.type_prefix + self.item[1:]
+
+    def at(self, revision: int) -> "Version":
+        """Give the same content under a later revision, as DELETED events carry it."""
+        obj = {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": str(revision)}}
+        return Version(self.key, revision, _encode(obj))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write: what stood before and what stands now; `new` is None for a deletion."""
+
+    revision: int
+    old: Version | None
+    new: Version | None
+
+    @property
+    def key(self) -> str:
+        """The object that it changed."""
+        held = self.new or self.old
+        assert held is not None, "a change without object"
+        return held.key
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All objects of a resource at one revision, in the order of their keys."""
+
+    revision: int
+    versions: Sequence[Version]
+
+
+Receiver = Callable[[Change], None]
+
+
+def merged(target: object, patch: object) -> object:
+    """Give `target` changed by a JSON merge patch (RFC 7386); neither argument is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Shelf:
+    """What the store keeps of one resource."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, Version] = {}
+        self.history: list[Change] = []
+        self.last_revision = 0
+        self.receivers: list[Receiver] = []
+        self._ordered: list[Version] | None = None
+
+    def record(self, change: Change) -> None:
+        if change.new is None:
+            del self.current[change.key]
+        else:
+            self.current[change.key] = change.new
+        self._ordered = None
+        self.last_revision = change.revision
+        self.history.append(change)
+        for receive in self.receivers:
+            receive(change)
+
+    def ordered(self) -> list[Version]:
+        if self._ordered is None:
+            self._ordered = [self.current[key] for key in sorted(self.current)]
+        return self._ordered
+
+    def after(self, revision: int) -> list[Change]:
+        return self.history[bisect_right(self.history, revision, key=lambda change: change.revision) :]
+
+    def ordered_at(self, revision: int) -> list[Version]:
+        if self.last_revision <= revision:
+            return self.ordered()
+        past = dict(self.current)
+        for change in reversed(self.after(revision)):
+            if change.old is None:
+                past.pop(change.key, None)
+            else:
+                past[change.key] = change.old
+        return [past[key] for key in sorted(past)]
+
+
+class Store:
+    """The cluster's objects; every method may be called from any thread.
+
+    Args:
+        resources: the resources that exist.
+        first_revision: where the counter begins; a real cluster's is never near zero.
+    """
+
+    def __init__(self, resources: Sequence[Resource] = RESOURCES, first_revision: int = 1000) -> None:
+        self.resources = tuple(resources)
+        self._by_kind = {(row.api_version, row.kind): row for row in self.resources}
+        self._by_plural = {row.plural: row for row in self.resources}
+        self._shelves: defaultdict[str, _Shelf] = defaultdict(_Shelf)
+        self._revision = first_revision
+        self._compacted = 0
+        self._lock = threading.RLock()
+
+    # What exists
+
+    def resource(self, plural: str) -> Resource:
+        """Give the row of a resource by its plural; KeyError when there is none."""
+        return self._by_plural[plural]
+
+    def resource_of(self, obj: Object) -> Resource:
+        """Give the row of an object by its apiVersion and kind; KeyError when there is none."""
+        return self._by_kind[obj["apiVersion"], obj["kind"]]
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last write. All watches were handed everything up to it."""
+        with self._lock:
+            return self._revision
+
+    @property
+    def compacted(self) -> int:
+        """The revision below which there is no history."""
+        with self._lock:
+            return self._compacted
+
+    # Reading
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Object:
+        """Give a copy of one object; raises ApiError 404."""
+        resource = self.resource(plural)
+        obj: Object = _decode(self.version(resource, namespace, name).typed(resource))
+        return obj
+
+    def all(self, plural: str) -> list[Object]:
+        """Give copies of all objects of a resource, in the order of their keys."""
+        resource = self.resource(plural)
+        return [_decode(version.typed(resource)) for version in self.snapshot(resource).versions]
+
+    def version(self, resource: Resource, namespace: str, name: str) -> Version:
+        """Give what stands under a name; raises ApiError 404."""
+        with self._lock:
+            found = self._shelves[resource.qualified].current.get(resource.key(namespace, name))
+        if found is None:
+            raise statuses.not_found(resource, name)
+        return found
+
+    def snapshot(self, resource: Resource, revision: int | None = None) -> Snapshot:
+        """Give all objects as they were at a revision (None: now).
+
+        Raises:
+            ApiError: 410 when that history was compacted, 504 when the revision is yet to come.
+        """
+        with self._lock:
+            at = self._revision if revision is None else revision
+            if at > self._revision:
+                raise statuses.too_large_version(at, self._revision)
+            if at < self._compacted:
+                raise statuses.expired(at, self._compacted)
+            return Snapshot(at, self._shelves[resource.qualified].ordered_at(at))
+
+    # Watching
+
+    def follow(self, resource: Resource, since: int | None, receive: Receiver) -> int:
+        """Call `receive` for every change after `since`, first the past ones, then each as it is made.
+
+        With `since` None every object that stands is told as if it were just created. `receive` is called
+        with the store locked: it must only put the change aside.
+
+        Returns:
+            The revision at which the past ends and the live changes begin.
+
+        Raises:
+            ApiError: 410 when the history after `since` was compacted.
+        """
+        with self._lock:
+            shelf = self._shelves[resource.qualified]
+            if since is None:
+                for version in shelf.ordered():
+                    receive(Change(version.revision, None, version))
+            elif since < self._compacted:
+                raise statuses.expired(since, self._compacted)
+            else:
+                for change in shelf.after(since):
+                    receive(change)
+            shelf.receivers.append(receive)
+            return self._revision
+
+    def unfollow(self, resource: Resource, receive: Receiver) -> None:
+        """End what `follow` began."""
+        with self._lock:
+            self._shelves[resource.qualified].receivers.remove(receive)
+
+    def compact(self) -> int:
+        """Forget all history; older versions are Expired from now on. Gives the oldest one that is not."""
+        with self._lock:
+            self._compacted = self._revision
+            for shelf in self._shelves.values():
+                shelf.history.clear()
+            return self._compacted
+
+    # Writing
+
+    def create(self, obj: Object, *, part: Part = Part.WHOLE) -> Object:
+        """Add an object with kind and apiVersion; gives it as stored. Raises ApiError 409 when it exists."""
+        resource = self.resource_of(obj)
+        with self._lock:
+            version = self._add(resource, obj, part)
+        stored: Object = _decode(version.typed(resource))
+        return stored
+
+    def create_many(self, objects: Iterable[Object]) -> int:
+        """Add many objects in one go; gives the revision of the last. None is added when one exists."""
+        with self._lock:
+            held = list(objects)
+            for obj in held:
+                resource = self.resource_of(obj)
+                metadata = obj["metadata"]
+                key = resource.key(metadata.get("namespace", ""), metadata["name"])
+                if key in self._shelves[resource.qualified].current:
+                    raise statuses.already_exists(resource, metadata["name"])
+            for obj in held:
+                self._add(self.resource_of(obj), obj, Part.WHOLE)
+            return self._revision
+
+    def update(self, obj: Object, *, part: Part = Part.WHOLE) -> Object:
+        """Replace an object; gives it as stored.
+
+        Where the object names a resourceVersion or uid, it must be the one that stands. A write that changes
+        nothing makes no new version, as in the real server. An object that is being deleted goes when its
+        last finalizer is gone.
+
+        Raises:
+            ApiError: 404 when there is none, 409 when another version stands.
+        """
+        resource = self.resource_of(obj)
+        with self._lock:
+            version = self._replace(resource, _decode(_encode(obj)), part)
+        stored: Object = _decode(version.typed(resource))
+        return stored
+
+    def patch(
+        self, plural: str, name: str, namespace: str, change: Object, *, part: Part = Part.WHOLE
+    ) -> Object:
+        """Change an object by a JSON merge patch; gives it as stored. Raises as `update` does."""
+        resource = self.resource(plural)
+        with self._lock:
+            current = self.get(plural, name, namespace)
+            del current["metadata"]["resourceVersion"]
+            result = merged(current, change)
+            assert isinstance(result, dict), "a merge patch of an object is an object"
+            if (result["metadata"].get("namespace", ""), result["metadata"]["name"]) != (
+                current["metadata"].get("namespace", ""),
+                name,
+            ):
+                raise statuses.invalid(resource, name, "metadata.name", "field is immutable")
+            return self.update(result, part=part)
+
+    def apply(self, obj: Object) -> Object:
+        """Create the object, or replace what stands, whatever its version."""
+        resource = self.resource_of(obj)
+        metadata = obj["metadata"]
+        unversioned = {
+            **obj,
+            "metadata": {
+                key: value for key, value in metadata.items() if key not in {"resourceVersion", "uid"}
+            },
+        }
+        with self._lock:
+            key = resource.key(metadata.get("namespace", ""), metadata["name"])
+            known = key in self._shelves[resource.qualified].current
+            return self.update(unversioned) if known else self.create(unversioned)
+
+    def delete(self, plural: str, name: str, namespace: str = "", *, uid: str = "") -> Object:
+        """Delete an object; gives its last version.
+
+        An object with finalizers stays with a deletionTimestamp until an update takes the last one away.
+
+        Args:
+            plural: the resource.
+            name: the object's name.
+            namespace: its namespace.
+            uid: when given, the object must be the one with this uid.
+
+        Raises:
+            ApiError: 404 when there is none, 409 when it has another uid.
+        """
+        resource = self.resource(plural)
+        with self._lock:
+            version = self.version(resource, namespace, name)
+            metadata = version.obj["metadata"]
+            if uid and uid != metadata["uid"]:
+                held = metadata["uid"]
+                why = f"the UID in the precondition ({uid}) does not match the UID in record ({held})"
+                raise statuses.conflict(resource, name, why)
+            if not metadata.get("finalizers"):
+                last = self._remove(resource, version)
+            elif "deletionTimestamp" in metadata:
+                last = version
+            else:
+                marked = metadata | {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0}
+                last = self._write(resource, version, version.obj | {"metadata": marked})
+        stored: Object = _decode(last.typed(resource))
+        return stored
+
+    def replace_all(self, plural: str, objects: Iterable[Object]) -> int:
+        """Make the objects of a resource exactly these; gives the revision of the last write.
+
+        What already is as wanted is left alone; nobody sees a state in between in a list.
+        """
+        resource = self.resource(plural)
+        with self._lock:
+            wanted: set[str] = set()
+            for obj in objects:
+                metadata = obj["metadata"]
+                wanted.add(resource.key(metadata.get("namespace", ""), metadata["name"]))
+                self.apply(obj)
+            current = self._shelves[resource.qualified].current
+            for version in [version for key, version in current.items() if key not in wanted]:
+                self._remove(resource, version)
+            return self._revision
+
+    # With the lock held
+
+    def _write(self, resource: Resource, old: Version | None, obj: Object) -> Version:
+        self._revision += 1
+        metadata = obj["metadata"]
+        obj = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
+        obj["metadata"] = metadata | {"resourceVersion": str(self._revision)}
+        key = resource.key(metadata.get("namespace", ""), metadata["name"])
+        new = Version(key, self._revision, _encode(obj))
+        self._shelves[resource.qualified].record(Change(self._revision, old, new))
+        return new
+
+    def _remove(self, resource: Resource, version: Version) -> Version:
+        self._revision += 1
+        self._shelves[resource.qualified].record(Change(self._revision, version, None))
+        return version.at(self._revision)
+
+    def _add(self, resource: Resource, obj: Object, part: Part) -> Version:
+        metadata = dict(obj.get("metadata", {}))
+        if "name" not in metadata and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{uuid.uuid4().hex[:5]}"
+        name = metadata.get("name")
+        if not name:
+            raise statuses.invalid(resource, "", "metadata.name", "Required value: name or generateName")
+        if not resource.namespaced:
+            metadata.pop("namespace", None)
+        elif not metadata.get("namespace"):
+            metadata["namespace"] = "default"
+        if resource.key(metadata.get("namespace", ""), name) in self._shelves[resource.qualified].current:
+            raise statuses.already_exists(resource, name)
+        dropped = "status" if part is Part.MAIN and resource.has_status and not resource.keeps_status else ""
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = _now()
+        metadata.pop("deletionTimestamp", None)
+        new = {key: value for key, value in obj.items() if key != dropped}
+        return self._write(resource, None, new | {"metadata": metadata})
+
+    def _replace(self, resource: Resource, obj: Object, part: Part) -> Version:
+        metadata = obj["metadata"]
+        name = metadata["name"]
+        old = self.version(resource, metadata.get("namespace", ""), name)
+        held = old.obj["metadata"]
+        if metadata.get("resourceVersion", held["resourceVersion"]) != held["resourceVersion"]:
+            raise statuses.conflict(resource, name)
+        if metadata.get("uid", held["uid"]) != held["uid"]:
+            why = f"the UID {metadata['uid']} does not match the UID in record ({held['uid']})"
+            raise statuses.conflict(resource, name, why)
+        new = self._allowed(resource, old.obj, obj, part)
+        if new == old.obj:
+            return old
+        if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+            return self._remove(resource, old)
+        return self._write(resource, old, new)
+
+    @staticmethod
+    def _allowed(resource: Resource, old: Object, obj: Object, part: Part) -> Object:
+        """Give the object that the write makes: what it may not change stays as it is in `old`."""
+        if part is Part.STATUS:
+            new = {key: value for key, value in old.items() if key != "status"}
+            return new | ({"status": obj["status"]} if "status" in obj else {})
+        kept = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+        new = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
+        new["metadata"] = {
+            **{key: value for key, value in obj["metadata"].items() if key not in kept},
+            **{key: old["metadata"][key] for key in kept if key in old["metadata"]},
+            "resourceVersion": old["metadata"]["resourceVersion"],
+        }
+        if part is Part.MAIN and resource.has_status:
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = old["status"]
+        return new

@@ -1,0 +1,139 @@
+"""What the server saw and sent, for tests to wait on and to count."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request as it arrived."""
+
+    verb: str
+    path: str
+    query: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class OpenWatch:
+    """One open stream.
+
+    Attributes:
+        resource: the plural of what it watches.
+        path: the request's path.
+        query: the request's query.
+        revision: everything up to here was sent on it (what its selector leaves out counts as sent).
+    """
+
+    resource: str
+    path: str
+    query: Mapping[str, str]
+    revision: int = 0
+
+
+class Traffic:
+    """Counters and the conditions on them; every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._seen: list[Seen] = []
+        self._watches: list[OpenWatch] = []
+        self._bytes_sent = 0
+
+    # The server tells
+
+    def arrived(self, seen: Seen) -> None:
+        """Count a request."""
+        with self._changed:
+            self._seen.append(seen)
+            self._changed.notify_all()
+
+    def sent(self, size: int) -> None:
+        """Count bytes of an answer, headers included."""
+        with self._changed:
+            self._bytes_sent += size
+
+    def opened(self, watch: OpenWatch) -> None:
+        """Note that a stream began."""
+        with self._changed:
+            self._watches.append(watch)
+            self._changed.notify_all()
+
+    def closed(self, watch: OpenWatch) -> None:
+        """Note that a stream ended."""
+        with self._changed:
+            self._watches.remove(watch)
+            self._changed.notify_all()
+
+    def reached(self, watch: OpenWatch, revision: int) -> None:
+        """Note that everything up to a revision was sent on a stream."""
+        with self._changed:
+            watch.revision = revision
+            self._changed.notify_all()
+
+    # Tests ask
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of all answers so far, headers included (before TLS)."""
+        with self._changed:
+            return self._bytes_sent
+
+    def seen(self, verb: str = "*", path: str = "*") -> list[Seen]:
+        """Give the requests so far whose verb and path match the glob patterns, in order of arrival."""
+        with self._changed:
+            return self._matching(verb, path)
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Give the number of requests by verb and path."""
+        with self._changed:
+            return Counter((seen.verb, seen.path) for seen in self._seen)
+
+    def forget(self) -> None:
+        """Begin to count anew; open watches stay known."""
+        with self._changed:
+            self._seen.clear()
+            self._bytes_sent = 0
+
+    def watches(self, resource: str = "*") -> list[OpenWatch]:
+        """Give the open streams on resources whose plural matches the glob pattern."""
+        with self._changed:
+            return self._open(resource)
+
+    def wait_for_requests(self, verb: str, path: str, count: int = 1, timeout: float = 5.0) -> None:
+        """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""
+        what = f"{count} x {verb} {path}"
+        self._wait(lambda: len(self._matching(verb, path)) >= count, what, timeout)
+
+    def wait_for_watch(self, resource: str, timeout: float = 5.0, count: int = 1) -> None:
+        """Return when at least `count` streams on a resource are open; TimeoutError when they do not."""
+        what = f"{count} open watch(es) on {resource}"
+        self._wait(lambda: len(self._open(resource)) >= count, what, timeout)
+
+    def wait_for_no_watch(self, resource: str = "*", timeout: float = 5.0) -> None:
+        """Return when no stream on a resource is open; TimeoutError when one stays."""
+        self._wait(lambda: not self._open(resource), f"no open watch on {resource}", timeout)
+
+    def wait_for_delivery(self, resource: str, revision: int, timeout: float = 5.0) -> None:
+        """Return when a stream on a resource is open and all such were sent everything up to a revision."""
+
+        def delivered() -> bool:
+            watches = self._open(resource)
+            return bool(watches) and all(watch.revision >= revision for watch in watches)
+
+        self._wait(delivered, f"delivery of revision {revision} on {resource}", timeout)
+
+    # With the condition held
+
+    def _matching(self, verb: str, path: str) -> list[Seen]:
+        return [seen for seen in self._seen if fnmatchcase(seen.verb, verb) and fnmatchcase(seen.path, path)]
+
+    def _open(self, resource: str) -> list[OpenWatch]:
+        return [watch for watch in self._watches if fnmatchcase(watch.resource, resource)]
+
+    def _wait(self, done: Callable[[], bool], what: str, timeout: float) -> None:
+        with self._changed:
+            if not self._changed.wait_for(done, timeout):
+                raise TimeoutError(f"waited {timeout} s for {what}")

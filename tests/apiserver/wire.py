@@ -1,0 +1,90 @@
+"""A client without manners of its own: single requests and watch lines as they are on the wire."""
+
+import http.client
+import json
+from types import TracebackType
+from typing import Self
+
+from .resources import Object
+from .server import ApiServer
+
+_TIMEOUT = 5.0
+
+
+def request(
+    api: ApiServer,
+    method: str,
+    target: str,
+    body: Object | None = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, Object]:
+    """Send one request on a connection of its own.
+
+    Args:
+        api: the server.
+        method: the HTTP method.
+        target: path and query.
+        body: sent as JSON when given.
+        headers: headers beside those of the body.
+
+    Returns:
+        The HTTP status and the answer's JSON.
+    """
+    status, _, data = exchange(api, method, target, body, headers)
+    obj: Object = json.loads(data)
+    return status, obj
+
+
+def exchange(
+    api: ApiServer,
+    method: str,
+    target: str,
+    body: Object | None = None,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, dict[str, str], bytes]:
+    """Do as `request`, but give status, headers and the answer's bytes."""
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT)
+    try:
+        kind = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+        data = None if body is None else json.dumps(body)
+        connection.request(method, target, data, {**kind, **(headers or {})})
+        with connection.getresponse() as response:
+            return response.status, dict(response.getheaders()), response.read()
+    finally:
+        connection.close()
+
+
+class WatchLines:
+    """One watch, read line by line.
+
+    Args:
+        api: the server.
+        target: path and query, without `watch=1`.
+    """
+
+    def __init__(self, api: ApiServer, target: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT)
+        self._connection.request("GET", f"{target}{'&' if '?' in target else '?'}watch=1")
+        self.response = self._connection.getresponse()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.response.close()
+        self._connection.close()
+
+    def next(self) -> Object:
+        """Give the next event; EOFError at the stream's clean end."""
+        line = self.response.readline()
+        if not line:
+            raise EOFError("the stream has ended")
+        event: Object = json.loads(line)
+        return event
+
+    def seen(self, count: int) -> list[tuple[str, str]]:
+        """Give type and object name of the next events."""
+        events = [self.next() for _ in range(count)]
+        return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
