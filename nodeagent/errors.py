@@ -13,9 +13,11 @@ class SourceError(NodeagentError):
     """The cluster's objects can't be had: no such directory, API away. The node keeps what it has."""
 
 
-class FactsError(NodeagentError):
-    """Something about this node that a decision rests on can't be read. Nothing was changed."""
-
-
 class ApplyError(NodeagentError):
     """One applier could not read or change its part of the node; the others go on."""
+
+
+def one_line(text: object) -> str:
+    """The text on one line, with what could steer a terminal escaped: reasons hold other people's words."""
+    joined = " ".join(str(text).split())
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in joined)

@@ -1,13 +1,13 @@
 """Every option: its default, its meaning, its check. The file's keys are these names in camelCase."""
 
 import re
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import PurePosixPath
 from typing import Literal, Self
 
 from msgspec import Struct, field
 
-from nodeagent.model.addresses import IPNetwork
+from nodeagent.model.addresses import Endpoint, IPNetwork
 
 
 class DnsName(str):
@@ -51,6 +51,30 @@ class AbsolutePath(PurePosixPath):
         return path
 
 
+class RelayRange4(IPv4Network):
+    """The range that IPv4 relay addresses come out of."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
+        network = cls(text)
+        if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
+            raise ValueError(f"{text!r}: a range of /16 to /29 is needed, neither loopback nor multicast")
+        return network
+
+
+class RelayRange6(IPv6Network):
+    """The range that IPv6 relay addresses come out of."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The range, or ValueError: from /64 to /125 (seven addresses)."""
+        network = cls(text)
+        if not 64 <= network.prefixlen <= 125 or "%" in text or network.is_loopback or network.is_multicast:
+            raise ValueError(f"{text!r}: a range of /64 to /125 is needed, neither loopback nor multicast")
+        return network
+
+
 class PodNetwork(str):
     """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
 
@@ -58,14 +82,50 @@ class PodNetwork(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The range, or ValueError."""
-        ip_network(text)
+        """The range, or ValueError; one wider than any cluster's (/8, /32) would take in foreign traffic."""
+        network = ip_network(text)
+        if "%" in text or network.prefixlen < (8 if network.version == 4 else 32):
+            raise ValueError(f"{text!r} is no range of pod addresses")
         return cls(text)
 
     @property
     def network(self) -> IPNetwork:
         """The range as a network object of its family."""
         return ip_network(self)
+
+
+class ListenAddress(str):
+    """Where to listen, as text, checked: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The address, or ValueError with what to write instead."""
+        if not text:
+            return cls(text)
+        host, _, port = text.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:
+            address = ip_address(bare)
+        except ValueError:
+            address = None
+        # A port is what a person types: no sign, no leading zero, no other script's digits.
+        if address is None or (address.version == 6) is (bare == host) or "%" in bare:
+            raise ValueError(
+                f"{text!r} is not an address and port (examples: 127.0.0.1:9467, '[::1]:9467', '' for none)"
+            )
+        if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
+            raise ValueError(f"{text!r}: the port must be a number from 1 to 65535")
+        return cls(text)
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The address and port; None for nowhere."""
+        if not self:
+            return None
+        host, _, port = self.rpartition(":")
+        return Endpoint(ip_address(host.strip("[]")), int(port))
 
 
 class ServiceName(Struct, frozen=True):
@@ -107,9 +167,9 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     master socket stands in `runDir` is used: the sidecar's."""
     interface: InterfaceName = InterfaceName("hairpin0")
     """The dummy device that holds the relay addresses; `lo` is used where the kernel has no such device."""
-    ipv4: IPv4Network = IPv4Network("169.254.66.0/24")
+    ipv4: RelayRange4 = RelayRange4("169.254.66.0/24")
     """Relay addresses come out of this range; nothing else on the nodes may use it."""
-    ipv6: IPv6Network = IPv6Network("fd68:6169:7270::/112")
+    ipv6: RelayRange6 = RelayRange6("fd68:6169:7270::/112")
     """The same for IPv6."""
     run_dir: AbsolutePath = AbsolutePath("/run/nodeagent")
     """Holds haproxy.cfg, master.sock and the agent's state."""
@@ -145,6 +205,14 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
     """Names at or below it belong to the cluster's own DNS and are never written."""
 
 
+class TelemetryOptions(Struct, frozen=True, rename="camel"):
+    """What `nodeagent run` tells of itself: /healthz, /readyz, /metrics."""
+
+    listen: ListenAddress = ListenAddress("127.0.0.1:9467")
+    """Address and port of the HTTP server; empty switches it off. The socket in `runDir` for probes stays.
+    It asks for no password: on an address that others reach, they can read names and errors of this node."""
+
+
 class Config(Struct, frozen=True, rename="camel"):
     """The whole configuration; every option has a default."""
 
@@ -152,3 +220,4 @@ class Config(Struct, frozen=True, rename="camel"):
     relay: RelayOptions = RelayOptions()
     dnat: DnatOptions = DnatOptions()
     hosts: HostsOptions = HostsOptions()
+    telemetry: TelemetryOptions = TelemetryOptions()

@@ -8,10 +8,19 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 import yaml
 
-from nodeagent.config.options import AbsolutePath, Config, DnsName, InterfaceName, PodNetwork
-from nodeagent.errors import ConfigError
+from nodeagent.config.options import (
+    AbsolutePath,
+    Config,
+    DnsName,
+    InterfaceName,
+    ListenAddress,
+    PodNetwork,
+    RelayRange4,
+    RelayRange6,
+)
+from nodeagent.errors import ConfigError, one_line
 
-_CHECKED = (AbsolutePath, DnsName, InterfaceName, PodNetwork)
+_CHECKED = (AbsolutePath, DnsName, InterfaceName, ListenAddress, PodNetwork, RelayRange4, RelayRange6)
 
 
 def read_config(path: Path) -> Config:
@@ -32,9 +41,10 @@ def parse_config(text: str, file: str) -> Config:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{file}:{line}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file}:1: not YAML: {error}") from error
+        problem = one_line(f"{error.context or ''} {error.problem or ''}")
+        raise ConfigError(f"{file}:{line}: not YAML: {problem}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{file}:1: not YAML: {one_line(error)}") from error
     if root is None or _is_null(root):
         return Config()
     problems = [
@@ -53,13 +63,17 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     elif get_origin(expected) is tuple:
         yield from _sequence_problems(node, get_args(expected)[0], key)
     elif get_origin(expected) is Literal:
-        if node.value not in get_args(expected):
-            yield _line(node), key, f"{node.value!r} is none of {', '.join(get_args(expected))}"
+        if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
+            given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
+            yield _line(node), key, f"{given} is none of {', '.join(get_args(expected))}"
     else:
         try:
             _convert(node, expected)
-        except (msgspec.ValidationError, yaml.YAMLError) as error:
-            yield _line(node), key, str(error)
+        except yaml.MarkedYAMLError as error:
+            yield _line(node), key, one_line(error.problem)
+        except (msgspec.ValidationError, yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
+            # The last three are what PyYAML lets through for a tag that does not fit its value.
+            yield _line(node), key, one_line(error)
 
 
 def _mapping_problems(
@@ -73,6 +87,9 @@ def _mapping_problems(
     # A key with nothing behind it (all below it commented out, say) means the default.
     node.value = [pair for pair in node.value if not (_is_null(pair[1]) and str(pair[0].value) in fields)]
     for key_node, value_node in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            yield _line(key_node), key, "a key must be plain text"
+            continue
         name = str(key_node.value)
         path = f"{key}.{name}" if key else name
         if name not in fields:
@@ -96,7 +113,8 @@ def _sequence_problems(node: yaml.Node, item: Any, key: str) -> Iterator[tuple[i
 
 
 def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+    spelt = {key.lower(): key for key in known}
+    near = [spelt[found] for found in difflib.get_close_matches(name.lower().replace("_", ""), spelt, n=1)]
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 

@@ -60,8 +60,9 @@ class Verdict(StrEnum):
 class LoadBalancerDecision:
     """One load balancer: what was decided and the reason, in the words that every output shows.
 
-    `code` is the reason's stable short name, for machines. `remarks` are about parts of it: a UDP port
-    left alone, an address that is none.
+    `code` is the reason's stable short name, for machines. `relay_addresses` are what its names point at:
+    its own on this node, or the ClusterIPs of an existing relay Service. `remarks` are about parts of it: a
+    UDP port left alone, an address that is none.
     """
 
     load_balancer: ObjectRef

@@ -95,6 +95,30 @@ class Node:
     names: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RelayService:
+    """An existing relay Service (`relay.kind: service`), such as hairpin-proxy's."""
+
+    ref: ObjectRef
+    cluster_ips: tuple[IPAddress, ...] = ()
+    ports: tuple[ServicePort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RelayEndpoint:
+    """One port of one pod of the relay Service, from its EndpointSlices.
+
+    `port_name` is that of the Service's port it serves, `port` the pod's own. `ready` is false also for a
+    pod that is terminating.
+    """
+
+    address: IPAddress
+    port_name: str
+    port: int
+    node_name: str | None = None
+    ready: bool = True
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Unreadable:
     """An object that could not be used at all: where it stands, and why. Everything else is served."""
@@ -110,4 +134,6 @@ class Snapshot:
     services: tuple[Service, ...] = ()
     ingresses: tuple[Ingress, ...] = ()
     node: Node | None = None
+    relay_service: RelayService | None = None
+    relay_endpoints: tuple[RelayEndpoint, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()

@@ -1,11 +1,14 @@
 """What of a PROXY load balancer kube-proxy short-circuits: the addresses and TCP ports to relay."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
-from nodeagent.plan.hostnames import defect
+
+_BROADCAST = IPv4Address("255.255.255.255")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +35,29 @@ class Eligible:
         return tuple(Endpoint(address, port) for address in self.addresses for port in self.ports)
 
 
-def examine(service: Service) -> Eligible | Refusal:
-    """Pure: what of `service` is to be relayed, or why nothing of it is."""
+def examine(service: Service, relay_ranges: Iterable[IPNetwork]) -> Eligible | Refusal:
+    """Pure: what of `service` is to be relayed, or why nothing of it is.
+
+    An address in one of `relay_ranges` is no load balancer's: traffic for it would be sent to itself.
+    """
+    ranges = tuple(relay_ranges)
     remarks = (
         *service.problems,
-        *(_point_remark(point) for point in service.points if point.ip and not _usable(point)),
+        *(
+            _point_remark(point, ranges)
+            for point in service.points
+            if point.ip and not _usable(point, ranges)
+        ),
         *(
             f"port {port.port}/{port.protocol}: left alone, the PROXY line is for TCP"
             for port in service.ports
             if port.protocol != "TCP"
         ),
     )
-    addresses = tuple(dict.fromkeys(point.ip for point in service.points if point.ip and _usable(point)))
+    addresses = tuple(
+        dict.fromkeys(point.ip for point in service.points if point.ip and _usable(point, ranges))
+    )
     ports = tuple(sorted(port.port for port in service.ports if port.protocol == "TCP"))
-    if defect(service.ref.namespace) or defect(service.ref.name):
-        reason = "its namespace or name is none that the API server would take"
-        return Refusal(Verdict.REFUSED, "BadName", reason, remarks)
     if not addresses:
         verdict, code, reason = _without_address(service)
         return Refusal(verdict, code, reason, remarks)
@@ -64,7 +74,7 @@ def examine(service: Service) -> Eligible | Refusal:
 def _without_address(service: Service) -> tuple[Verdict, str, str]:
     if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
         return Verdict.SKIPPED, "IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address"
-    if service.load_balancer_ips or service.problems:
+    if service.load_balancer_ips or any("status.loadBalancer" in problem for problem in service.problems):
         return Verdict.REFUSED, "BadAddress", "its status holds no address that a load balancer can have"
     if service.points:
         reason = f"published by hostname ({service.points[0].hostname}): kube-proxy does not short-circuit it"
@@ -72,16 +82,17 @@ def _without_address(service: Service) -> tuple[Verdict, str, str]:
     return Verdict.SKIPPED, "NoAddress", "status.loadBalancer is empty: the provider gave no address yet"
 
 
-def _usable(point: LoadBalancerPoint) -> bool:
+def _usable(point: LoadBalancerPoint, ranges: Sequence[IPNetwork]) -> bool:
     """Whether kube-proxy short-circuits it: it does so for every IP but those in ipMode Proxy (KEP-1860)."""
-    return point.ip is not None and point.ip_mode != "Proxy" and not _impossible(point.ip)
+    return point.ip is not None and point.ip_mode != "Proxy" and not _impossible(point.ip, ranges)
 
 
-def _impossible(address: IPAddress) -> bool:
-    return address.is_loopback or address.is_multicast or address.is_unspecified
+def _impossible(address: IPAddress, ranges: Sequence[IPNetwork]) -> bool:
+    special = address.is_loopback or address.is_multicast or address.is_unspecified or address == _BROADCAST
+    return special or any(address in network for network in ranges)
 
 
-def _point_remark(point: LoadBalancerPoint) -> str:
-    if point.ip is not None and _impossible(point.ip):
+def _point_remark(point: LoadBalancerPoint, ranges: Sequence[IPNetwork]) -> str:
+    if point.ip is not None and _impossible(point.ip, ranges):
         return f"{point.ip}: can't be a load balancer's address; left alone"
     return f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it"

@@ -1,23 +1,27 @@
 """What is done for each LoadBalancer Service: whether it is relayed, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Listener, LoadBalancerDecision, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ObjectRef, Service, Snapshot
+from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
 from nodeagent.plan.ages import by_age
 from nodeagent.plan.detection import Detection, detect
 from nodeagent.plan.eligibility import Eligible, Refusal, examine
 from nodeagent.plan.relay_addresses import allocate
-from nodeagent.plan.relaying import Surroundings, relay
+from nodeagent.plan.relay_service import RelaySurroundings, relay_by_service
+from nodeagent.plan.relaying import Relayed, Surroundings, relay
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancerPlan:
-    """One load balancer, decided. `proxy` tells whether it sends the PROXY line, served or not."""
+    """One load balancer, decided. `proxy` tells whether it sends the PROXY line, served or not.
+
+    `names_at` is what hosts lines for its names point at; nothing where not all of it is relayed.
+    """
 
     service: Service
     proxy: bool
@@ -25,6 +29,7 @@ class LoadBalancerPlan:
     relay_addresses: tuple[RelayAddress, ...] = ()
     listeners: tuple[Listener, ...] = ()
     redirects: tuple[Redirect, ...] = ()
+    names_at: tuple[IPAddress, ...] = ()
 
 
 def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:
@@ -32,32 +37,59 @@ def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> t
     services = sorted(snapshot.services, key=by_age)
     detections = {service.ref: detect(service, config.load_balancers) for service in services}
     proxies = [service for service in services if detections[service.ref].version]
-    examined = {service.ref: examine(service) for service in proxies}
+    ranges = (config.relay.ipv4, config.relay.ipv6)
+    examined = {service.ref: examine(service, ranges) for service in proxies}
+    relay = _relay_for(snapshot, facts, config, proxies, examined)
+    plans = [
+        _decide(service, detections[service.ref], examined.get(service.ref), relay) for service in services
+    ]
+    return tuple(sorted(plans, key=lambda plan: plan.service.ref))
+
+
+_Relay = Callable[[Service, ProxyVersion, Eligible], Relayed | Refusal]
+
+
+def _relay_for(
+    snapshot: Snapshot,
+    facts: Facts,
+    config: Config,
+    proxies: Sequence[Service],
+    examined: Mapping[ObjectRef, Eligible | Refusal],
+) -> _Relay:
+    """How one load balancer is relayed, by the kind of relay that the configuration asks for."""
+    claims = _claims(examined)
+    if config.relay.kind == "service":
+        shared = RelaySurroundings(
+            name=config.relay.service,
+            service=snapshot.relay_service,
+            endpoints=snapshot.relay_endpoints,
+            proxies=len(proxies),
+            claims=claims,
+            facts=facts,
+        )
+        return lambda service, _, eligible: relay_by_service(service.ref, eligible, shared)
     around = Surroundings(
         relay_addresses={
             4: allocate(proxies, config.relay.ipv4),
             6: allocate(proxies, config.relay.ipv6),
         },
-        claims=_claims(examined),
+        claims=claims,
         source_addresses=_source_addresses(snapshot, facts),
         facts=facts,
         options=config.relay,
     )
-    plans = [
-        _decide(service, detections[service.ref], examined.get(service.ref), around) for service in services
-    ]
-    return tuple(sorted(plans, key=lambda plan: plan.service.ref))
+    return lambda service, version, eligible: relay(service, version, eligible, around)
 
 
 def _decide(
-    service: Service, detection: Detection, examined: Eligible | Refusal | None, around: Surroundings
+    service: Service, detection: Detection, examined: Eligible | Refusal | None, relay: _Relay
 ) -> LoadBalancerPlan:
     if detection.version is None or examined is None:
         refusal = Refusal(Verdict.SKIPPED, detection.code, detection.reason, service.problems)
         return _refused(service, refusal, proxy=False)
     if isinstance(examined, Refusal):
         return _refused(service, examined, proxy=True)
-    relayed = relay(service, detection.version, examined, around)
+    relayed = relay(service, detection.version, examined)
     if isinstance(relayed, Refusal):
         return _refused(service, relayed, proxy=True)
     decision = LoadBalancerDecision(
@@ -66,7 +98,7 @@ def _decide(
         detection.code,
         detection.reason,
         addresses=service.load_balancer_ips,
-        relay_addresses=tuple(relay_address.address for relay_address in relayed.relay_addresses),
+        relay_addresses=relayed.shown_at,
         remarks=relayed.remarks,
     )
     return LoadBalancerPlan(
@@ -76,6 +108,7 @@ def _decide(
         relay_addresses=relayed.relay_addresses,
         listeners=relayed.listeners,
         redirects=relayed.redirects,
+        names_at=relayed.names_at,
     )
 
 

@@ -41,7 +41,7 @@ def hosts_lines(
     names: Iterable[NameDecision], load_balancers: Iterable[LoadBalancerPlan]
 ) -> tuple[HostsLine, ...]:
     """The lines for all served names, a line for each family their load balancer is relayed in."""
-    relays = {plan.service.ref: plan.decision.relay_addresses for plan in load_balancers}
+    relays = {plan.service.ref: plan.names_at for plan in load_balancers}
     lines = [
         HostsLine(address, decision.name)
         for decision in names
@@ -70,10 +70,12 @@ def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
 
 def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
     for verdict, code, reason in (
-        _by_form(claim.name, config),
+        _by_form(claim.name),
         _by_never_list(claim.name, facts, config.hosts),
         _by_owner(claim.owner),
-        _by_options(claim.name, config.hosts),
+        _by_kind(claim.name, config),
+        _by_options(claim.name, config),
+        _by_relay(claim.owner),
         _by_user_line(claim.name, facts, config.hosts),
         _by_proof(claim.name, config.hosts),
     ):
@@ -86,15 +88,19 @@ _Answer = tuple[Verdict | None, str, str]
 _UNDECIDED: _Answer = (None, "", "")
 
 
-def _by_form(name: str, config: Config) -> _Answer:
-    if is_wildcard(name) and defect(name.removeprefix("*.")) is None:
-        if config.dnat.backend == "none":
-            return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
-        return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
-    problem = defect(name)
+def _by_form(name: str) -> _Answer:
+    problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
     if problem:
         return Verdict.REFUSED, "BadName", f"never written: {problem}"
     return _UNDECIDED
+
+
+def _by_kind(name: str, config: Config) -> _Answer:
+    if not is_wildcard(name):
+        return _UNDECIDED
+    if config.dnat.backend == "none":
+        return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
+    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
 
 
 def _by_never_list(name: str, facts: Facts, options: HostsOptions) -> _Answer:
@@ -114,17 +120,27 @@ def _by_owner(owner: Ownership) -> _Answer:
     plan = owner.load_balancer
     if plan is None:
         return Verdict.SKIPPED, owner.code, owner.reason
-    if not plan.listeners:
+    if plan.decision.verdict is not Verdict.SERVED:
         return Verdict.SKIPPED, "LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}"
     return _UNDECIDED
 
 
-def _by_options(name: str, options: HostsOptions) -> _Answer:
-    if not options.enabled:
+def _by_options(name: str, config: Config) -> _Answer:
+    if not config.hosts.enabled:
+        if config.dnat.backend == "none":
+            return Verdict.REFUSED, "HostsDisabled", "not covered: hosts.enabled is false, and DNAT is off"
         return Verdict.SKIPPED, "HostsDisabled", "hosts.enabled is false: DNAT alone serves it"
-    suffix = covering(name, options.exclude)
+    suffix = covering(name, config.hosts.exclude)
     if suffix:
         return Verdict.SKIPPED, "Excluded", f"covered by hosts.exclude: {suffix}"
+    return _UNDECIDED
+
+
+def _by_relay(owner: Ownership) -> _Answer:
+    plan = owner.load_balancer
+    if plan is not None and not plan.names_at:
+        reason = f"not all ports of {plan.service.ref} are relayed: DNAT alone serves those that are"
+        return Verdict.SKIPPED, "PartlyRelayed", reason
     return _UNDECIDED
 
 

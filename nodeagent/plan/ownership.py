@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Ingress
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 
@@ -43,7 +44,7 @@ def _by_status(reported: set[str], load_balancers: Sequence[LoadBalancerPlan]) -
         if any(str(point.ip) in reported or point.hostname in reported for point in plan.service.points)
     ]
     # Where two Services share an address, the one that the relay serves is meant.
-    matching.sort(key=lambda plan: not plan.listeners)
+    matching.sort(key=lambda plan: plan.decision.verdict is not Verdict.SERVED)
     if matching:
         return Ownership(matching[0])
     return Ownership(

@@ -1,5 +1,6 @@
 """plan(): the one decision, made of the decisions in the modules beside it."""
 
+from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from nodeagent.config.options import Config
@@ -7,12 +8,14 @@ from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
+from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import decide_load_balancers
 from nodeagent.plan.names import decide_names, hosts_lines
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     """Pure and deterministic: the same input in any order gives the same value."""
+    facts = _with_node_names(snapshot, facts)
     load_balancers = decide_load_balancers(snapshot, facts, config)
     names = decide_names(snapshot.ingresses, load_balancers, facts, config)
     pod_cidrs, remarks = _pod_cidrs(snapshot, facts, config)
@@ -26,7 +29,20 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
         load_balancers=tuple(plan.decision for plan in load_balancers),
         names=names,
         unreadable=tuple(sorted(snapshot.unreadable)),
-        remarks=(*facts.notes, *remarks),
+        remarks=(*facts.notes, *remarks, *_ingress_problems(snapshot)),
+    )
+
+
+def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
+    """The node's own names are those of its Node object, too: none of them is ever written."""
+    if snapshot.node is None:
+        return facts
+    return replace(facts, node_names=facts.node_names | {canonical(name) for name in snapshot.node.names})
+
+
+def _ingress_problems(snapshot: Snapshot) -> list[str]:
+    return sorted(
+        f"{ingress.ref}: {problem}" for ingress in snapshot.ingresses for problem in ingress.problems
     )
 
 

@@ -9,6 +9,7 @@ from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
 from nodeagent.plan.eligibility import Eligible, Refusal
+from nodeagent.plan.obstacles import obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,18 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """What stands on the node for one load balancer."""
+    """What stands on the node for one load balancer.
+
+    `shown_at` is where it is relayed, for a person. Its names get hosts lines with `names_at`: nothing when
+    not all of its ports are relayed, since a name carries every port with it.
+    """
 
     relay_addresses: tuple[RelayAddress, ...]
     listeners: tuple[Listener, ...]
     redirects: tuple[Redirect, ...]
     remarks: tuple[str, ...]
+    shown_at: tuple[IPAddress, ...]
+    names_at: tuple[IPAddress, ...]
 
 
 def relay(
@@ -58,13 +65,14 @@ def relay(
             Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the remarks", remarks
         )
     binds = sorted({redirect.to for redirect in redirects}, key=Endpoint.sort_key)
+    used = tuple(dict.fromkeys(bind.address for bind in binds))
     return Relayed(
-        relay_addresses=tuple(
-            RelayAddress(address, service.ref) for address in dict.fromkeys(bind.address for bind in binds)
-        ),
+        relay_addresses=tuple(RelayAddress(address, service.ref) for address in used),
         listeners=tuple(_listener(bind, service, version, around) for bind in binds),
         redirects=redirects,
         remarks=remarks,
+        shown_at=used,
+        names_at=used if len(redirects) == len(obstacles) else (),
     )
 
 
@@ -89,17 +97,13 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
 
 
 def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | None:
-    """Why this address and port must not or can't be redirected for the Service; None if nothing hinders."""
-    if match in around.facts.api_servers:
-        return f"{match}: never redirected: it is the API server's own address and port"
-    if around.claims[match] != ref:
-        return f"{match}: left to {around.claims[match]}, the older Service with the same address and port"
-    if match.port in around.facts.taken_ports:
+    found = obstacle(match, ref, around.claims, around.facts)
+    if found is None and match.port in around.facts.taken_ports:
         return (
             f"{match}: not relayed: a process of this node listens on port {match.port} of every address, "
             "so the relay can't"
         )
-    return None
+    return found
 
 
 def _listener(bind: Endpoint, service: Service, version: ProxyVersion, around: Surroundings) -> Listener:

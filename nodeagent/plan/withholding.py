@@ -24,17 +24,28 @@ def withhold(desired: Desired, answering: AbstractSet[Endpoint]) -> Desired:
         desired,
         redirects=tuple(redirect for redirect in desired.redirects if redirect.to not in silent),
         hosts=hosts,
-        load_balancers=tuple(_remark(decision, silent) for decision in desired.load_balancers),
+        load_balancers=tuple(_remark(decision, silent, answering) for decision in desired.load_balancers),
         names=tuple(_wait(decision, written) for decision in desired.names),
     )
 
 
-def _remark(decision: LoadBalancerDecision, silent: AbstractSet[Endpoint]) -> LoadBalancerDecision:
+def _remark(
+    decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], answering: AbstractSet[Endpoint]
+) -> LoadBalancerDecision:
     missing = sorted(
         (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
     )
-    remarks = tuple(f"withheld: no relay answers at {bind}" for bind in missing)
-    return replace(decision, remarks=(*decision.remarks, *remarks))
+    if not missing:
+        return decision
+    told = replace(
+        decision,
+        remarks=(*decision.remarks, *(f"withheld: no relay answers at {bind}" for bind in missing)),
+    )
+    if any(bind.address in decision.relay_addresses for bind in answering):
+        return told
+    return replace(
+        told, verdict=Verdict.REFUSED, code="RelayDown", reason="withheld: its relay does not answer"
+    )
 
 
 def _wait(decision: NameDecision, written: AbstractSet[str]) -> NameDecision:

@@ -39,11 +39,20 @@ def find_api_servers(
     hosts: set[tuple[str, int]] = set()
     notes: list[str] = []
     if environment.get("KUBERNETES_SERVICE_HOST"):
-        port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-        hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
+        port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
+        if port.isdecimal():
+            hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
+        else:
+            notes.append(
+                f"KUBERNETES_SERVICE_PORT={port!r} is no port: the API server is not protected by it"
+            )
     for path in (*kubeconfigs, *KUBELET_KUBECONFIGS):
         try:
-            hosts |= _servers(path.read_text(encoding="utf-8"))
+            for url in _servers(path.read_text(encoding="utf-8")):
+                try:
+                    hosts.add(_host_and_port(url))
+                except ValueError as error:
+                    notes.append(f"{path}: server {url!r}: {error}: that API server is not protected")
         except (FileNotFoundError, PermissionError, NotADirectoryError):
             continue
         except (OSError, ValueError, yaml.YAMLError) as error:
@@ -51,17 +60,23 @@ def find_api_servers(
     return _resolve(hosts, notes)
 
 
-def _servers(text: str) -> set[tuple[str, int]]:
-    """Pure: host and port of every cluster in a kubeconfig. Raises ValueError for a bad port."""
+def _servers(text: str) -> list[str]:
+    """Pure: the server of every cluster in a kubeconfig, as written."""
     document = yaml.safe_load(text)
     clusters = document.get("clusters") if isinstance(document, dict) else None
-    found = set()
-    for entry in clusters if isinstance(clusters, list) else []:
-        cluster = entry.get("cluster") if isinstance(entry, dict) else None
-        url = urlsplit(str(cluster.get("server", ""))) if isinstance(cluster, dict) else urlsplit("")
-        if url.hostname:
-            found.add((url.hostname, url.port or {"http": 80}.get(url.scheme, 443)))
-    return found
+    if not isinstance(clusters, list):
+        return []
+    entries = [entry.get("cluster") for entry in clusters if isinstance(entry, dict)]
+    servers = (entry.get("server") for entry in entries if isinstance(entry, dict))
+    return [str(server) for server in servers if server]
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    """Pure: of a URL, or of a bare host:port, which client-go takes too. Raises ValueError."""
+    url = urlsplit(server if "//" in server else f"//{server}")
+    if not url.hostname:
+        raise ValueError("it names no host")
+    return url.hostname.removesuffix("."), url.port or {"http": 80}.get(url.scheme, 443)
 
 
 def _resolve(hosts: set[tuple[str, int]], notes: list[str]) -> ApiServers:
@@ -75,7 +90,8 @@ def _resolve(hosts: set[tuple[str, int]], notes: list[str]) -> ApiServers:
             names.add(host.lower())
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: a label that IDNA can't encode.
             notes.append(f"the API server's name {host} can't be resolved ({error}): its address is unknown")
             continue
         endpoints |= {Endpoint(ip_address(answer[4][0]), port) for answer in answers}

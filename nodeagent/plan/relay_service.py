@@ -1,0 +1,101 @@
+"""How a load balancer is relayed by an existing relay Service (`relay.kind: service`).
+
+Hosts lines point at the Service's ClusterIP. DNAT can't: the chain that translates first wins, and
+kube-proxy's is then not run any more; so it points at a ready pod of the Service.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nodeagent.config.options import ServiceName
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Redirect, Verdict
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService
+from nodeagent.plan.eligibility import Eligible, Refusal
+from nodeagent.plan.obstacles import obstacle
+from nodeagent.plan.relaying import Relayed
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySurroundings:
+    """What the decision looks up: the relay Service as found, and how many load balancers want it."""
+
+    name: ServiceName
+    service: RelayService | None
+    endpoints: tuple[RelayEndpoint, ...]
+    proxies: int
+    claims: Mapping[Endpoint, ObjectRef]
+    facts: Facts
+
+
+def relay_by_service(ref: ObjectRef, eligible: Eligible, around: RelaySurroundings) -> Relayed | Refusal:
+    """Pure: the redirects for what is eligible, and the addresses for its names.
+
+    A relay Service sends to one ingress controller, so it can serve one load balancer and no more.
+    """
+    relay = around.service
+    if relay is None or not relay.cluster_ips:
+        reason = f"the relay Service {around.name.path} is missing or has no ClusterIP (relay.service)"
+        return Refusal(Verdict.REFUSED, "NoRelayService", reason, eligible.remarks)
+    if around.proxies > 1:
+        reason = (
+            f"{around.proxies} load balancers send PROXY and one relay Service can serve only one: "
+            "name the others in loadBalancers.ignore, or use relay.kind: node"
+        )
+        return Refusal(Verdict.REFUSED, "AmbiguousRelay", reason, eligible.remarks)
+    obstacles = {match: obstacle(match, ref, around.claims, around.facts) for match in eligible.endpoints}
+    chosen = {match: _target(match, relay, around) for match, why in obstacles.items() if why is None}
+    if not chosen:
+        return Refusal(
+            Verdict.REFUSED,
+            "NothingLeft",
+            "none of its ports can be relayed: see the remarks",
+            eligible.remarks,
+        )
+    return Relayed(
+        relay_addresses=(),
+        listeners=(),
+        redirects=tuple(
+            Redirect(match, target, ref)
+            for match, target in sorted(chosen.items(), key=lambda item: item[0].sort_key())
+            if isinstance(target, Endpoint)
+        ),
+        remarks=(
+            *eligible.remarks,
+            *(why for why in obstacles.values() if why),
+            *dict.fromkeys(target for target in chosen.values() if isinstance(target, str)),
+        ),
+        shown_at=_cluster_ips(relay, eligible.addresses),
+        names_at=_cluster_ips(relay, eligible.addresses),
+    )
+
+
+def _target(match: Endpoint, relay: RelayService, around: RelaySurroundings) -> Endpoint | str:
+    """The pod that serves the port, or why there is none."""
+    port = next((port for port in relay.ports if port.port == match.port and port.protocol == "TCP"), None)
+    if port is None:
+        return f"port {match.port}: not redirected: {relay.ref} has no such port"
+    family = match.address.version
+    ready = [
+        endpoint
+        for endpoint in around.endpoints
+        if endpoint.ready and endpoint.port_name == port.name and endpoint.address.version == family
+    ]
+    if not ready:
+        return f"port {match.port}: not redirected: no IPv{family} endpoint of {relay.ref} is ready"
+    best = max(ready, key=lambda endpoint: _preference(endpoint, around.facts.node_name))
+    return Endpoint(best.address, best.port)
+
+
+def _preference(endpoint: RelayEndpoint, node_name: str) -> tuple[bool, bytes]:
+    """This node's own pod first, then by rendezvous hashing: nodes spread, and one pod's end moves few."""
+    weight = hashlib.sha256(f"{node_name} {endpoint.address}".encode()).digest()
+    return (endpoint.node_name == node_name, weight)
+
+
+def _cluster_ips(relay: RelayService, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
+    families = {address.version for address in addresses}
+    same = tuple(address for address in relay.cluster_ips if address.version in families)
+    return same or relay.cluster_ips

@@ -1,0 +1,1 @@
+"""How a configuration file is read, and what is said of a bad one."""

@@ -1,0 +1,111 @@
+"""The defaults are those that the documentation gives."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from nodeagent.config.options import Config
+from nodeagent.config.reading import parse_config, read_config
+
+# The documented configuration, key by key, with the documented defaults.
+DOCUMENTED = """\
+loadBalancers:
+  detect: true
+  services: []
+  ignore: []
+relay:
+  kind: node
+  launch: false
+  interface: hairpin0
+  ipv4: 169.254.66.0/24
+  ipv6: fd68:6169:7270::/112
+  runDir: /run/nodeagent
+  service: {namespace: hairpin-proxy, name: hairpin-proxy}
+dnat:
+  backend: auto
+  pods: true
+  podCIDRs: []
+hosts:
+  enabled: true
+  file: /etc/hosts
+  verify: dns
+  allow: []
+  exclude: []
+telemetry:
+  listen: 127.0.0.1:9467
+"""
+BEYOND_THE_DOCUMENTED = {"hosts": {"clusterDomain": "cluster.local"}}
+
+
+def test_the_documented_defaults_are_the_defaults() -> None:
+    """Writing every documented default into the file changes nothing."""
+    assert parse_config(DOCUMENTED, "nodeagent.yaml") == Config()
+
+
+def test_every_option_is_documented() -> None:
+    """The options are the documented ones and no others."""
+    documented = yaml.safe_load(DOCUMENTED)
+    for section, options in BEYOND_THE_DOCUMENTED.items():
+        documented[section] |= options
+    sections = {field.encode_name: field.type for field in msgspec.structs.fields(Config)}
+    assert {
+        name: {field.encode_name for field in msgspec.structs.fields(section)}
+        for name, section in sections.items()
+    } == {name: set(options) for name, options in documented.items()}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# all commented out\n", "---\n", "~\n", "{}\n", "\ufeff"])
+def test_a_file_that_says_nothing_means_all_defaults(text: str) -> None:
+    """Empty, a comment, null and an empty mapping are the same."""
+    assert parse_config(text, "nodeagent.yaml") == Config()
+
+
+@pytest.mark.parametrize("section", ["loadBalancers", "relay", "dnat", "hosts", "telemetry"])
+def test_a_section_with_nothing_below_it_means_its_defaults(section: str) -> None:
+    """All options of a section commented out leaves `section:` alone: no error."""
+    assert parse_config(f"{section}:\n  # nothing\n", "nodeagent.yaml") == Config()
+
+
+@pytest.mark.parametrize(
+    "option", ["hosts: {allow: }", "dnat: {podCIDRs: ~}", "relay: {service: null, ipv4: }"]
+)
+def test_an_option_with_nothing_behind_it_means_its_default(option: str) -> None:
+    """A null option is as good as none."""
+    assert parse_config(option, "nodeagent.yaml") == Config()
+
+
+def test_what_is_not_given_keeps_its_default() -> None:
+    """One option given leaves those beside it alone."""
+    config = parse_config("dnat: {pods: false}", "nodeagent.yaml")
+    assert config.dnat.pods is False
+    assert config.dnat.backend == "auto"
+    assert config.relay == Config().relay
+
+
+def test_a_full_file_is_read(tmp_path: Path) -> None:
+    """Each kind of value arrives as what it is."""
+    file = tmp_path / "nodeagent.yaml"
+    file.write_text(
+        """\
+loadBalancers:
+  services:
+    - {namespace: ingress-nginx, name: ingress-nginx-controller, proxyProtocol: v2}
+    - {namespace: kube-system, name: traefik}
+  ignore: [{namespace: default, name: postgres}]
+relay: {launch: true, interface: relay0, ipv4: 10.9.0.0/28, runDir: /tmp/run}
+dnat: {backend: none, podCIDRs: [10.244.1.0/24, "fd00:10:244::/64"]}
+hosts: {verify: allow, allow: [corp.example.com], exclude: [db.corp.example.com], file: /host/etc/hosts}
+""",
+        encoding="utf-8",
+    )
+    config = read_config(file)
+    listed = [(entry.path, entry.proxy_protocol) for entry in config.load_balancers.services]
+    assert listed == [("ingress-nginx/ingress-nginx-controller", "v2"), ("kube-system/traefik", "v1")]
+    assert [entry.path for entry in config.load_balancers.ignore] == ["default/postgres"]
+    assert (config.relay.launch, config.relay.interface) == (True, "relay0")
+    assert (str(config.relay.ipv4), str(config.relay.run_dir)) == ("10.9.0.0/28", "/tmp/run")  # noqa: S108
+    assert [str(text.network) for text in config.dnat.pod_cidrs] == ["10.244.1.0/24", "fd00:10:244::/64"]
+    assert (config.hosts.allow, config.hosts.exclude) == (("corp.example.com",), ("db.corp.example.com",))
+    assert str(config.hosts.file) == "/host/etc/hosts"

@@ -1,0 +1,225 @@
+"""What is said of a bad configuration: file, line, key and what to write instead; all of it at once."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.config.reading import parse_config, read_config
+from nodeagent.errors import ConfigError
+
+FILE = "nodeagent.yaml"
+
+
+def complaints(text: str) -> list[str]:
+    """The lines of the error that `text` gives."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, FILE)
+    return str(caught.value).splitlines()
+
+
+def test_all_problems_are_told_at_once_with_line_and_key() -> None:
+    """One run is enough to mend a file."""
+    text = """\
+loadBalancers:
+  detect: perhaps
+  services:
+    - {namespace: ingress-nginx, name: controller}
+    - namespace: Bad_Name
+relay:
+  kind: pigeon
+  ipv4: 169.254.66.1/24
+unknown: 1
+dnat:
+  podCIDRs:
+    - 10.244.1.0/24
+    - nonsense
+hosts:
+  file: etc/hosts
+"""
+    found = complaints(text)
+    assert [line.split(": ")[:2] for line in found] == [
+        [f"{FILE}:2", "loadBalancers.detect"],
+        [f"{FILE}:5", "loadBalancers.services[1].namespace"],
+        [f"{FILE}:5", "loadBalancers.services[1]"],
+        [f"{FILE}:7", "relay.kind"],
+        [f"{FILE}:8", "relay.ipv4"],
+        [f"{FILE}:9", "unknown"],
+        [f"{FILE}:13", "dnat.podCIDRs[1]"],
+        [f"{FILE}:15", "hosts.file"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("loadBalancer: {}", "loadBalancer: unknown key; did you mean 'loadBalancers'?"),
+        (
+            "loadBalancers: {servces: []}",
+            "loadBalancers.servces: unknown key; did you mean 'services'?",
+        ),
+        ("relay: {run_dir: /run}", "relay.run_dir: unknown key; did you mean 'runDir'?"),
+        ("xyzzy: 1", "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, telemetry"),
+        ("1: 1", "1: unknown key; known are loadBalancers, relay, dnat, hosts, telemetry"),
+        ("xyzzy:", "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, telemetry"),
+        (
+            "loadBalancers: {services: [{namespace: a, name: b, protcol: v1}]}",
+            "loadBalancers.services[0].protcol: unknown key; did you mean 'proxyProtocol'?",
+        ),
+    ],
+)
+def test_an_unknown_key_comes_with_the_likely_one_or_all_known(text: str, complaint: str) -> None:
+    """A typing error is found without a look at the manual."""
+    assert complaints(text) == [f"{FILE}:1: {complaint}"]
+
+
+def test_a_key_given_twice_is_an_error_at_its_second_place() -> None:
+    """YAML would silently take the last."""
+    assert complaints("dnat:\n  pods: true\n  backend: none\n  pods: false\n") == [
+        f"{FILE}:4: dnat.pods: given twice"
+    ]
+
+
+def test_a_section_given_twice_is_an_error() -> None:
+    """The same at the top."""
+    assert complaints("dnat: {pods: true}\nhosts: {}\ndnat: {pods: false}\n") == [
+        f"{FILE}:3: dnat: given twice"
+    ]
+
+
+@pytest.mark.parametrize("entry", ["{namespace: a}", "{namespace: a, name: }"])
+def test_a_service_without_a_name_is_an_error(entry: str) -> None:
+    """Absent and null are the same."""
+    assert complaints(f"loadBalancers: {{services: [{entry}]}}") == [
+        f"{FILE}:1: loadBalancers.services[0]: 'name' is missing"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("loadBalancers.detect", "'yes'", "Expected `bool`, got `str`"),
+        ("loadBalancers.detect", "1", "Expected `bool`, got `int`"),
+        ("loadBalancers.services", "ingress-nginx/controller", "must be a list"),
+        ("loadBalancers.services", "{namespace: a, name: b}", "must be a list"),
+        ("loadBalancers.ignore", "3", "must be a list"),
+        ("relay.kind", "sidecar", "'sidecar' is none of node, service"),
+        ("relay.kind", "Node", "'Node' is none of node, service"),
+        ("relay.launch", "[]", "Expected `bool`, got `array`"),
+        ("relay.interface", "sixteen-letters0", "'sixteen-letters0' is not an interface name"),
+        ("relay.interface", "''", "'' is not an interface name"),
+        ("relay.interface", "a/b", "'a/b' is not an interface name"),
+        ("relay.interface", "'a b'", "'a b' is not an interface name"),
+        ("relay.interface", "..", "'..' is not an interface name"),
+        ("relay.interface", '"eth0\\n"', "'eth0\\n' is not an interface name"),
+        ("relay.interface", "7", "expected text, got 7"),
+        ("relay.ipv4", "169.254.66.7/24", "169.254.66.7/24 has host bits set"),
+        ("relay.ipv4", "fd00::/64", "'fd00::'"),
+        ("relay.ipv4", "10.0.0.0/33", "'33' is not a valid netmask"),
+        ("relay.ipv4", "12", "expected text, got 12"),
+        ("relay.ipv6", "10.0.0.0/8", "'10.0.0.0'"),
+        ("relay.ipv6", "fd00::1/64", "fd00::1/64 has host bits set"),
+        ("relay.runDir", "run/nodeagent", "'run/nodeagent' is not an absolute path"),
+        ("relay.runDir", "''", "'' is not an absolute path"),
+        ("relay.runDir", '"/run/a\\nb"', "'/run/a\\nb' is not an absolute path"),
+        ("relay.service", "hairpin-proxy", "must be a mapping of keys"),
+        ("relay.service", "[a, b]", "must be a mapping of keys"),
+        ("dnat.backend", "nft", "'nft' is none of auto, nftables, iptables, none"),
+        ("dnat.backend", "''", "'' is none of auto, nftables, iptables, none"),
+        ("dnat.pods", "all", "Expected `bool`, got `str`"),
+        ("dnat.podCIDRs", "10.244.0.0/16", "must be a list"),
+        ("hosts.enabled", "0", "Expected `bool`, got `int`"),
+        ("hosts.file", "hosts", "'hosts' is not an absolute path"),
+        ("hosts.file", '"/etc/ho\\0sts"', "'/etc/ho\\x00sts' is not an absolute path"),
+        ("hosts.verify", "none", "'none' is none of dns, allow"),
+        ("hosts.allow", "example.com", "must be a list"),
+        ("telemetry.listen", "9467", "expected text, got 9467"),
+        ("telemetry.listen", "':9467'", "':9467' is not an address and port"),
+        ("telemetry.listen", "localhost:9467", "'localhost:9467' is not an address and port"),
+        ("telemetry.listen", "127.0.0.1", "'127.0.0.1' is not an address and port"),
+        ("telemetry.listen", "127.0.0.1:0", "the port must be a number from 1 to 65535"),
+        ("telemetry.listen", "127.0.0.1:65536", "the port must be a number from 1 to 65535"),
+        ("telemetry.listen", "127.0.0.1:+80", "the port must be a number from 1 to 65535"),
+        ("telemetry.listen", "'::1:9467'", "'::1:9467' is not an address and port"),
+        ("telemetry.listen", "'[127.0.0.1]:9467'", "is not an address and port"),
+        ("telemetry.listen", "'[fe80::1%eth0]:9467'", "is not an address and port"),
+        ("hosts.clusterDomain", "cluster.local.", "'cluster.local.' is not a DNS name in lower case"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_key(key: str, value: str, problem: str) -> None:
+    """One complaint, that names the option and what is wrong with its value."""
+    section, _, option = key.partition(".")
+    (complaint,) = complaints(f"{section}:\n  {option}: {value}\n")
+    assert complaint.startswith(f"{FILE}:2: {key}: ")
+    assert problem in complaint
+
+
+@pytest.mark.parametrize(
+    ("option", "entry", "problem"),
+    [
+        ("hosts.allow", "Example.com", "'Example.com' is not a DNS name in lower case"),
+        ("hosts.allow", "example.com.", "'example.com.' is not a DNS name in lower case"),
+        ("hosts.allow", "'*.example.com'", "'*.example.com': write it without the leading '*.'"),
+        ("hosts.allow", ".example.com", "'.example.com': write it without the leading '.'"),
+        ("hosts.allow", "-a.example.com", "is not a DNS name in lower case"),
+        ("hosts.allow", '"a\\nb"', "is not a DNS name in lower case"),
+        ("hosts.allow", "x" * 64, "is not a DNS name in lower case"),
+        ("hosts.allow", "x." * 126 + "xx", "is not a DNS name in lower case"),
+        ("hosts.allow", "true", "expected text, got True"),
+        ("hosts.allow", "~", "expected text, got None"),
+        ("hosts.exclude", "b\u00fccher.example", "is not a DNS name in lower case"),
+        ("dnat.podCIDRs", "10.244.1.7/24", "10.244.1.7/24 has host bits set"),
+        ("dnat.podCIDRs", "example.com", "'example.com' does not appear to be an IPv4 or IPv6 network"),
+        ("dnat.podCIDRs", "10", "expected text, got 10"),
+        ("loadBalancers.services", "ingress-nginx/controller", "must be a mapping of keys"),
+        ("loadBalancers.services", "~", "must be a mapping of keys"),
+        (
+            "loadBalancers.services",
+            "{namespace: a, name: b, proxyProtocol: v3}",
+            "'v3' is none of v1, v2",
+        ),
+        ("loadBalancers.services", "{namespace: a, name: b, proxyProtocol: 2}", "'2' is none of v1, v2"),
+        ("loadBalancers.ignore", "{namespace: a, name: B}", "'B' is not a DNS name in lower case"),
+    ],
+)
+def test_a_bad_entry_of_a_list_is_told_with_its_line(option: str, entry: str, problem: str) -> None:
+    """The third line holds the entry; good ones before it do not hide it."""
+    section, _, key = option.partition(".")
+    (complaint,) = complaints(f"{section}:\n  {key}:\n    - {entry}\n")
+    assert complaint.startswith(f"{FILE}:3: ")
+    assert problem in complaint
+
+
+@pytest.mark.parametrize("text", ["just text", "- a\n- b\n", "7"])
+def test_a_file_that_is_no_mapping_is_an_error_of_the_whole_file(text: str) -> None:
+    """The complaint does not guess at a key."""
+    assert complaints(text) == [f"{FILE}:1: the file: must be a mapping of keys"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("dnat: {", 1), ("dnat:\n\tpods: true\n", 2), ("a: 1\n---\nb: 2\n", 2), ("dnat: *gone\n", 1)],
+)
+def test_a_file_that_is_not_yaml_is_named_with_the_line(text: str, line: int) -> None:
+    """The parser's own words, behind file and line."""
+    (complaint,) = complaints(text)
+    assert complaint.startswith(f"{FILE}:{line}: not YAML: ")
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    """The path and the system's reason."""
+    with pytest.raises(ConfigError, match=r"gone\.yaml: can't be read: .*No such file"):
+        read_config(tmp_path / "gone.yaml")
+
+
+def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    """As it stands when a ConfigMap is mounted one level too high."""
+    with pytest.raises(ConfigError, match=r"can't be read: .*Is a directory"):
+        read_config(tmp_path)
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    """Nothing of it is used."""
+    file = tmp_path / "latin1.yaml"
+    file.write_bytes("# caf\u00e9\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin1\.yaml: can't be read: .*utf-8"):
+        read_config(file)

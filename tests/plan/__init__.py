@@ -1,0 +1,1 @@
+"""What the planner decides, and why: values in, values out."""

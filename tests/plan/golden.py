@@ -1,0 +1,126 @@
+"""Golden clusters: a folder a cluster, with what is expected of the plan written down.
+
+A folder of clusters/ holds `manifests/`, `config.yaml`, `node.yaml` (facts of the node; may be absent) and
+`expected.json`. `python -m tests.plan.golden` writes each `expected.json` anew: read its diff.
+"""
+
+import json
+from ipaddress import ip_address, ip_interface
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from nodeagent.config.reading import read_config
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
+from nodeagent.plan.planner import plan
+from nodeagent.sources.manifests import read_manifests
+
+CLUSTERS = Path(__file__).with_name("clusters")
+
+
+class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """`node.yaml`: facts of the node, in the shortest form a person can read."""
+
+    node_name: str = "node1"
+    node_names: list[str] = []
+    api_servers: list[str] = []
+    """`192.0.2.5:443` or `[2001:db8::5]:443`."""
+    api_server_names: list[str] = []
+    addresses: list[str] = []
+    """`198.51.100.11/24 on eth0`; our own relay addresses end in `, ours`."""
+    taken_ports: list[int] = []
+    user_names: dict[str, str] = {}
+    """Name to `LINE ADDRESS`, with `by hairpin-proxy` behind it where that wrote the line."""
+
+    def facts(self) -> Facts:
+        """The facts, as the planner takes them."""
+        return Facts(
+            node_name=self.node_name,
+            node_names=frozenset({self.node_name, *self.node_names}),
+            addresses=tuple(_interface_address(text) for text in self.addresses),
+            api_servers=frozenset(_endpoint(text) for text in self.api_servers),
+            api_server_names=frozenset(self.api_server_names),
+            taken_ports=frozenset(self.taken_ports),
+            user_names={name: _hosts_line(text) for name, text in self.user_names.items()},
+        )
+
+
+def clusters() -> list[Path]:
+    """The folders, in the order of their names."""
+    return sorted(path for path in CLUSTERS.iterdir() if path.is_dir())
+
+
+def planned(cluster: Path) -> Desired:
+    """The plan for one of them."""
+    node_file = cluster / "node.yaml"
+    given = yaml.safe_load(node_file.read_text(encoding="utf-8")) if node_file.exists() else {}
+    facts = msgspec.convert(given, NodeFile).facts()
+    snapshot = read_manifests(cluster / "manifests", facts.node_name)
+    return plan(snapshot, facts, read_config(cluster / "config.yaml"))
+
+
+def readable(desired: Desired) -> dict[str, Any]:
+    """The plan as a person reviews it: a line a thing."""
+    return {
+        "loadBalancers": [
+            {
+                "is": str(decision.load_balancer),
+                "verdict": _verdict(decision),
+                "relay": [str(address) for address in decision.relay_addresses],
+                "remarks": list(decision.remarks),
+            }
+            for decision in desired.load_balancers
+        ],
+        "names": {
+            f"{decision.name}, {decision.claimed_by}": _verdict(decision) for decision in desired.names
+        },
+        "listeners": [f"{each.bind} -> {each.server} {each.proxy}" for each in desired.listeners],
+        "redirects": [f"{each.match} -> {each.to}" for each in desired.redirects],
+        "podCIDRs": [str(network) for network in desired.pod_cidrs],
+        "hosts": [f"{line.address} {line.name}" for line in desired.hosts],
+        "unreadable": [f"{Path(entry.where).name}: {entry.reason}" for entry in desired.unreadable],
+        "remarks": list(desired.remarks),
+    }
+
+
+def expected(cluster: Path) -> Any:  # noqa: ANN401 - JSON
+    """What was written down."""
+    return json.loads((cluster / "expected.json").read_text(encoding="utf-8"))
+
+
+def write_down(cluster: Path) -> None:
+    """Makes what is planned now what is expected from now on."""
+    text = json.dumps(readable(planned(cluster)), indent=2, ensure_ascii=False)
+    (cluster / "expected.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _verdict(decision: LoadBalancerDecision | NameDecision) -> str:
+    return f"{decision.verdict} ({decision.code}): {decision.reason}"
+
+
+def _endpoint(text: str) -> Endpoint:
+    address, _, port = text.rpartition(":")
+    return Endpoint(ip_address(address.strip("[]")), int(port))
+
+
+def _interface_address(text: str) -> InterfaceAddress:
+    where, _, ours = text.partition(", ")
+    address, _, interface = where.partition(" on ")
+    standing = ip_interface(address)
+    return InterfaceAddress(standing.ip, standing.network.prefixlen, interface, ours=ours == "ours")
+
+
+def _hosts_line(text: str) -> UserHostsLine:
+    number, _, rest = text.partition(" ")
+    address, _, by = rest.partition(" ")
+    return UserHostsLine(int(number), address, by_hairpin_proxy=by == "by hairpin-proxy")
+
+
+if __name__ == "__main__":
+    for each in clusters():
+        write_down(each)
+        print(each.name)

@@ -1,0 +1,129 @@
+"""A small made-up cluster, piece by piece: each test says only what matters to it."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address, ip_network
+
+from nodeagent.config.options import Config
+from nodeagent.config.reading import parse_config
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import (
+    Ingress,
+    LoadBalancerPoint,
+    Node,
+    ObjectRef,
+    Service,
+    ServicePort,
+    Snapshot,
+)
+from nodeagent.plan.planner import plan
+
+FACTS = Facts(node_name="node1", node_names=frozenset({"node1"}))
+NODE = Node("node1", pod_cidrs=(ip_network("10.244.1.0/24"),), addresses=(ip_address("198.51.100.1"),))
+
+
+def at(second: int) -> datetime:
+    """A moment; a smaller number is earlier."""
+    return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+
+def endpoint(text: str) -> Endpoint:
+    """`192.0.2.1:443` or `[2001:db8::1]:443`."""
+    address, _, port = text.rpartition(":")
+    return Endpoint(ip_address(address.strip("[]")), int(port))
+
+
+def point(
+    ip: str | None = None, *, hostname: str | None = None, mode: str | None = None
+) -> LoadBalancerPoint:
+    """An entry of a status."""
+    return LoadBalancerPoint(ip_address(ip) if ip else None, hostname, mode)
+
+
+def service(  # noqa: PLR0913 - each test names the one or two that matter to it
+    name: str = "blue",
+    *,
+    ips: Iterable[str] = ("192.0.2.1",),
+    points: tuple[LoadBalancerPoint, ...] | None = None,
+    ports: Iterable[str] = ("80", "443"),
+    cluster_ips: Iterable[str] = ("10.96.0.7",),
+    created: int | None = 0,
+    problems: tuple[str, ...] = (),
+) -> Service:
+    """A Service of type LoadBalancer in namespace `ingress`; a port is `443` or `443/UDP`."""
+    split = [text.partition("/") for text in ports]
+    return Service(
+        ObjectRef("Service", "ingress", name),
+        created=None if created is None else at(created),
+        cluster_ips=tuple(ip_address(text) for text in cluster_ips),
+        ports=tuple(ServicePort("", protocol or "TCP", int(number)) for number, _, protocol in split),
+        points=points if points is not None else tuple(point(ip) for ip in ips),
+        problems=problems,
+    )
+
+
+def ingress(
+    *hosts: str,
+    name: str = "site",
+    points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
+    created: int | None = 0,
+    problems: tuple[str, ...] = (),
+) -> Ingress:
+    """An Ingress in namespace `web`; its status names the first load balancer unless said otherwise."""
+    return Ingress(
+        ObjectRef("Ingress", "web", name),
+        created=None if created is None else at(created),
+        hosts=hosts,
+        points=tuple(points),
+        problems=problems,
+    )
+
+
+def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green")) -> Config:
+    """A configuration file that lists the Services of namespace `ingress` and trusts example.com."""
+    listed = ", ".join(f"{{namespace: ingress, name: {name}}}" for name in proxies)
+    given = {line.partition(":")[0] for line in text.splitlines()}
+    usual = {"loadBalancers": f"{{services: [{listed}]}}", "hosts": "{allow: [example.com]}"}
+    lines = [f"{section}: {options}" for section, options in usual.items() if section not in given]
+    return parse_config("\n".join([*lines, text]), "nodeagent.yaml")
+
+
+def desired(
+    *found: Service | Ingress, node: Node | None = NODE, facts: Facts = FACTS, options: Config | None = None
+) -> Desired:
+    """What is planned for a cluster of these."""
+    snapshot = Snapshot(
+        services=tuple(each for each in found if isinstance(each, Service)),
+        ingresses=tuple(each for each in found if isinstance(each, Ingress)),
+        node=node,
+    )
+    return plan(snapshot, facts, options or config())
+
+
+def of_service(planned: Desired, name: str = "blue") -> LoadBalancerDecision:
+    """The decision on one load balancer."""
+    (decision,) = (each for each in planned.load_balancers if each.load_balancer.name == name)
+    return decision
+
+
+def of_name(planned: Desired, name: str) -> NameDecision:
+    """The only decision on a name."""
+    (decision,) = (each for each in planned.names if each.name == name)
+    return decision
+
+
+def redirects(planned: Desired) -> dict[str, str]:
+    """Load balancer endpoint to relay endpoint, as text."""
+    return {str(redirect.match): str(redirect.to) for redirect in planned.redirects}
+
+
+def relay_of(planned: Desired, name: str = "blue") -> dict[int, str]:
+    """The relay addresses of one load balancer as text, by family."""
+    return {address.version: str(address) for address in of_service(planned, name).relay_addresses}
+
+
+def hosts(planned: Desired) -> list[str]:
+    """The lines of the managed block."""
+    return [f"{line.address} {line.name}" for line in planned.hosts]

@@ -1,0 +1,143 @@
+"""What of a PROXY load balancer is relayed: its addresses and its TCP ports."""
+
+import pytest
+
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import LoadBalancerPoint
+from tests.plan.made_up import desired, of_service, point, redirects, service
+
+
+def test_every_tcp_port_is_redirected() -> None:
+    """Not only 80 and 443."""
+    planned = desired(service(ports=("80", "443", "8443", "22")))
+    assert set(redirects(planned)) == {"192.0.2.1:22", "192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:8443"}
+
+
+def test_every_address_is_redirected_in_both_families() -> None:
+    """To one relay address a family."""
+    planned = desired(
+        service(
+            ips=("192.0.2.1", "192.0.2.2", "2001:db8::1"),
+            ports=("443",),
+            cluster_ips=("10.96.0.7", "fd00:10:96::7"),
+        )
+    )
+    relay4, relay6 = of_service(planned).relay_addresses
+    assert redirects(planned) == {
+        "192.0.2.1:443": f"{relay4}:443",
+        "192.0.2.2:443": f"{relay4}:443",
+        "[2001:db8::1]:443": f"[{relay6}]:443",
+    }
+    assert [str(listener.server) for listener in planned.listeners] == [
+        "10.96.0.7:443",
+        "[fd00:10:96::7]:443",
+    ]
+
+
+def test_an_address_given_twice_is_redirected_once() -> None:
+    """Some providers repeat it, once with a hostname."""
+    planned = desired(service(points=(point("192.0.2.1"), point("192.0.2.1", hostname="lb")), ports=("443",)))
+    assert len(planned.redirects) == 1
+
+
+@pytest.mark.parametrize("protocol", ["UDP", "SCTP"])
+def test_a_port_that_is_not_tcp_is_left_alone_and_named(protocol: str) -> None:
+    """HTTP/3 beside HTTPS on one number."""
+    planned = desired(service(ports=("443", f"443/{protocol}")))
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert of_service(planned).remarks == (f"port 443/{protocol}: left alone, the PROXY line is for TCP",)
+
+
+def test_a_service_with_udp_alone_is_skipped() -> None:
+    """With its ports named."""
+    decision = of_service(desired(service(ports=("53/UDP",))))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoTCPPort")
+    assert decision.reason == "the Service has no TCP port"
+    assert decision.remarks == ("port 53/UDP: left alone, the PROXY line is for TCP",)
+
+
+def test_a_service_without_ports_is_refused() -> None:
+    """There is nothing to relay."""
+    decision = of_service(desired(service(ports=())))
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoPorts")
+    assert decision.reason == "the Service has no ports"
+
+
+def test_a_service_without_a_cluster_ip_is_refused() -> None:
+    """The relay would have nowhere to send to."""
+    decision = of_service(desired(service(cluster_ips=())))
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoClusterIP")
+
+
+def test_the_only_cluster_ip_serves_the_other_family_too() -> None:
+    """The relay speaks both."""
+    planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)))
+    assert [str(listener.server) for listener in planned.listeners] == ["10.96.0.7:443", "10.96.0.7:443"]
+    assert [listener.bind.address.version for listener in planned.listeners] == [4, 6]
+
+
+def test_ip_mode_proxy_is_skipped() -> None:
+    """kube-proxy leaves such an address alone."""
+    decision = of_service(desired(service(points=(point("192.0.2.1", mode="Proxy"),))))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "IPModeProxy")
+    assert decision.reason == "ipMode Proxy: kube-proxy does not short-circuit its address"
+
+
+@pytest.mark.parametrize("mode", [None, "VIP", "Unheard-of"])
+def test_any_other_ip_mode_is_served(mode: str | None) -> None:
+    """kube-proxy short-circuits all but Proxy."""
+    assert of_service(desired(service(points=(point("192.0.2.1", mode=mode),)))).verdict is Verdict.SERVED
+
+
+def test_one_address_in_ip_mode_proxy_leaves_the_others_served() -> None:
+    """It is named in a remark."""
+    planned = desired(service(points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2")), ports=("443",)))
+    assert set(redirects(planned)) == {"192.0.2.2:443"}
+    assert of_service(planned).remarks == ("192.0.2.1: ipMode Proxy: kube-proxy does not short-circuit it",)
+
+
+def test_a_hostname_alone_is_skipped_and_named() -> None:
+    """As AWS publishes its load balancers."""
+    decision = of_service(desired(service(points=(point(hostname="lb.example.net"),))))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HostnameOnly")
+    assert "published by hostname (lb.example.net)" in decision.reason
+
+
+def test_an_empty_status_is_skipped() -> None:
+    """Until the provider gives an address."""
+    decision = of_service(desired(service(points=())))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoAddress")
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "0.0.0.0", "224.0.0.1", "::1", "::", "ff02::1"])
+def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
+    """A redirect of it would break the node itself."""
+    planned = desired(service(ips=(ip,)))
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAddress")
+    assert decision.remarks == (f"{ip}: can't be a load balancer's address; left alone",)
+    assert not planned.redirects
+
+
+def test_an_impossible_address_leaves_the_others_served() -> None:
+    """It is named in a remark."""
+    planned = desired(service(ips=("127.0.0.1", "192.0.2.1"), ports=("443",)))
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert of_service(planned).remarks == ("127.0.0.1: can't be a load balancer's address; left alone",)
+
+
+def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() -> None:
+    """The remark is the reader's own."""
+    problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
+    decision = of_service(desired(service(points=(), problems=(problem,))))
+    assert (decision.verdict, decision.code, decision.remarks) == (Verdict.REFUSED, "BadAddress", (problem,))
+
+
+@pytest.mark.parametrize(
+    "points", [(), (point(hostname="lb"),), (point("192.0.2.1", mode="Proxy"),), (point("127.0.0.1"),)]
+)
+def test_what_is_not_served_leaves_no_trace(points: tuple[LoadBalancerPoint, ...]) -> None:
+    """Neither address, listener nor redirect."""
+    planned = desired(service(points=points))
+    assert (planned.addresses, planned.listeners, planned.redirects) == ((), (), ())
+    assert of_service(planned).relay_addresses == ()

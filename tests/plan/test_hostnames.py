@@ -1,0 +1,66 @@
+"""What can stand in a hosts file as a name."""
+
+import pytest
+
+from nodeagent.plan.hostnames import canonical, covering, defect
+from tests.strategies import ABSURD_HOSTS
+
+KELVIN = "\u212aelvin.example.com"
+NOT_A_NAME = sorted(set(ABSURD_HOSTS) - {"127.0.0.1", "1.2.3", "x." * 150 + "com", KELVIN})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "example.com", "xn--bcher-kva.example", "1.example.com", "a-b.c", "1e2.example", "x" * 63 + ".com"],
+)
+def test_a_dns_name_has_no_defect(name: str) -> None:
+    """RFC 1123 allows a digit in front."""
+    assert defect(name) is None
+
+
+@pytest.mark.parametrize("host", NOT_A_NAME, ids=ascii)
+def test_an_absurd_host_is_no_dns_name(host: str) -> None:
+    """Whatever would start another line, another name or a comment."""
+    assert defect(canonical(host)) == "not a DNS name"
+
+
+def test_a_letter_that_lowers_to_ascii_is_harmless() -> None:
+    """The Kelvin sign's lower case is k: what is checked is what is written."""
+    assert canonical(KELVIN) == "kelvin.example.com"
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "1.2.3", "7", "a.example.7"])
+def test_what_ends_in_a_number_looks_like_an_address(name: str) -> None:
+    """Programs would take it for one."""
+    assert defect(name) == "looks like an address, not a name"
+
+
+@pytest.mark.parametrize(("length", "fine"), [(253, True), (254, False), (300, False)])
+def test_a_name_has_at_most_253_characters(length: int, fine: bool) -> None:  # noqa: FBT001 - the table's answer
+    """RFC 1035, without the final dot."""
+    name = ("x." * 150)[:length].removesuffix(".").ljust(length, "x")
+    assert len(name) == length
+    assert (defect(name) is None) is fine
+
+
+@pytest.mark.parametrize("host", ["www.example.com", "WWW.Example.COM", "www.example.com."])
+def test_one_name_has_one_form(host: str) -> None:
+    """Neither case nor a final dot makes another."""
+    assert canonical(host) == "www.example.com"
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "covered"),
+    [
+        ("example.com", "example.com", True),
+        ("www.example.com", "example.com", True),
+        ("a.b.example.com", "example.com", True),
+        ("notexample.com", "example.com", False),
+        ("example.com", "www.example.com", False),
+        ("example.com.evil.net", "example.com", False),
+        ("com", "example.com", False),
+    ],
+)
+def test_a_suffix_covers_itself_and_what_is_below_it(name: str, suffix: str, covered: bool) -> None:  # noqa: FBT001
+    """Label by label."""
+    assert covering(name, [suffix]) == (suffix if covered else None)

@@ -1,0 +1,98 @@
+"""Which load balancer an Ingress belongs to."""
+
+import pytest
+
+from nodeagent.model.desired import Verdict
+from tests.plan.made_up import desired, hosts, ingress, of_name, point, relay_of, service
+
+NAME = "www.example.com"
+
+
+def test_an_ingress_belongs_to_the_load_balancer_whose_address_its_status_names() -> None:
+    """Of several."""
+    planned = desired(
+        service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=(point("192.0.2.2"),))
+    )
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+    owner = of_name(planned, NAME).load_balancer
+    assert owner is not None
+    assert owner.path == "ingress/green"
+
+
+def test_any_of_several_addresses_will_do() -> None:
+    """The others may be nodes'."""
+    points = (point("198.51.100.1"), point("2001:db8::1"))
+    planned = desired(service(ips=("192.0.2.1", "2001:db8::1")), ingress(NAME, points=points))
+    assert of_name(planned, NAME).verdict is Verdict.SERVED
+
+
+def test_an_ingress_may_name_its_load_balancer_by_hostname() -> None:
+    """Where the Service's status has that hostname beside the address."""
+    planned = desired(
+        service(points=(point("192.0.2.1", hostname="lb.example.net"),)),
+        service("green", ips=("192.0.2.2",)),
+        ingress(NAME, points=(point(hostname="lb.example.net"),)),
+    )
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_an_ingress_of_an_unknown_address_is_skipped_and_says_which() -> None:
+    """As a controller without a LoadBalancer reports the nodes' addresses."""
+    planned = desired(
+        service(), ingress(NAME, points=(point("198.51.100.9"), point(hostname="x.example.net")))
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
+    assert "names 198.51.100.9, x.example.net: no LoadBalancer Service has that" in decision.reason
+    assert decision.load_balancer is None
+
+
+def test_an_empty_status_means_the_only_proxy_load_balancer() -> None:
+    """Others that are not PROXY do not count."""
+    planned = desired(service(), service("red", ips=("192.0.2.3",)), ingress(NAME, points=()))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_an_empty_status_with_two_proxy_load_balancers_is_skipped() -> None:
+    """Nobody can tell whose it is."""
+    planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "AmbiguousLoadBalancer")
+    assert (
+        decision.reason
+        == "its status.loadBalancer is empty and 2 load balancers send PROXY: can't tell whose"
+    )
+
+
+def test_an_empty_status_without_a_proxy_load_balancer_is_skipped() -> None:
+    """There is nothing to relay."""
+    decision = of_name(desired(service("red"), ingress(NAME, points=())), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoProxyLoadBalancer")
+
+
+def test_a_proxy_load_balancer_that_is_not_served_counts_as_the_only_one() -> None:
+    """Its own reason is the name's reason."""
+    decision = of_name(desired(service(points=()), ingress(NAME, points=())), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
+    assert decision.reason.startswith("Service ingress/blue: status.loadBalancer is empty")
+
+
+def test_a_status_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None:
+    """It names a load balancer; which one can't be told."""
+    problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
+    decision = of_name(desired(service(), ingress(NAME, points=(), problems=(problem,))), NAME)
+    assert (decision.verdict, decision.code, decision.reason) == (Verdict.SKIPPED, "BadStatus", problem)
+
+
+def test_an_ingress_of_a_load_balancer_that_is_not_proxy_is_skipped_with_that_reason() -> None:
+    """Its traffic is not cut."""
+    decision = of_name(desired(service("red"), ingress(NAME)), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
+    assert decision.reason.startswith("Service ingress/red: not known to send PROXY")
+
+
+@pytest.mark.parametrize("ages", [(0, 5), (5, 0)])
+def test_where_two_services_share_an_address_the_one_that_is_relayed_is_meant(ages: tuple[int, int]) -> None:
+    """Whichever is older, and whatever their names."""
+    planned = desired(service("red", created=ages[0]), service(created=ages[1]), ingress(NAME))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]

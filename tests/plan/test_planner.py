@@ -1,0 +1,85 @@
+"""The plan as a whole: pod ranges, DNAT switched off, what could not be read."""
+
+from dataclasses import replace
+from ipaddress import ip_network
+
+import pytest
+
+from nodeagent.model.desired import Desired
+from nodeagent.model.objects import Snapshot, Unreadable
+from nodeagent.plan.planner import plan
+from tests.plan.made_up import FACTS, NODE, config, desired, hosts, ingress, relay_of, service
+
+
+def test_an_empty_cluster_asks_for_nothing() -> None:
+    """Nothing but the pods' ranges, which redirect nothing by themselves."""
+    assert desired() == Desired(pod_cidrs=NODE.pod_cidrs)
+
+
+def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
+    """The relay stands all the same."""
+    planned = desired(service(), ingress("www.example.com"), options=config("dnat: {backend: none}"))
+    assert (planned.redirects, planned.pod_cidrs) == ((), ())
+    assert planned.listeners
+    assert hosts(planned) == [f"{relay_of(planned)[4]} www.example.com"]
+
+
+def test_pod_ranges_come_from_the_node() -> None:
+    """Sorted, IPv4 first, none within another."""
+    node = replace(
+        NODE,
+        pod_cidrs=tuple(
+            ip_network(text)
+            for text in ("fd00:244::/64", "10.244.9.0/24", "10.244.1.128/25", "10.244.1.0/24")
+        ),
+    )
+    assert [str(network) for network in desired(node=node).pod_cidrs] == [
+        "10.244.1.0/24",
+        "10.244.9.0/24",
+        "fd00:244::/64",
+    ]
+
+
+def test_configured_pod_ranges_replace_the_nodes() -> None:
+    """For a CNI that gives its own."""
+    assert desired(options=config("dnat: {podCIDRs: [10.7.0.0/16]}")).pod_cidrs == (
+        ip_network("10.7.0.0/16"),
+    )
+
+
+@pytest.mark.parametrize("node", [None, replace(NODE, pod_cidrs=())])
+def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object) -> None:
+    """With the option that mends it."""
+    planned = plan(Snapshot(node=node), FACTS, config())  # type: ignore[arg-type]
+    assert planned.pod_cidrs == ()
+    (remark,) = planned.remarks
+    assert "no pod range of node 'node1' is known" in remark
+    assert "set dnat.podCIDRs" in remark
+
+
+@pytest.mark.parametrize("options", ["dnat: {pods: false}", "dnat: {backend: none}"])
+def test_pods_that_are_not_to_be_served_need_no_range(options: str) -> None:
+    """And no remark."""
+    planned = desired(node=None, options=config(options))
+    assert (planned.pod_cidrs, planned.remarks) == ((), ())
+
+
+def test_the_notes_of_the_facts_are_handed_on() -> None:
+    """Before the plan's own remarks."""
+    planned = desired(node=None, facts=replace(FACTS, notes=("a file can't be read",)))
+    assert planned.remarks[0] == "a file can't be read"
+    assert len(planned.remarks) == 2
+
+
+def test_what_could_not_be_read_is_handed_on_and_the_rest_is_served() -> None:
+    """Sorted by place."""
+    unreadable = (Unreadable("b.yaml:1", "not YAML"), Unreadable("a.yaml:9", "not YAML"))
+    planned = plan(Snapshot((service(),), unreadable=unreadable), FACTS, config())
+    assert planned.unreadable == unreadable[::-1]
+    assert planned.redirects
+
+
+def test_load_balancers_are_told_in_the_order_of_their_names() -> None:
+    """Not of their ages."""
+    planned = desired(service("red", created=1), service("green", created=2), service("blue", created=3))
+    assert [each.load_balancer.name for each in planned.load_balancers] == ["blue", "green", "red"]

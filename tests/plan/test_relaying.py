@@ -1,0 +1,167 @@
+"""How a load balancer is relayed, and what hinders it."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.model.desired import Verdict
+from nodeagent.model.facts import InterfaceAddress
+from tests.plan.made_up import (
+    FACTS,
+    NODE,
+    config,
+    desired,
+    endpoint,
+    of_service,
+    redirects,
+    relay_of,
+    service,
+)
+
+
+def test_each_port_has_a_listener_that_sends_to_the_cluster_ip() -> None:
+    """On the same port number."""
+    planned = desired(service(ports=("443", "80")))
+    relay = relay_of(planned)[4]
+    assert [(str(each.bind), str(each.server)) for each in planned.listeners] == [
+        (f"{relay}:80", "10.96.0.7:80"),
+        (f"{relay}:443", "10.96.0.7:443"),
+    ]
+
+
+def test_two_load_balancers_have_relay_addresses_of_their_own() -> None:
+    """Their ports may be the same."""
+    planned = desired(service(), service("green", ips=("192.0.2.2",)))
+    assert relay_of(planned) != relay_of(planned, "green")
+    assert len(planned.addresses) == 2
+
+
+def test_the_api_servers_own_address_and_port_are_never_redirected() -> None:
+    """The other ports of that address are."""
+    facts = replace(FACTS, api_servers=frozenset({endpoint("192.0.2.1:6443")}))
+    planned = desired(service(ports=("443", "6443")), facts=facts)
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert [str(each.server) for each in planned.listeners] == ["10.96.0.7:443"]
+    (remark,) = of_service(planned).remarks
+    assert remark == "192.0.2.1:6443: never redirected: it is the API server's own address and port"
+
+
+def test_a_load_balancer_with_the_api_servers_port_alone_is_refused() -> None:
+    """Whatever its status says."""
+    facts = replace(FACTS, api_servers=frozenset({endpoint("[2001:db8::1]:443")}))
+    planned = desired(service(ips=("2001:db8::1",), ports=("443",)), facts=facts)
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
+    assert (planned.redirects, planned.listeners, planned.addresses) == ((), (), ())
+
+
+def test_the_api_server_on_another_port_of_the_address_hinders_nothing() -> None:
+    """Only the pair counts."""
+    facts = replace(FACTS, api_servers=frozenset({endpoint("192.0.2.1:6443")}))
+    assert not of_service(desired(service(), facts=facts)).remarks
+
+
+def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> None:
+    """The relay could not listen on it."""
+    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({80})))
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    (remark,) = of_service(planned).remarks
+    assert remark.startswith("192.0.2.1:80: not relayed: a process of this node listens on port 80")
+
+
+def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
+    """As on a node where the controller itself runs in the host's network."""
+    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({80, 443})))
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
+    assert decision.reason == "none of its ports can be relayed: see the remarks"
+    assert len(decision.remarks) == 2
+
+
+def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:
+    """As MetalLB shares addresses."""
+    planned = desired(service(ports=("80",)), service("green", ports=("443",)))
+    assert redirects(planned) == {
+        "192.0.2.1:80": f"{relay_of(planned)[4]}:80",
+        "192.0.2.1:443": f"{relay_of(planned, 'green')[4]}:443",
+    }
+
+
+def test_of_two_services_with_one_address_and_port_the_older_has_it() -> None:
+    """The younger is told whose it is."""
+    planned = desired(service(ports=("443",), created=5), service("green", ports=("443", "80"), created=1))
+    assert {str(each.match): each.load_balancer.name for each in planned.redirects} == {
+        "192.0.2.1:80": "green",
+        "192.0.2.1:443": "green",
+    }
+    decision = of_service(planned)
+    assert decision.code == "NothingLeft"
+    (remark,) = decision.remarks
+    assert remark.startswith("192.0.2.1:443: left to Service ingress/green, the older Service")
+
+
+def test_a_service_that_is_not_proxy_takes_no_address_from_one_that_is() -> None:
+    """However old it is."""
+    planned = desired(service(created=5), service("red", created=1))
+    assert of_service(planned).verdict is Verdict.SERVED
+
+
+@pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])
+def test_a_relay_address_in_use_by_somebody_else_refuses_that_load_balancer_alone(interface: str) -> None:
+    """The reason says where it stands and what to do."""
+    before = desired(service(), service("green", ips=("192.0.2.2",)))
+    address = relay_of(before)[4]
+    standing = InterfaceAddress(ip_address(address), 24, interface)
+    planned = desired(
+        service(), service("green", ips=("192.0.2.2",)), facts=replace(FACTS, addresses=(standing,))
+    )
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "AddressInUse")
+    assert f"{address} is already used on {interface} by somebody else" in decision.reason
+    assert "choose another relay.ipv4, the same on every node" in decision.reason
+    assert of_service(planned, "green") == of_service(before, "green")
+
+
+def test_a_relay_address_that_we_put_there_ourselves_is_no_hindrance() -> None:
+    """A second pass finds the first one's work."""
+    first = desired(service())
+    standing = InterfaceAddress(ip_address(relay_of(first)[4]), 32, "hairpin0", ours=True)
+    assert desired(service(), facts=replace(FACTS, addresses=(standing,))) == first
+
+
+def test_an_exhausted_range_refuses_only_the_newest() -> None:
+    """A /29 holds six."""
+    names = [f"lb{number}" for number in range(8)]
+    services = [service(name, ips=(f"192.0.2.{i}",), created=i) for i, name in enumerate(names, start=1)]
+    planned = desired(*services, options=config("relay: {ipv4: 10.9.0.0/29}", proxies=names))
+    assert {each.load_balancer.name: each.code for each in planned.load_balancers} == {
+        **dict.fromkeys(names[:6], "Listed"),
+        **dict.fromkeys(names[6:], "RangeExhausted"),
+    }
+    assert of_service(planned, "lb7").reason == (
+        "no relay address is left in 10.9.0.0/29: widen relay.ipv4, the same on every node"
+    )
+
+
+def test_the_range_of_the_other_family_is_named_when_it_is_that_one() -> None:
+    """IPv6 has a range of its own."""
+    names = [f"lb{number}" for number in range(8)]
+    services = [service(name, ips=(f"2001:db8::{i}",), created=i) for i, name in enumerate(names, start=1)]
+    planned = desired(*services, options=config("relay: {ipv6: 'fd00::/125'}", proxies=names))
+    assert of_service(planned, "lb6").code == "Listed"
+    reason = of_service(planned, "lb7").reason
+    assert reason.startswith("no relay address is left in fd00::/125: widen relay.ipv6")
+
+
+def test_the_proxy_line_names_the_nodes_address_of_the_family() -> None:
+    """What its Node object reports goes before what its sockets say."""
+    facts = replace(FACTS, source_addresses=(ip_address("203.0.113.5"), ip_address("2001:db8:1::1")))
+    planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)), facts=facts)
+    assert [str(each.node_address) for each in planned.listeners] == ["198.51.100.1", "2001:db8:1::1"]
+
+
+def test_a_node_without_an_address_in_the_family_names_none() -> None:
+    """Better none than a wrong one."""
+    planned = desired(service(ips=("2001:db8::1",), ports=("443",)), node=replace(NODE, addresses=()))
+    assert [each.node_address for each in planned.listeners] == [None]

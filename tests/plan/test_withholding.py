@@ -1,0 +1,90 @@
+"""Nothing is pointed at a relay that does not answer."""
+
+from nodeagent.model.desired import Desired, Verdict
+from nodeagent.plan.withholding import withhold
+from tests.plan.made_up import (
+    desired,
+    endpoint,
+    hosts,
+    ingress,
+    of_name,
+    of_service,
+    point,
+    redirects,
+    relay_of,
+    service,
+)
+
+NAME = "www.example.com"
+PLANNED = desired(
+    service(),
+    service("green", ips=("192.0.2.2", "2001:db8::2"), ports=("443",)),
+    ingress(NAME),
+    ingress("green.example.com", name="green", points=(point("192.0.2.2"),)),
+    ingress("*.example.com", "other.test", name="skipped"),
+)
+
+
+def answering(*silent: str) -> Desired:
+    """The plan when all relays but these answer."""
+    binds = {listener.bind for listener in PLANNED.listeners}
+    return withhold(PLANNED, binds - {endpoint(text) for text in silent})
+
+
+def test_when_all_relays_answer_nothing_is_withheld() -> None:
+    """The very plan."""
+    assert answering() == PLANNED
+
+
+def test_a_silent_port_takes_its_redirects_and_the_others_stay() -> None:
+    """The load balancer's decision says so."""
+    relay = relay_of(PLANNED)[4]
+    planned = answering(f"{relay}:443")
+    assert set(redirects(PLANNED)) - set(redirects(planned)) == {"192.0.2.1:443"}
+    assert of_service(planned).remarks == (f"withheld: no relay answers at {relay}:443",)
+    assert of_service(planned, "green") == of_service(PLANNED, "green")
+
+
+def test_a_name_stays_while_one_port_of_its_relay_answers() -> None:
+    """It is the address that it points to."""
+    assert hosts(answering(f"{relay_of(PLANNED)[4]}:443")) == hosts(PLANNED)
+
+
+def test_a_name_waits_when_no_port_of_its_relay_answers() -> None:
+    """And says why."""
+    relay = relay_of(PLANNED)[4]
+    planned = answering(f"{relay}:80", f"{relay}:443")
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "RelayDown")
+    assert decision.reason == "withheld: its relay does not answer"
+    assert not [line for line in hosts(planned) if line.endswith(NAME)]
+    assert of_name(planned, "green.example.com").verdict is Verdict.SERVED
+
+
+def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
+    """It is still served."""
+    relays = relay_of(PLANNED, "green")
+    planned = answering(f"[{relays[6]}]:443")
+    assert f"{relays[4]} green.example.com" in hosts(planned)
+    assert f"{relays[6]} green.example.com" not in hosts(planned)
+    assert of_name(planned, "green.example.com").verdict is Verdict.SERVED
+
+
+def test_the_relay_itself_is_not_withheld() -> None:
+    """Addresses and listeners come first: nothing answers before they stand."""
+    planned = withhold(PLANNED, frozenset())
+    assert (planned.addresses, planned.listeners) == (PLANNED.addresses, PLANNED.listeners)
+    assert (planned.redirects, planned.hosts) == ((), ())
+
+
+def test_names_that_were_skipped_keep_their_reasons() -> None:
+    """They wait for no relay."""
+    planned = withhold(PLANNED, frozenset())
+    for name in ("*.example.com", "other.test"):
+        assert of_name(planned, name) == of_name(PLANNED, name)
+
+
+def test_a_relay_that_answers_but_is_not_wanted_changes_nothing() -> None:
+    """It may be about to go."""
+    binds = {listener.bind for listener in PLANNED.listeners} | {endpoint("169.254.66.254:443")}
+    assert withhold(PLANNED, binds) == PLANNED

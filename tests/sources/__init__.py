@@ -1,0 +1,1 @@
+"""How the cluster and the node are read: from manifests, /proc, kubeconfigs."""

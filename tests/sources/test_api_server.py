@@ -1,0 +1,156 @@
+"""Where the node reaches the API server."""
+
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from nodeagent.model.addresses import Endpoint
+from nodeagent.sources.node import api_server
+from nodeagent.sources.node.api_server import ApiServers, find_api_servers
+
+
+@pytest.fixture(autouse=True)
+def _no_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that runs the tests may be a node itself."""
+    monkeypatch.setattr(api_server, "KUBELET_KUBECONFIGS", ())
+
+
+def kubeconfig(directory: Path, *servers: str) -> Path:
+    """A kubeconfig with a cluster a server."""
+    clusters = "".join(f'- {{name: c{i}, cluster: {{server: "{url}"}}}}\n' for i, url in enumerate(servers))
+    file = directory / "kubeconfig"
+    file.write_text(f"apiVersion: v1\nkind: Config\nclusters:\n{clusters}", encoding="utf-8")
+    return file
+
+
+def endpoint(address: str, port: int) -> Endpoint:
+    """An address and port of the API server."""
+    return Endpoint(ip_address(address), port)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://192.0.2.10:6443", endpoint("192.0.2.10", 6443)),
+        ("https://192.0.2.10", endpoint("192.0.2.10", 443)),
+        ("https://192.0.2.10/k8s/clusters/c-1", endpoint("192.0.2.10", 443)),
+        ("http://192.0.2.10", endpoint("192.0.2.10", 80)),
+        ("https://[2001:db8::10]:6443", endpoint("2001:db8::10", 6443)),
+    ],
+)
+def test_the_server_of_a_kubeconfig_is_found(tmp_path: Path, url: str, expected: Endpoint) -> None:
+    """Its port is the scheme's where none is given."""
+    assert find_api_servers([kubeconfig(tmp_path, url)], {}) == ApiServers(frozenset({expected}))
+
+
+def test_every_cluster_of_a_kubeconfig_counts(tmp_path: Path) -> None:
+    """Whichever context is in use."""
+    file = kubeconfig(tmp_path, "https://192.0.2.10:6443", "https://192.0.2.11:6443")
+    assert len(find_api_servers([file], {}).endpoints) == 2
+
+
+def test_kubelets_own_kubeconfig_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the one that must not be cut off."""
+    file = kubeconfig(tmp_path, "https://192.0.2.10:6443")
+    monkeypatch.setattr(api_server, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
+    assert find_api_servers((), {}).endpoints == {endpoint("192.0.2.10", 6443)}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}, ("10.96.0.1", 6443)),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, ("10.96.0.1", 443)),
+        ({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, ("fd00::1", 443)),
+    ],
+)
+def test_the_environment_of_a_pod_counts(environment: dict[str, str], expected: tuple[str, int]) -> None:
+    """As kubelet sets it."""
+    assert find_api_servers((), environment).endpoints == {endpoint(*expected)}
+
+
+def test_an_environment_outside_a_pod_says_nothing() -> None:
+    """An empty variable is as good as none."""
+    assert find_api_servers((), {"KUBERNETES_SERVICE_HOST": ""}) == ApiServers()
+
+
+def test_a_name_is_kept_and_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both what it is called and where it is are to be left alone."""
+
+    def answer(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        assert host == "api.example.com"
+        return [(socket.AF_INET, 1, 6, "", (address, port)) for address in ("192.0.2.10", "192.0.2.11")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    found = find_api_servers([kubeconfig(tmp_path, "https://API.example.com:6443")], {})
+    assert found.names == {"api.example.com"}
+    assert found.endpoints == {endpoint("192.0.2.10", 6443), endpoint("192.0.2.11", 6443)}
+    assert found.notes == ()
+
+
+def test_a_name_that_can_not_be_resolved_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is kept all the same."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    found = find_api_servers([kubeconfig(tmp_path, "https://api.example.com:6443")], {})
+    assert found.names == {"api.example.com"}
+    assert found.endpoints == frozenset()
+    (note,) = found.notes
+    assert "api.example.com can't be resolved" in note
+
+
+def test_an_absent_kubeconfig_is_passed_over(tmp_path: Path) -> None:
+    """A dry run needs none."""
+    assert find_api_servers([tmp_path / "absent", tmp_path / "absent" / "config"], {}) == ApiServers()
+
+
+def test_a_kubeconfig_that_may_not_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run as an ordinary user can't read kubelet's."""
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert find_api_servers([tmp_path / "kubelet.conf"], {}) == ApiServers()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"clusters: [", b"\xff\xfe", b'clusters: [{cluster: {server: "https://192.0.2.10:66666"}}]'],
+    ids=["not-yaml", "not-utf-8", "no-port"],
+)
+def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: bytes) -> None:
+    """The person is told that its API server is not protected."""
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(content)
+    found = find_api_servers([file], {})
+    assert found.endpoints == frozenset()
+    (note,) = found.notes
+    assert note.startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "text",
+        "clusters:",
+        "clusters: {}",
+        "clusters: [1]",
+        "clusters: [{cluster: }]",
+        "clusters: [{cluster: {server: }}]",
+    ],
+)
+def test_a_kubeconfig_without_a_server_says_nothing(tmp_path: Path, content: str) -> None:
+    """Whatever stands in it instead."""
+    file = tmp_path / "kubeconfig"
+    file.write_text(content, encoding="utf-8")
+    assert find_api_servers([file], {}) == ApiServers()

@@ -1,0 +1,48 @@
+"""The node's own names and addresses."""
+
+import os
+import socket
+
+import pytest
+
+from nodeagent.sources.node.identity import default_node_name, own_names, source_addresses
+
+
+@pytest.fixture
+def host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose name has capitals and a domain."""
+    uname = os.uname_result(("Linux", "Worker-1.Example.com", "6.1", "#1", "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: uname)
+
+
+@pytest.mark.usefixtures("host_name")
+def test_the_node_is_named_as_kubelet_would() -> None:
+    """The host name in lower case."""
+    assert default_node_name() == "worker-1.example.com"
+
+
+@pytest.mark.usefixtures("host_name")
+def test_a_node_answers_to_its_long_and_short_names() -> None:
+    """Those of its Node object and those of its host."""
+    assert own_names("Node1.internal") == {
+        "node1.internal",
+        "node1",
+        "worker-1.example.com",
+        "worker-1",
+    }
+
+
+def test_there_is_at_most_one_source_address_a_family() -> None:
+    """On any machine, whatever its routes."""
+    versions = [address.version for address in source_addresses()]
+    assert versions in ([], [4], [6], [4, 6])
+
+
+def test_a_machine_without_a_route_has_no_source_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family that is switched off is left out."""
+
+    def unreachable(*_: object) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", unreachable)
+    assert source_addresses() == ()

@@ -1,0 +1,485 @@
+"""Manifests on disk: what is read, and what is said of what can't be."""
+
+import json
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.errors import SourceError
+from nodeagent.model.objects import Service, ServicePort, Snapshot
+from nodeagent.sources.manifests import read_manifests
+
+
+def load_balancer(name: str = "controller", **spec: object) -> dict[str, Any]:
+    """A Service of type LoadBalancer as the API gives it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "ingress"},
+        "spec": {
+            "type": "LoadBalancer",
+            "clusterIP": "10.96.0.7",
+            "clusterIPs": ["10.96.0.7"],
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP"}],
+            **spec,
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+    }
+
+
+def ingress(**spec: object) -> dict[str, Any]:
+    """An Ingress as the API gives it."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": "site", "namespace": "web"},
+        "spec": spec,
+    }
+
+
+def read(directory: Path, text: str | bytes, name: str = "manifest.yaml") -> Snapshot:
+    """The Snapshot of a directory with one file in it."""
+    (directory / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_manifests(directory, "node1")
+
+
+def names(snapshot: Snapshot) -> list[str]:
+    """The Services' names in the order read."""
+    return [service.ref.name for service in snapshot.services]
+
+
+def complaints(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """File and line (without the directory), and reason, of all that could not be read."""
+    return [(entry.where.rpartition("/")[2], entry.reason) for entry in snapshot.unreadable]
+
+
+def only_service(snapshot: Snapshot) -> Service:
+    """The one Service, where nothing else is wrong."""
+    assert not snapshot.unreadable
+    (service,) = snapshot.services
+    return service
+
+
+def test_every_document_of_a_file_is_read(tmp_path: Path) -> None:
+    """Comments, empty documents and a separator at either end hold nothing."""
+    text = "---\n# a comment\n---\n" + "\n---  # next\n".join(
+        json.dumps(load_balancer(name)) for name in ("one", "two", "three")
+    )
+    snapshot = read(tmp_path, text + "\n---\n\n---\n# the end\n---\n")
+    assert names(snapshot) == ["one", "two", "three"]
+    assert not snapshot.unreadable
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_block_style_is_read_with_either_line_end(tmp_path: Path, line_end: str) -> None:
+    """As kubectl prints it, and as an editor on Windows saves it."""
+    text = """\
+kind: Service
+metadata:
+  name: controller
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.7
+  ports:
+  - port: 80
+---
+kind: Service
+metadata: {name: second}
+spec: {type: LoadBalancer}
+"""
+    assert names(read(tmp_path, text.replace("\n", line_end).encode())) == ["controller", "second"]
+
+
+def test_a_json_file_is_read(tmp_path: Path) -> None:
+    """Tabs and all."""
+    snapshot = read(tmp_path, json.dumps(load_balancer("one"), indent="\t"), "one.json")
+    assert names(snapshot) == ["one"]
+
+
+def test_a_byte_order_mark_is_no_matter(tmp_path: Path) -> None:
+    """As Windows' editors write it."""
+    assert names(read(tmp_path, b"\xef\xbb\xbf" + json.dumps(load_balancer("one")).encode())) == ["one"]
+
+
+@pytest.mark.parametrize("kind", ["List", "ServiceList"])
+def test_lists_are_opened(tmp_path: Path, kind: str) -> None:
+    """`kubectl get -o json` gives a List; the API itself gives a ServiceList."""
+    items = [load_balancer("one"), load_balancer("two")]
+    assert names(read(tmp_path, json.dumps({"kind": kind, "items": items}))) == ["one", "two"]
+
+
+def test_the_items_of_a_typed_list_need_no_kind(tmp_path: Path) -> None:
+    """The API leaves it out."""
+    item = load_balancer("one")
+    del item["kind"]
+    assert names(read(tmp_path, json.dumps({"kind": "ServiceList", "items": [item]}))) == ["one"]
+
+
+@pytest.mark.parametrize("items", [[], None])
+def test_an_empty_list_holds_nothing(tmp_path: Path, items: object) -> None:
+    """Go writes an empty list as null."""
+    assert read(tmp_path, json.dumps({"kind": "List", "items": items})) == Snapshot()
+
+
+def test_a_broken_item_of_a_list_hides_no_other(tmp_path: Path) -> None:
+    """It is named by its place in the list."""
+    broken = load_balancer("broken", ports=7)
+    items = [load_balancer("one"), broken, 5, load_balancer("two")]
+    snapshot = read(tmp_path, json.dumps({"kind": "List", "items": items}))
+    assert names(snapshot) == ["one", "two"]
+    assert [where for where, _ in complaints(snapshot)] == [
+        "broken",
+        "manifest.yaml:1: items[2]",
+    ]
+    assert "manifest.yaml:1: items[1]: Service ingress/broken" in snapshot.unreadable[0].where
+
+
+def test_a_broken_document_hides_no_other_and_is_named_by_its_line(tmp_path: Path) -> None:
+    """The line is the file's, not the document's."""
+    one, two = (json.dumps(load_balancer(name)) for name in ("one", "two"))
+    broken = "kind: Service\nmetadata: {name: ]}"
+    snapshot = read(tmp_path, f"# first\n---\n{one}\n---\n{broken}\n---\n{two}\n")
+    assert names(snapshot) == ["one", "two"]
+    ((where, reason),) = complaints(snapshot)
+    assert where == "manifest.yaml:6"
+    assert reason.startswith("not YAML: ")
+
+
+def test_a_tab_that_indents_is_named_by_its_line(tmp_path: Path) -> None:
+    """YAML forbids it."""
+    snapshot = read(tmp_path, "kind: Service\nmetadata:\n\tname: one\n")
+    ((where, reason),) = complaints(snapshot)
+    assert where == "manifest.yaml:3"
+    assert reason.startswith("not YAML: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b\n", "just words\n", "- 1\n- 2\n", "5\n", "kind: 5\n", "kind:\n", "[]", "[1]"]
+)
+def test_what_is_no_api_object_is_named(tmp_path: Path, text: str) -> None:
+    """YAML, but nothing that Kubernetes knows."""
+    assert complaints(read(tmp_path, text)) == [
+        ("manifest.yaml:1", "not an API object: it has no kind"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", '{"kind": "Service",}', '{"kind": "Service"} x', '{"kind": nonsense}'])
+def test_a_file_that_begins_like_json_and_is_none_is_named(tmp_path: Path, text: str) -> None:
+    """One line of reason."""
+    ((where, reason),) = complaints(read(tmp_path, text, "bad.json"))
+    assert where.startswith("bad.json")
+    assert reason.startswith("not JSON: ")
+    assert "\n" not in reason
+
+
+def test_a_file_that_is_not_text_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8."""
+    (tmp_path / "good.yaml").write_text(json.dumps(load_balancer("one")), encoding="utf-8")
+    snapshot = read(tmp_path, b"kind: \xff\xfe\n", "bad.yaml")
+    assert names(snapshot) == ["one"]
+    ((where, reason),) = complaints(snapshot)
+    assert where == "bad.yaml"
+    assert reason.startswith("can't be read: ")
+
+
+def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) -> None:
+    """Files are read in the order of their names."""
+    (tmp_path / "a.yaml").write_text(json.dumps(load_balancer(clusterIPs=["10.96.0.1"])), encoding="utf-8")
+    snapshot = read(tmp_path, json.dumps(load_balancer(clusterIPs=["10.96.0.2"])), "b.yaml")
+    (service,) = snapshot.services
+    assert service.cluster_ips == (ip_address("10.96.0.1"),)
+    (entry,) = snapshot.unreadable
+    assert entry.where.endswith("b.yaml:1: Service ingress/controller")
+    assert entry.reason == "given twice; the first one is used"
+
+
+@pytest.mark.parametrize("metadata", [{}, {"namespace": "ingress"}, None, [], {"name": 7}])
+def test_an_object_without_a_name_is_named_by_its_kind(tmp_path: Path, metadata: object) -> None:
+    """All that is known of it."""
+    snapshot = read(tmp_path, json.dumps({**load_balancer(), "metadata": metadata}))
+    assert not snapshot.services
+    (entry,) = snapshot.unreadable
+    assert entry.where.endswith("manifest.yaml:1: Service (unnamed)")
+
+
+@pytest.mark.parametrize(
+    ("spec", "at"),
+    [
+        ({"type": 7}, "$.spec.type"),
+        ({"clusterIPs": "10.96.0.7"}, "$.spec.clusterIPs"),
+        ({"clusterIPs": [1]}, "$.spec.clusterIPs[0]"),
+        ({"clusterIP": 10}, "$.spec.clusterIP"),
+        ({"ports": "https"}, "$.spec.ports"),
+        ({"ports": [443]}, "$.spec.ports[0]"),
+        ({"ports": [{"port": "443"}]}, "$.spec.ports[0].port"),
+        ({"ports": [{"port": 44.3}]}, "$.spec.ports[0].port"),
+        ({"ports": [{"port": True}]}, "$.spec.ports[0].port"),
+        ({"ports": [{"name": "https"}]}, "$.spec.ports[0]"),
+        ({"ports": [{"port": 443, "protocol": 6}]}, "$.spec.ports[0].protocol"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, spec: dict[str, object], at: str) -> None:
+    """The object by name, the field by its path."""
+    found = load_balancer()
+    found["spec"] |= spec
+    snapshot = read(tmp_path, json.dumps(found))
+    assert not snapshot.services
+    (entry,) = snapshot.unreadable
+    assert entry.where.endswith("manifest.yaml:1: Service ingress/controller")
+    assert entry.reason.endswith(f"`{at}`")
+
+
+@pytest.mark.parametrize(
+    ("status", "at"),
+    [
+        ([], "$.status"),
+        ({"loadBalancer": []}, "$.status.loadBalancer"),
+        ({"loadBalancer": {"ingress": {}}}, "$.status.loadBalancer.ingress"),
+        ({"loadBalancer": {"ingress": ["192.0.2.1"]}}, "$.status.loadBalancer.ingress[0]"),
+        ({"loadBalancer": {"ingress": [{"ip": 3221225985}]}}, "$.status.loadBalancer.ingress[0].ip"),
+    ],
+)
+def test_a_status_of_the_wrong_type_is_named(tmp_path: Path, status: object, at: str) -> None:
+    """The same for the other half of the object."""
+    (entry,) = read(tmp_path, json.dumps({**load_balancer(), "status": status})).unreadable
+    assert entry.reason.endswith(f"`{at}`")
+
+
+@pytest.mark.parametrize("status", [None, {}, {"loadBalancer": None}, {"loadBalancer": {"ingress": None}}])
+def test_a_status_without_an_address_is_no_error(tmp_path: Path, status: object) -> None:
+    """The provider has given none yet."""
+    assert only_service(read(tmp_path, json.dumps({**load_balancer(), "status": status}))).points == ()
+
+
+@pytest.mark.parametrize("ports", [None, []])
+def test_no_ports_are_no_error(tmp_path: Path, ports: object) -> None:
+    """The planner says what that means."""
+    assert only_service(read(tmp_path, json.dumps(load_balancer(ports=ports)))).ports == ()
+
+
+@pytest.mark.parametrize("number", [0, -1, 65536, 10**30])
+def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -> None:
+    """The other ports are used."""
+    service = only_service(read(tmp_path, json.dumps(load_balancer(ports=[{"port": number}, {"port": 443}]))))
+    assert service.ports == (ServicePort("", "TCP", 443),)
+    assert service.problems == (f"spec.ports: {number} is no port number",)
+
+
+def test_a_headless_service_has_no_cluster_ip(tmp_path: Path) -> None:
+    """`None` is a word of the API here, not a bad address."""
+    service = only_service(read(tmp_path, json.dumps(load_balancer(clusterIP="None", clusterIPs=["None"]))))
+    assert service.cluster_ips == ()
+    assert service.problems == ()
+
+
+def test_an_old_service_with_cluster_ip_alone_is_read(tmp_path: Path) -> None:
+    """From before dual stack."""
+    service = only_service(read(tmp_path, json.dumps(load_balancer(clusterIPs=None))))
+    assert service.cluster_ips == (ip_address("10.96.0.7"),)
+
+
+def test_both_families_are_read(tmp_path: Path) -> None:
+    """In the order of the status."""
+    found = load_balancer(clusterIPs=["10.96.0.7", "fd00:10:96::7"])
+    found["status"] = {
+        "loadBalancer": {"ingress": [{"ip": "2001:db8::1", "ipMode": "VIP"}, {"ip": "192.0.2.1"}]}
+    }
+    service = only_service(read(tmp_path, json.dumps(found)))
+    assert service.load_balancer_ips == (ip_address("2001:db8::1"), ip_address("192.0.2.1"))
+    assert [point.ip_mode for point in service.points] == ["VIP", None]
+    assert service.cluster_ips == (ip_address("10.96.0.7"), ip_address("fd00:10:96::7"))
+
+
+@pytest.mark.parametrize(
+    "text", ["not-an-ip", "192.0.2.256", "192.0.2.1/32", "192.0.2.01", " 192.0.2.1", "fe80::1%eth0", "1\n"]
+)
+def test_an_address_that_is_none_is_left_out_and_named(tmp_path: Path, text: str) -> None:
+    """The other addresses of the load balancer are used."""
+    found = load_balancer()
+    found["status"] = {"loadBalancer": {"ingress": [{"ip": text}, {"ip": "192.0.2.1"}]}}
+    service = only_service(read(tmp_path, json.dumps(found)))
+    assert service.load_balancer_ips == (ip_address("192.0.2.1"),)
+    assert service.problems == (f"status.loadBalancer.ingress[0].ip: {text!r} is not an IP address",)
+
+
+def test_a_cluster_ip_that_is_none_is_left_out_and_named(tmp_path: Path) -> None:
+    """The other ClusterIP is used."""
+    service = only_service(read(tmp_path, json.dumps(load_balancer(clusterIPs=["ten", "10.96.0.7"]))))
+    assert service.cluster_ips == (ip_address("10.96.0.7"),)
+    assert service.problems == ("spec.clusterIPs: 'ten' is not an IP address",)
+
+
+def test_a_hostname_is_kept(tmp_path: Path) -> None:
+    """As AWS publishes its load balancers."""
+    found = load_balancer()
+    found["status"] = {
+        "loadBalancer": {"ingress": [{"hostname": "lb.example.net"}, {"ip": "", "hostname": ""}]}
+    }
+    (point,) = only_service(read(tmp_path, json.dumps(found))).points
+    assert (point.ip, point.hostname) == (None, "lb.example.net")
+
+
+@pytest.mark.parametrize("spec_type", ["ClusterIP", "NodePort", "ExternalName", None, "loadbalancer"])
+def test_services_of_another_type_are_ignored(tmp_path: Path, spec_type: object) -> None:
+    """Without a word: a cluster is full of them."""
+    assert read(tmp_path, json.dumps(load_balancer(type=spec_type))) == Snapshot()
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Deployment", "CustomResourceDefinition", "Gateway"])
+def test_other_kinds_are_ignored(tmp_path: Path, kind: str) -> None:
+    """Whatever their fields are."""
+    assert read(tmp_path, json.dumps({"kind": kind, "metadata": {"name": 1}, "spec": 2})) == Snapshot()
+
+
+def test_an_object_without_a_namespace_is_in_default(tmp_path: Path) -> None:
+    """As kubectl applies it."""
+    found = load_balancer()
+    del found["metadata"]["namespace"]
+    assert only_service(read(tmp_path, json.dumps(found))).ref.path == "default/controller"
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_the_creation_time_is_read_quoted_or_not(tmp_path: Path, quote: str) -> None:
+    """YAML's own idea of a date does not get in between."""
+    text = f"""\
+kind: Service
+metadata: {{name: a, creationTimestamp: {quote}2024-03-01T10:00:00Z{quote}}}
+spec: {{type: LoadBalancer}}
+"""
+    assert only_service(read(tmp_path, text)).created == datetime(2024, 3, 1, 10, tzinfo=UTC)
+
+
+def test_a_creation_time_of_null_is_none(tmp_path: Path) -> None:
+    """As `kubectl create --dry-run` prints it."""
+    found = load_balancer()
+    found["metadata"]["creationTimestamp"] = None
+    assert only_service(read(tmp_path, json.dumps(found))).created is None
+
+
+def test_the_hosts_of_an_ingress_are_those_of_its_tls_and_its_rules(tmp_path: Path) -> None:
+    """Each once, as written, in their order; empty ones are the catch-all and no name."""
+    spec = {
+        "ingressClassName": "nginx",
+        "tls": [{"hosts": ["b.example.com", "A.example.com", ""]}, {"secretName": "s"}, {"hosts": None}],
+        "rules": [{"host": "c.example.com"}, {"http": {}}, {"host": "b.example.com"}, {"host": ""}],
+    }
+    (found,) = read(tmp_path, json.dumps(ingress(**spec))).ingresses
+    assert found.hosts == ("b.example.com", "A.example.com", "c.example.com")
+    assert (found.ref.path, found.class_name) == ("web/site", "nginx")
+
+
+@pytest.mark.parametrize("spec", [{}, {"tls": None, "rules": None}, {"defaultBackend": {}}])
+def test_an_ingress_without_hosts_is_no_error(tmp_path: Path, spec: dict[str, object]) -> None:
+    """It asks for no name."""
+    snapshot = read(tmp_path, json.dumps(ingress(**spec)))
+    assert snapshot.ingresses[0].hosts == ()
+    assert not snapshot.unreadable
+
+
+@pytest.mark.parametrize(
+    ("spec", "at"),
+    [
+        ({"tls": {}}, "$.spec.tls"),
+        ({"tls": [{"hosts": "a.example.com"}]}, "$.spec.tls[0].hosts"),
+        ({"tls": [{"hosts": [1]}]}, "$.spec.tls[0].hosts[0]"),
+        ({"rules": {}}, "$.spec.rules"),
+        ({"rules": [{"host": 1.5}]}, "$.spec.rules[0].host"),
+        ({"ingressClassName": []}, "$.spec.ingressClassName"),
+    ],
+)
+def test_a_field_of_an_ingress_of_the_wrong_type_is_named(
+    tmp_path: Path, spec: dict[str, object], at: str
+) -> None:
+    """The Ingress by name, the field by its path."""
+    (entry,) = read(tmp_path, json.dumps(ingress(**spec))).unreadable
+    assert entry.where.endswith("Ingress web/site")
+    assert entry.reason.endswith(f"`{at}`")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["two words", "line\nbreak", "nul\0", "\U0001f60a", "x" * 300, "127.0.0.1", "..", "-a.example.com"],
+)
+def test_an_absurd_host_is_handed_on_as_written(tmp_path: Path, host: str) -> None:
+    """The planner refuses it with its reason; reading it harms nobody."""
+    (found,) = read(tmp_path, json.dumps(ingress(rules=[{"host": host}]))).ingresses
+    assert found.hosts == (host,)
+
+
+def node(name: str, **spec: object) -> dict[str, Any]:
+    """A Node as the API gives it."""
+    addresses = [
+        {"type": "InternalIP", "address": "198.51.100.1"},
+        {"type": "InternalIP", "address": "2001:db8:1::1"},
+        {"type": "ExternalIP", "address": "203.0.113.1"},
+        {"type": "Hostname", "address": name},
+        {"type": "InternalDNS", "address": f"{name}.internal"},
+    ]
+    return {"kind": "Node", "metadata": {"name": name}, "spec": spec, "status": {"addresses": addresses}}
+
+
+def test_the_node_of_that_name_is_taken(tmp_path: Path) -> None:
+    """Its pod ranges of both families, its own addresses and names."""
+    nodes = [
+        node("node2"),
+        node("node1", podCIDR="10.244.1.0/24", podCIDRs=["10.244.1.0/24", "fd00:244::/64"]),
+    ]
+    found = read(tmp_path, json.dumps({"kind": "NodeList", "items": nodes})).node
+    assert found is not None
+    assert [str(network) for network in found.pod_cidrs] == ["10.244.1.0/24", "fd00:244::/64"]
+    assert found.addresses == (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))
+    assert found.names == ("node1", "node1.internal")
+
+
+def test_an_old_node_with_pod_cidr_alone_is_read(tmp_path: Path) -> None:
+    """From before dual stack."""
+    found = read(tmp_path, json.dumps(node("node1", podCIDR="10.244.1.0/24"))).node
+    assert found is not None
+    assert [str(network) for network in found.pod_cidrs] == ["10.244.1.0/24"]
+
+
+def test_no_node_of_that_name_is_no_error(tmp_path: Path) -> None:
+    """The plan remarks on the pods."""
+    snapshot = read(tmp_path, json.dumps(node("node2")))
+    assert snapshot.node is None
+    assert not snapshot.unreadable
+
+
+def test_a_node_with_a_pod_range_that_is_none_is_named(tmp_path: Path) -> None:
+    """Its pods would silently go unserved."""
+    snapshot = read(tmp_path, json.dumps(node("node1", podCIDRs=["10.244.1.0/24", "pods"])))
+    assert snapshot.node is None
+    (entry,) = snapshot.unreadable
+    assert entry.where.endswith("Node node1")
+    assert "spec.podCIDRs: 'pods'" in entry.reason
+
+
+def test_only_manifests_of_the_directory_itself_are_read(tmp_path: Path) -> None:
+    """Neither other suffixes nor folders below, as kubectl does."""
+    (tmp_path / "below").mkdir()
+    for place in ("a.yaml", "b.yml", "c.json", "README.md", "d.yaml.bak", "below/e.yaml"):
+        (tmp_path / place).write_text(json.dumps(load_balancer(place[0])), encoding="utf-8")
+    assert names(read_manifests(tmp_path, "node1")) == ["a", "b", "c"]
+
+
+def test_one_file_may_be_named_instead(tmp_path: Path) -> None:
+    """Whatever its suffix."""
+    file = tmp_path / "dump"
+    file.write_text(json.dumps(load_balancer("one")), encoding="utf-8")
+    assert names(read_manifests(file, "node1")) == ["one"]
+
+
+def test_an_absent_directory_is_an_error(tmp_path: Path) -> None:
+    """With the path and what was left as it was."""
+    with pytest.raises(SourceError, match=r"/gone: can't be read: No such file .*; nothing was changed"):
+        read_manifests(tmp_path / "gone", "node1")
+
+
+def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
+    """Nothing desired would mean: remove everything; a typing error in a path must not."""
+    (tmp_path / "README.md").write_text("nothing here", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"holds no \.yaml, \.yml or \.json file; nothing was changed"):
+        read_manifests(tmp_path, "node1")
