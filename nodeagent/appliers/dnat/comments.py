@@ -31,6 +31,6 @@ def comment_of(owner: ObjectRef) -> str:
 
 
 def owner_of(comment: str) -> ObjectRef:
-    """The Service that a comment read from the kernel names; empty parts where it names none."""
-    namespace, slash, name = comment.partition("/")
-    return ObjectRef("Service", namespace, name) if slash else ObjectRef("Service", "", comment)
+    """The Service that a comment read from the kernel names; `comment_of` gives it back."""
+    namespace, _, name = comment.partition("/")
+    return ObjectRef("Service", namespace, name) if namespace and name else ObjectRef("Service", "", comment)

@@ -58,7 +58,7 @@ def difference(before: DnatState, desired: DnatDesired) -> DnatChange:
         pods_removed=_networks(set(before.pod_cidrs) - set(desired.pod_cidrs)),
     )
     action = _action(before, desired, altered=change != DnatChange())
-    return replace(change, action=action, repairs=before.damage if action == "rebuild" else ())
+    return replace(change, action=action, damage=before.damage if action in ("repair", "rebuild") else ())
 
 
 def grown(before: DnatState, desired: DnatDesired) -> DnatDesired:
@@ -87,7 +87,7 @@ def _action(before: DnatState, desired: DnatDesired, *, altered: bool) -> Action
     if not before.present:
         return "create"
     if before.damage:
-        return "rebuild"
+        return "rebuild" if before.obstructed else "repair"
     return "alter" if altered else "none"
 
 

@@ -41,7 +41,8 @@ class DnatState:
 
     `load_balancer` of a redirect read back is what its comment tells. `pod_cidrs` are the ranges as they
     stand, uncollapsed. `damage` says, one phrase each, what of the fixed structure (chains, rules,
-    priorities, types) is not as the agent makes it; empty means intact. `unreadable` is the reason why
+    priorities, types) is not as the agent makes it; empty means intact. `obstructed` is true when the damage
+    is something that stands in the way, rather than something that lacks. `unreadable` is the reason why
     nothing could be read, empty when it was.
     """
 
@@ -49,6 +50,7 @@ class DnatState:
     pod_cidrs: tuple[IPNetwork, ...] = ()
     present: bool = False
     damage: tuple[str, ...] = ()
+    obstructed: bool = False
     unreadable: str = ""
 
 
@@ -60,15 +62,16 @@ class RedirectChange:
     after: Redirect
 
 
-Action = Literal["none", "create", "alter", "rebuild", "delete"]
+Action = Literal["none", "create", "alter", "repair", "rebuild", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
 class DnatChange:
     """What has to happen, for a person; true when that is anything.
 
-    `create` and `rebuild` write the whole structure and every entry, `alter` touches entries alone,
-    `delete` removes the structure with all that is in it. `repairs` are the reasons for a rebuild.
+    `alter` touches entries alone, `repair` writes the rules anew beside that, `create` and `rebuild` the
+    whole structure with every entry, `delete` removes the structure with all that is in it. `damage` tells
+    the reasons for a repair or rebuild.
     """
 
     action: Action = "none"
@@ -77,13 +80,13 @@ class DnatChange:
     changed: tuple[RedirectChange, ...] = ()
     pods_added: tuple[IPNetwork, ...] = ()
     pods_removed: tuple[IPNetwork, ...] = ()
-    repairs: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.action != "none"
 
     def __str__(self) -> str:
-        lines = [f"! rebuild: {reason}" for reason in self.repairs]
+        lines = [f"! {self.action}: {reason}" for reason in self.damage]
         lines += [f"- {_line(redirect)}" for redirect in self.removed]
         lines += [f"~ {_line(change.before)} => {_line(change.after)}" for change in self.changed]
         lines += [f"+ {_line(redirect)}" for redirect in self.added]

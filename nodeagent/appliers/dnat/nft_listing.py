@@ -72,13 +72,17 @@ class _Rule(Struct):
 
 @dataclass(slots=True)
 class _Gathered:
-    """What has been read so far of one listing."""
+    """What has been read so far of one listing.
+
+    `lacking` can be completed; what is `in_the_way` goes only with the whole table.
+    """
 
     redirects: list[Redirect] = field(default_factory=list)
     pod_cidrs: list[IPNetwork] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     rules: dict[str, list[object]] = field(default_factory=dict)
-    damage: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    in_the_way: list[str] = field(default_factory=list)
 
 
 def state_of(listing: bytes) -> DnatState:
@@ -99,7 +103,7 @@ def state_of(listing: bytes) -> DnatState:
             if kind == "metainfo":  # nft's version, on which nothing here depends
                 continue
             if (reader := _READERS.get(kind)) is None:
-                gathered.damage.append(f"a {kind} that is none of ours")
+                gathered.in_the_way.append(f"a {kind} that is none of ours")
             else:
                 reader(gathered, body)
     except msgspec.DecodeError as error:
@@ -112,7 +116,8 @@ def state_of(listing: bytes) -> DnatState:
         redirects=tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
         pod_cidrs=tuple(sorted(gathered.pod_cidrs, key=lambda one: (one.version, int(one.network_address)))),
         present=True,
-        damage=tuple(gathered.damage),
+        damage=(*gathered.in_the_way, *gathered.lacking),
+        obstructed=bool(gathered.in_the_way),
     )
 
 
@@ -123,19 +128,21 @@ def _objects(listing: bytes) -> Iterator[tuple[str, Raw]]:
 
 def _read_table(gathered: _Gathered, body: Raw) -> None:
     if flags := _words(msgspec.json.decode(body, type=_Table).flags):
-        gathered.damage.append(f"the table has flags ({', '.join(flags)})")
+        gathered.in_the_way.append(f"the table has flags ({', '.join(flags)})")
 
 
 def _read_chain(gathered: _Gathered, body: Raw) -> None:
     chain = msgspec.json.decode(body, type=_Chain)
     if chain.name not in expected_rules():
-        gathered.damage.append(f"a chain {chain.name} that is none of ours")
+        gathered.in_the_way.append(f"a chain {chain.name} that is none of ours")
         return
     gathered.seen.add(f"chain {chain.name}")
     if chain.prio != PRIORITY:
-        gathered.damage.append(f"chain {chain.name} has priority {chain.prio}, not {PRIORITY}")
+        gathered.in_the_way.append(f"chain {chain.name} has priority {chain.prio}, not {PRIORITY}")
     if (chain.type, chain.hook, chain.policy) != ("nat", chain.name, "accept"):
-        gathered.damage.append(f"chain {chain.name} is altered ({chain.type} {chain.hook} {chain.policy})")
+        gathered.in_the_way.append(
+            f"chain {chain.name} is altered ({chain.type} {chain.hook} {chain.policy})"
+        )
 
 
 def _read_map(gathered: _Gathered, body: Raw) -> None:
@@ -146,7 +153,7 @@ def _read_map(gathered: _Gathered, body: Raw) -> None:
             if _is_set(gathered, "map", table, (endpoint, endpoint, [])):
                 _read_elements(gathered, table, _read_redirects)
             return
-    gathered.damage.append(f"a map {table.name} that is none of ours")
+    gathered.in_the_way.append(f"a map {table.name} that is none of ours")
 
 
 def _read_set(gathered: _Gathered, body: Raw) -> None:
@@ -156,7 +163,7 @@ def _read_set(gathered: _Gathered, body: Raw) -> None:
             if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
                 _read_elements(gathered, table, _read_networks)
             return
-    gathered.damage.append(f"a set {table.name} that is none of ours")
+    gathered.in_the_way.append(f"a set {table.name} that is none of ours")
 
 
 def _read_rule(gathered: _Gathered, body: Raw) -> None:
@@ -178,7 +185,7 @@ def _is_set(gathered: _Gathered, kind: str, table: _Set, expected: tuple[str, st
     gathered.seen.add(f"{kind} {table.name}")
     if (_joined(table.type), _joined(table.map), _words(table.flags)) == expected and table.size is None:
         return True
-    gathered.damage.append(f"{kind} {table.name} has another type")
+    gathered.in_the_way.append(f"{kind} {table.name} has another type")
     return False
 
 
@@ -186,7 +193,7 @@ def _read_elements(gathered: _Gathered, table: _Set, read: Callable[[_Gathered, 
     try:
         read(gathered, table.elem)
     except (msgspec.ValidationError, ValueError) as error:
-        gathered.damage.append(f"{table.name} holds an element that can be none of ours ({error})")
+        gathered.in_the_way.append(f"{table.name} holds an element that can be none of ours ({error})")
 
 
 def _read_redirects(gathered: _Gathered, elements: Raw) -> None:
@@ -241,7 +248,7 @@ def _check_whole(gathered: _Gathered) -> None:
     """Note what is missing, and every chain whose rules are not exactly ours in order."""
     wanted = [f"chain {name}" for name in expected_rules()]
     wanted += [f"{kind}{family}" for family in FAMILIES for kind in ("map lb", "set pods")]
-    gathered.damage += [f"{name} is missing" for name in wanted if name not in gathered.seen]
+    gathered.lacking += [f"{name} is missing" for name in wanted if name not in gathered.seen]
     for chain, rules in expected_rules().items():
         if f"chain {chain}" in gathered.seen and gathered.rules.get(chain, []) != rules:
-            gathered.damage.append(f"the rules of chain {chain} are altered")
+            gathered.lacking.append(f"the rules of chain {chain} are altered")

@@ -45,6 +45,8 @@ def script(change: DnatChange, desired: DnatDesired) -> str:
             return f"delete table inet {TABLE}\n"
         case "alter":
             return _delta(change)
+        case "repair":
+            return _repair(change)
         case "create" | "rebuild":
             return replacement(desired)
 
@@ -52,13 +54,24 @@ def script(change: DnatChange, desired: DnatDesired) -> str:
 def replacement(desired: DnatDesired, table: str = TABLE) -> str:
     """The text that puts the whole table in place of whatever stands under its name, in one transaction.
 
-    `add` before `delete` makes the deletion succeed with no table there, too; packets see the old table or
-    the new one, never neither, since the kernel switches generations at the commit.
+    `add` before `delete` makes the deletion succeed with no table there, too. A packet sees the old table or
+    the new one, but for one that is between the old table's chain and the new one's at the very moment of the
+    commit: it has seen the new chain before it held rules, and the old one after it lost them
+    (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
     """
     elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
     elements += [_add(_pod_element(network), table) for network in desired.pod_cidrs]
     head = f"add table inet {table}\ndelete table inet {table}\n"
     return head + _structure(table) + "".join(elements)
+
+
+def _repair(change: DnatChange) -> str:
+    """Every rule anew, what lacks made, elements only as they differ, in one transaction.
+
+    Chains and maps that stand stay: a packet reads the generation once when it enters a chain, so it sees the
+    old rules or the new ones (nft_do_chain()). Stating again what stands as stated changes nothing.
+    """
+    return f"flush table inet {TABLE}\n" + _structure(TABLE) + _delta(change)
 
 
 def _structure(table: str) -> str:

@@ -1,0 +1,1 @@
+"""Relay addresses on the real kernel, in namespaces."""

@@ -1,0 +1,47 @@
+"""A node's namespace, with a link to a neighbour and a way out."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from nodeagent.appliers.addresses.applier import AddressApplier
+from tests.appliers.addresses.node import RANGES
+from tests.appliers.dnat.network import Namespace
+
+
+@pytest.fixture
+def node() -> Iterator[Namespace]:
+    """The namespace; the test's thread stands in it."""
+    namespace = Namespace()
+    namespace.ip(
+        "link add eth0 type veth peer name eth0peer",
+        "addr add 192.0.2.10/24 dev eth0",
+        "addr add 2001:db8:2::10/64 dev eth0 nodad",
+        "link set eth0 up",
+        "link set eth0peer up",
+        "route add default via 192.0.2.1",
+        "route add default via 2001:db8:2::1",
+    )
+    with namespace.inside():
+        yield namespace
+    namespace.close()
+
+
+@pytest.fixture
+def on_lo() -> AddressApplier:
+    """The applier as the agent uses it: this kernel has no dummy device, so its addresses go on `lo`."""
+    return AddressApplier("hairpin0", RANGES)
+
+
+@pytest.fixture
+def on_device() -> AddressApplier:
+    """The applier with a kind of device that this kernel can make, and that is as simple as a dummy."""
+    return AddressApplier("hairpin0", RANGES, kind="ifb")
+
+
+@pytest.fixture(params=["lo", "hairpin0"])
+def applier(
+    request: pytest.FixtureRequest, on_lo: AddressApplier, on_device: AddressApplier
+) -> AddressApplier:
+    """Both of them in turn."""
+    return on_lo if request.param == "lo" else on_device

@@ -1,0 +1,58 @@
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.appliers.addresses.applier import AddressApplier
+from nodeagent.appliers.addresses.ownership import PROTOCOL, KernelAddress, owned
+from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, relay
+from tests.appliers.dnat.network import Namespace
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"addr add {FOUR}/32 dev lo",
+        f"addr add {FOUR}/24 dev lo label lo:hairpin0",
+        f"addr add {FOUR}/32 dev lo label lo:other",
+        f"addr add {FOUR}/32 dev eth0",
+        f"addr add {SIX}/128 dev lo",
+        f"addr add {SIX}/64 dev lo nodad",
+        f"addr add {SIX}/128 dev eth0 nodad noprefixroute preferred_lft 0",
+    ],
+)
+def test_an_address_of_somebody_else_is_refused_and_left_alone(
+    node: Namespace, on_lo: AddressApplier, command: str
+) -> None:
+    """The others are served."""
+    node.ip(command)
+    address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
+    before = node.output("ip -j address")
+    change = on_lo.change(on_lo.read(), relay(address, other))
+    result = on_lo.grow(change)
+    assert "put there by somebody else" in result.failures[ip_address(address)]
+    assert str(change).startswith(f"! {address}: it stands on ")
+    assert result.standing == {ip_address(other)}
+    on_lo.cleanup()
+    assert node.output("ip -j address") == before
+
+
+def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, applier: AddressApplier) -> None:
+    """Not even on our own device or with our label."""
+    apply(applier, FOUR)
+    device = next(one.interface for one in applier.read().ours)
+    node.ip(f"addr add 10.0.0.1/32 dev {device} label {'lo:hairpin0' if device == 'lo' else device}")
+    assert [str(one.address) for one in applier.read().ours] == [FOUR]
+
+
+@pytest.mark.parametrize(("flags", "protocol"), [(0x2A2, None), (0x80, PROTOCOL)])
+def test_without_a_protocol_number_the_flags_tell(flags: int, protocol: int | None) -> None:
+    """Linux before 5.18 drops the number."""
+    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
+    assert owned(found, RANGES, "hairpin0", device_is_ours=False).ours
+
+
+@pytest.mark.parametrize(("flags", "protocol"), [(0x80, None), (0x82, None), (0x2A2, 3)])
+def test_without_our_number_or_flags_it_is_not_ours(flags: int, protocol: int | None) -> None:
+    """Plain addresses, an administrator's with nodad, another program's number."""
+    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
+    assert not owned(found, RANGES, "hairpin0", device_is_ours=False).ours

@@ -1,0 +1,85 @@
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TypeVar
+
+import pytest
+
+from nodeagent.appliers.addresses.applier import AddressApplier
+from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, relay
+from tests.appliers.dnat.network import Namespace
+
+NOBODY = 65534
+T = TypeVar("T")
+
+
+@pytest.mark.parametrize("device", ["lo", "hairpin0"])
+def test_without_ipv6_the_ipv4_addresses_are_served(
+    node: Namespace, on_lo: AddressApplier, on_device: AddressApplier, device: str
+) -> None:
+    """The IPv6 address alone fails, and says which setting does it."""
+    node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
+    node.sysctl("net/ipv6/conf/default/disable_ipv6", "1")
+    applier = on_lo if device == "lo" else on_device
+    result = applier.grow(applier.change(applier.read(), relay(SIX, FOUR)))
+    assert result.standing == {ip_address(FOUR)}
+    (reason,) = result.failures.values()
+    assert f"sysctl net.ipv6.conf.{device}.disable_ipv6" in reason
+
+
+def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_device: AddressApplier) -> None:
+    """Between the reading and the change."""
+    apply(on_device, FOUR)
+    change = on_device.change(on_device.read(), relay(FOUR, SIX))
+    node.ip("link del hairpin0")
+    assert "there is no device hairpin0" in on_device.grow(change).failures[ip_address(SIX)]
+    assert on_device.shrink(on_device.change(on_device.read(), ())).failures == {}
+
+
+def test_an_ordinary_user_may_read(node: Namespace, applier: AddressApplier) -> None:
+    """The dry run."""
+    apply(applier, FOUR, SIX)
+    node.ip("addr add 10.0.0.1/8 dev eth0")
+    assert _as_nobody(applier.read) == applier.read()
+
+
+@pytest.mark.usefixtures("node")
+def test_an_ordinary_user_is_told_what_it_takes(on_device: AddressApplier) -> None:
+    """For each address."""
+    failures = _as_nobody(lambda: on_device.grow(on_device.change(on_device.read(), relay(FOUR)))).failures
+    assert "it needs root or CAP_NET_ADMIN" in failures[ip_address(FOUR)]
+
+
+def test_pyroute2_is_not_imported_before_it_is_needed() -> None:
+    """It costs 33 MB."""
+    code = "import sys, nodeagent.appliers.addresses.applier; sys.exit('pyroute2' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ranges_are_those_of_the_configuration(node: Namespace) -> None:
+    """Addresses of a range that was configured before are nobody's."""
+    apply(AddressApplier("hairpin0", RANGES), FOUR)
+    other = AddressApplier("hairpin0", (type(RANGES[0])("169.254.67.0/24"), RANGES[1]))
+    assert other.read().ours == ()
+    assert FOUR in node.output("ip address")
+
+
+def _as_nobody(call: Callable[[], T]) -> T:
+    """Run `call` in a child process without privileges."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.write(writer, pickle.dumps(call()))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        content = file.read()
+    assert os.waitpid(child, 0)[1] == 0
+    result: T = pickle.loads(content)  # noqa: S301 - our own child's
+    return result

@@ -1,0 +1,1 @@
+"""DNAT on the real kernel: judged by where packets arrive."""

@@ -1,0 +1,127 @@
+"""Network namespaces, servers and clients for tests, all inside this process.
+
+A namespace is held by a file descriptor and goes with it: nothing stays behind, even after a kill. Only the
+calling thread enters one, so the machine's own rules and interfaces are never touched.
+"""
+
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Namespace:
+    """A new network namespace with `lo` up."""
+
+    def __init__(self) -> None:
+        home = _current()
+        try:
+            _checked(_libc.unshare(_CLONE_NEWNET))
+            self.descriptor = _current()
+            _ip("link set lo up")
+        finally:
+            _checked(_libc.setns(home, _CLONE_NEWNET))
+            os.close(home)
+        # Veth pairs made here can speak IPv6 at once, without a second or two of address detection.
+        self.sysctl("net/ipv6/conf/default/accept_dad", "0")
+
+    def close(self) -> None:
+        """Let go of the namespace; the kernel removes it with the last socket in it."""
+        os.close(self.descriptor)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Run the calling thread, and what it starts, in this namespace."""
+        home = _current()
+        _checked(_libc.setns(self.descriptor, _CLONE_NEWNET))
+        try:
+            yield
+        finally:
+            _checked(_libc.setns(home, _CLONE_NEWNET))
+            os.close(home)
+
+    @property
+    def path(self) -> str:
+        """A path that `ip link set ... netns` takes."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
+
+    def ip(self, *commands: str) -> None:
+        """Run commands, each without the word `ip` before it."""
+        with self.inside():
+            _ip(*commands)
+
+    def output(self, command: str) -> str:
+        """What a program prints."""
+        with self.inside():
+            return subprocess.run(command.split(), capture_output=True, text=True, check=True).stdout
+
+    def nft(self, script: str) -> None:
+        """Apply nftables commands."""
+        with self.inside():
+            subprocess.run(["nft", "-f", "-"], input=script, text=True, check=True)
+
+    def sysctl(self, path: str, value: str) -> None:
+        """Set a value below /proc/sys, which shows the namespace of the thread that opens it."""
+        with self.inside(), open(f"/proc/sys/{path}", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write(value)
+
+    def answer(self, address: str, port: int, timeout: float = 3.0) -> str:
+        """What the server says that a connection to `address` ends up at; "refused" if there is none."""
+        try:
+            with (
+                self.inside(),
+                socket.create_connection((address, port), timeout=timeout) as connection,
+                connection.makefile() as file,
+            ):
+                return file.read()
+        except ConnectionRefusedError:
+            return "refused"
+
+
+class Server:
+    """Says `says`, a space and the client's address to whoever connects."""
+
+    def __init__(self, namespace: Namespace, address: str, port: int, says: str) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with namespace.inside():
+            self._socket = socket.create_server((address, port), family=family, backlog=512)
+        self._says = says
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, peer = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(f"{self._says} {peer[0]}".encode())
+
+
+def _current() -> int:
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _ip(*commands: str) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)

@@ -1,0 +1,150 @@
+import json
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodeagent.appliers.dnat.comments import comment_of
+from nodeagent.appliers.dnat.delta import grown, kept, normalised
+from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Redirect
+from nodeagent.model.objects import ObjectRef
+from tests.appliers.dnat.network import Namespace
+from tests.appliers.dnat.world import KUBE_PROXY, both_families, redirect
+from tests.appliers.dnat.world import apply as apply_all
+
+NAMES = st.builds(ObjectRef, st.just("Service"), st.text(max_size=70), st.text(max_size=70))
+# Few addresses, so that entries meet, and the widest, narrowest and odd ones.
+ENDS = st.one_of(
+    st.tuples(
+        st.ip_addresses(v=4, network="203.0.113.0/29"), st.ip_addresses(v=4), st.integers(1, 65535), NAMES
+    ),
+    st.tuples(
+        st.ip_addresses(v=6, network="::ffff:0:0/125"), st.ip_addresses(v=6), st.sampled_from([1, 443]), NAMES
+    ),
+)
+REDIRECTS = ENDS.map(lambda one: Redirect(Endpoint(one[0], one[2]), Endpoint(one[1], one[2]), one[3]))
+NETWORKS = st.builds(
+    lambda address, length: ip_network((address, length % (address.max_prefixlen + 1)), strict=False),
+    st.ip_addresses(network="10.0.0.0/8") | st.ip_addresses(v=6, network="fd00::/8"),
+    st.sampled_from([0, 1, 7, 8, 16, 24, 31, 32, 48, 64, 127, 128]),
+)
+DESIRED = st.builds(
+    DnatDesired,
+    st.lists(REDIRECTS, max_size=8, unique_by=lambda one: one.match).map(tuple),
+    st.lists(NETWORKS, max_size=5).map(tuple),
+)
+IN_ONE_NAMESPACE = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def _matches(state: DnatState | DnatDesired) -> set[Endpoint]:
+    return {one.match for one in state.redirects}
+
+
+def _meaning(state: DnatState | DnatDesired) -> tuple[object, object]:
+    """Entries with their comments, and ranges."""
+    entries = {(one.match, one.to, comment_of(one.load_balancer)) for one in state.redirects}
+    return entries, set(state.pod_cidrs)
+
+
+@pytest.mark.usefixtures("node")
+@IN_ONE_NAMESPACE
+@given(desired=DESIRED)
+def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: DnatDesired) -> None:
+    """What one example leaves is where the next starts; each half does its part and no other."""
+    before = backend.read()
+    assert not before.damage
+    apply_all(backend, grown(before, desired))
+    between = backend.read()
+    assert _meaning(between)[0] == _meaning(normalised(grown(before, desired)))[0]
+    assert _matches(between) == _matches(before) | _matches(desired)
+    apply_all(backend, desired)
+    assert _meaning(backend.read()) == _meaning(normalised(desired))
+    assert not backend.transaction(backend.read(), desired)
+    assert backend.read().present == bool(desired.redirects)
+
+
+@pytest.mark.usefixtures("node")
+@IN_ONE_NAMESPACE
+@given(desired=DESIRED)
+def test_the_half_that_removes_adds_and_changes_nothing(backend: DnatBackend, desired: DnatDesired) -> None:
+    """It leads to what stands and is desired, too."""
+    before = backend.read()
+    removal = apply_all(backend, kept(before, desired)).change
+    assert not removal.added
+    assert not removal.changed
+    assert not removal.pods_added
+    assert set(backend.read().redirects) <= set(before.redirects)
+    apply_all(backend, desired)
+
+
+def test_a_delta_touches_its_own_elements_only(node: Namespace, backend: DnatBackend) -> None:
+    """Handles show it: whatever is made anew gets another one."""
+    apply_all(backend, both_families())
+    before = _without_elements(node)
+    more = DnatDesired((*both_families().redirects, redirect("203.0.113.11", "169.254.66.6")), ())
+    change = apply_all(backend, more).change
+    assert (len(change.added), len(change.pods_removed)) == (1, 2)
+    assert (change.removed, change.changed) == ((), ())
+    assert _without_elements(node) == before
+
+
+def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend) -> None:
+    """Neither by making, nor by changing, nor by removing; `ip nodeagent` is not ours either."""
+    node.nft(KUBE_PROXY + "table ip nodeagent { chain output { counter; }; }")
+    before = node.output("nft -j list ruleset")
+    apply_all(backend, both_families())
+    apply_all(backend, DnatDesired((redirect("203.0.113.11", "169.254.66.6"),)))
+    node.nft("flush chain inet nodeagent output")
+    apply_all(backend, both_families())
+    apply_all(backend, DnatDesired())
+    assert node.output("nft -j list ruleset") == before
+
+
+@pytest.mark.usefixtures("node")
+def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: DnatBackend) -> None:
+    """Ranges of pods alone make no table."""
+    transaction = backend.transaction(backend.read(), DnatDesired((), both_families().pod_cidrs))
+    assert (bool(transaction), transaction.text, str(transaction.change)) == (False, "", "")
+    backend.check(transaction)
+    backend.run(transaction)
+    assert not backend.read().present
+
+
+def test_check_changes_nothing(node: Namespace, backend: DnatBackend) -> None:
+    """The dry run's judge."""
+    backend.check(backend.transaction(backend.read(), both_families()))
+    assert node.output("nft list ruleset") == ""
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ([("203.0.113.1", "fd68::1", 443)], "mixes IPv4 and IPv6"),
+        ([("203.0.113.1", "169.254.66.1", 0)], "port outside"),
+        ([("203.0.113.1", "169.254.66.1", 65536)], "port outside"),
+        ([('fe80::1%a"; flush ruleset; #', "fd68::1", 443)], "address with a scope"),
+        (
+            [("203.0.113.1", "169.254.66.1", 443), ("203.0.113.1", "169.254.66.2", 443)],
+            "Let one of the two go",
+        ),
+    ],
+)
+def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]], problem: str) -> None:
+    """Before any text is made of them."""
+    redirects = tuple(redirect(match, to, port=port) for match, to, port in entries)
+    with pytest.raises(ApplyError, match=problem):
+        normalised(DnatDesired(redirects))
+
+
+def _without_elements(node: Namespace) -> list[dict[str, dict[str, object]]]:
+    listing = json.loads(node.output("nft -j list table inet nodeagent"))["nftables"]
+    for item in listing:
+        for body in item.values():
+            body.pop("elem", None)
+    return list(listing)

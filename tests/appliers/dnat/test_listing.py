@@ -1,0 +1,135 @@
+"""Listings as other versions of nft print them; those of the installed one come from the kernel elsewhere."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nodeagent.appliers.dnat.interface import DnatBackend
+from nodeagent.appliers.dnat.nft_listing import state_of
+from nodeagent.errors import ApplyError
+from tests.appliers.dnat.network import Namespace
+from tests.appliers.dnat.world import apply, both_families
+
+Items = list[dict[str, Any]]
+
+
+@pytest.fixture
+def listing(node: Namespace, backend: DnatBackend) -> Items:
+    """What the installed nft prints of the table."""
+    apply(backend, both_families())
+    items: Items = json.loads(node.output("nft -j list table inet nodeagent"))["nftables"]
+    return items
+
+
+def _of(kind: str, listing: Items) -> Items:
+    return [item[kind] for item in listing if kind in item]
+
+
+def _l4proto_printed(listing: Items) -> None:
+    for rule in _of("rule", listing):
+        match = {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}
+        rule["expr"].insert(0, {"match": match})
+
+
+def _l4proto_as_number(listing: Items) -> None:
+    for rule in _of("rule", listing):
+        rule["expr"].insert(-1, {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": 6}})
+
+
+def _nfproto_printed(listing: Items) -> None:
+    for rule in _of("rule", listing):
+        family = {"ip": "ipv4", "ip6": "ipv6"}[rule["expr"][-1]["dnat"]["family"]]
+        match = {"op": "==", "left": {"meta": {"key": "nfproto"}}, "right": family}
+        rule["expr"].insert(0, {"match": match})
+
+
+def _type_flags_printed(listing: Items) -> None:
+    # src/json.c, nat_type_flags_json() up to nftables 1.0.2
+    for rule in _of("rule", listing):
+        rule["expr"][-1]["dnat"]["type_flags"] = "concat"
+
+
+def _look_up_as_in(listing: Items) -> None:
+    for rule in _of("rule", listing):
+        for expression in rule["expr"]:
+            if "match" in expression:
+                expression["match"]["op"] = "in"
+
+
+def _types_as_lists(listing: Items) -> None:
+    # src/json.c, set_dtype_json(): newer versions use it for a map's values, too
+    for one in _of("map", listing):
+        one["map"] = one["map"].split(" . ")
+
+
+def _types_as_text(listing: Items) -> None:
+    for one in _of("map", listing):
+        one["type"] = " . ".join(one["type"])
+
+
+def _lone_flag_bare(listing: Items) -> None:
+    for one in _of("set", listing):
+        one["flags"] = one["flags"][0]
+
+
+def _fields_unheard_of(listing: Items) -> None:
+    for item in listing:
+        for body in item.values():
+            body["new-in-nft-2"] = {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    "vary",
+    [
+        _l4proto_printed,
+        _l4proto_as_number,
+        _nfproto_printed,
+        _type_flags_printed,
+        _look_up_as_in,
+        _types_as_lists,
+        _types_as_text,
+        _lone_flag_bare,
+        _fields_unheard_of,
+    ],
+)
+def test_other_versions_spellings_mean_the_same(listing: Items, vary: Callable[[Items], None]) -> None:
+    """No damage is seen where there is none: a rebuild a pass would be the price."""
+    expected = state_of(json.dumps({"nftables": listing}).encode())
+    vary(listing)
+    assert state_of(json.dumps({"nftables": listing}).encode()) == expected
+    assert not expected.damage
+
+
+def test_a_wrong_family_is_not_taken_for_an_implied_one(listing: Items) -> None:
+    """`meta nfproto ipv6` before an IPv4 translation would never match."""
+    match = {"op": "==", "left": {"meta": {"key": "nfproto"}}, "right": "ipv6"}
+    _of("rule", listing)[0]["expr"].insert(0, {"match": match})
+    assert state_of(json.dumps({"nftables": listing}).encode()).damage == (
+        "the rules of chain output are altered",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "element"),
+    [
+        ("map", [{"concat": ["203.0.113.1", 443]}, "drop"]),
+        ("map", [{"concat": ["203.0.113.1", 443]}, {"prefix": {"addr": "10.0.0.0", "len": 8}}]),
+        ("map", [{"concat": ["example.org", 443]}, {"concat": ["169.254.66.1", 443]}]),
+        ("set", {"range": ["10.0.0.1", "10.0.0.7"]}),
+        ("set", "example.org"),
+    ],
+)
+def test_an_element_nobody_understands_is_damage(listing: Items, kind: str, element: object) -> None:
+    """It is rebuilt, not a crash."""
+    _of(kind, listing)[0]["elem"] = [element]
+    (damage,) = state_of(json.dumps({"nftables": listing}).encode()).damage
+    assert "holds an element that can be none of ours" in damage
+
+
+@pytest.mark.parametrize("text", [b"", b"Error", b"[]", b'{"nftables": [{"chain": {"name": 5}}]}'])
+def test_no_listing_at_all_is_an_error(text: bytes) -> None:
+    """One that says what to compare."""
+    with pytest.raises(ApplyError, match="nothing was changed"):
+        state_of(text)

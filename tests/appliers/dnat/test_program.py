@@ -1,0 +1,167 @@
+import os
+import stat
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from nodeagent.appliers.dnat import nft_program
+from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
+from nodeagent.appliers.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
+from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.appliers.dnat.selection import RemovingBackend, choose
+from nodeagent.errors import ApplyError
+from tests.appliers.dnat.network import Namespace
+from tests.appliers.dnat.world import apply, both_families
+
+NOBODY = 65534
+
+
+@pytest.mark.usefixtures("node")
+def test_the_line_that_fails_is_shown() -> None:
+    """With nft's own words; and the lines before it have no effect."""
+    script = "add table inet nodeagent\nadd element inet nodeagent lb4 { 1.1.1.1 . 1 : 2.2.2.2 . 2 }\n"
+    with pytest.raises(NftError, match="everything stands as before") as caught:
+        NftProgram().run(script)
+    assert 'line of the transaction: "add element inet nodeagent lb4' in str(caught.value)
+    assert NftProgram().list_table() is None
+
+
+@pytest.mark.usefixtures("node")
+def test_an_absent_table_is_no_error() -> None:
+    """Even when nft proposes another table."""
+    NftProgram().run("add table ip nodeagent\nadd table inet nodeagents")
+    assert NftProgram().list_table() is None
+
+
+def test_without_nft_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And `none` needs none."""
+    _only_path(monkeypatch, tmp_path)
+    with pytest.raises(NftMissingError, match="apt-get install nftables"):
+        NftablesBackend().read()
+    with pytest.raises(NftMissingError, match=r"dnat\.backend: none"):
+        choose("auto")
+    assert choose("none") is None
+
+
+def test_an_nft_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After the time given."""
+    _fake_nft(monkeypatch, tmp_path, "exec /bin/sleep 60")
+    with pytest.raises(NftError, match=r"did not end within 0\.05 seconds"):
+        NftProgram(timeout=0.05).run("add table inet nodeagent")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "/dev/stdin:3:1-2: Error: Could not process rule: Operation not supported",
+        "netlink: Error: cache initialization failed: Protocol not supported",
+    ],
+)
+def test_a_kernel_without_inet_nat_is_told_with_what_it_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, message: str
+) -> None:
+    """As nft 1.0.6 says it on such a kernel."""
+    _fake_nft(monkeypatch, tmp_path, f'echo "{message}" >&2; exit 1')
+    with pytest.raises(ApplyError, match="nft_chain_nat") as caught:
+        choose("auto")
+    assert message in str(caught.value)
+
+
+def test_the_probe_makes_nothing(node: Namespace) -> None:
+    """It is a check only."""
+    backend = choose("auto")
+    assert isinstance(backend, NftablesBackend)
+    assert node.output("nft list ruleset") == ""
+
+
+def test_iptables_is_refused_for_now() -> None:
+    """In words."""
+    with pytest.raises(ApplyError, match="no iptables backend yet"):
+        choose("iptables")
+
+
+@pytest.mark.usefixtures("node")
+def test_none_removes_what_an_earlier_configuration_left() -> None:
+    """Even when it is handed redirects."""
+    apply(NftablesBackend(), both_families())
+    backend = choose("none")
+    assert isinstance(backend, RemovingBackend)
+    assert apply(backend, both_families()).change.action == "delete"
+    assert not NftablesBackend().read().present
+    assert not apply(backend, both_families())
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize("case", ["read", "dry run", "run", "choose"])
+def test_an_ordinary_user_gets_a_dry_run_and_a_typed_refusal(case: str) -> None:
+    """Nothing stands or a table stands: he can't know."""
+    assert _as_nobody(_CASES[case]) == ""
+
+
+def _unreadable() -> str:
+    state = NftablesBackend().read()
+    return "" if "CAP_NET_ADMIN" in state.unreadable and not state.present else repr(state)
+
+
+def _dry_run() -> str:
+    backend = NftablesBackend()
+    transaction = backend.transaction(backend.read(), both_families())
+    return "" if "chain output" in transaction.text else transaction.text
+
+
+def _refused() -> str:
+    backend = NftablesBackend()
+    try:
+        backend.run(backend.transaction(backend.read(), both_families()))
+    except NftPermissionError as error:
+        return "" if "It needs root" in str(error) else str(error)
+    return "it ran"
+
+
+def _chosen() -> str:
+    return "" if isinstance(choose("auto"), NftablesBackend) and choose("none") else "not chosen"
+
+
+_CASES: dict[str, Callable[[], str]] = {
+    "read": _unreadable,
+    "dry run": _dry_run,
+    "run": _refused,
+    "choose": _chosen,
+}
+
+
+def _as_nobody(call: Callable[[], str]) -> str:
+    """Run `call` in a child process without privileges and with an ordinary user's PATH."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=_become_nobody) as pool:
+        return pool.submit(call).result()
+
+
+def _become_nobody() -> None:
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+
+
+def _only_path(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    monkeypatch.setenv("PATH", str(directory))
+    monkeypatch.setattr(nft_program, "_SEARCH", str(directory))
+
+
+def _fake_nft(monkeypatch: pytest.MonkeyPatch, directory: Path, command: str) -> None:
+    _only_path(monkeypatch, directory)
+    program = directory / "nft"
+    program.write_text(f"#!/bin/sh\n{command}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def test_running_nothing_starts_no_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A node in order costs one listing a pass."""
+    _only_path(monkeypatch, tmp_path)
+    backend = NftablesBackend()
+    transaction = backend.transaction(DnatState(), DnatDesired())
+    backend.check(transaction)
+    backend.run(transaction)

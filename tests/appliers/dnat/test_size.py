@@ -1,0 +1,87 @@
+import os
+import time
+from ipaddress import IPv4Address
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from select import select
+
+import pytest
+
+from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState, Transaction
+from tests.appliers.dnat.network import Namespace
+from tests.appliers.dnat.world import apply, redirect
+
+COUNT = 5000
+
+
+def many(count: int) -> DnatDesired:
+    """A redirect for each of `count` load balancers."""
+    first = int(IPv4Address("198.18.0.0"))
+    return DnatDesired(tuple(redirect(str(IPv4Address(first + i)), "169.254.66.5") for i in range(count)))
+
+
+@pytest.mark.usefixtures("node")
+def test_five_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -> None:
+    """Each in a fraction of a second; the bound is generous for slow machines."""
+    started = time.monotonic()
+    apply(backend, many(COUNT))
+    assert len(backend.read().redirects) == COUNT
+    change = apply(backend, many(COUNT - 1)).change
+    assert len(change.removed) == 1
+    apply(backend, DnatDesired())
+    assert time.monotonic() - started < 10
+
+
+def test_a_kill_at_any_moment_leaves_all_or_nothing(node: Namespace, backend: DnatBackend) -> None:
+    """Moments spread over the time that a run takes; the script is far larger than a pipe holds (64 kB)."""
+    seen = set()
+    transaction = backend.transaction(backend.read(), many(COUNT))
+    for step in range(6):
+        agent = _started(backend, transaction)
+        agent.join(timeout=step * 0.02)
+        agent.kill()
+        agent.join()
+        _wait_for_orphans(node)
+        count = len(backend.read().redirects)
+        assert count in (0, COUNT)
+        seen.add(count)
+        apply(backend, DnatDesired())
+    assert COUNT in seen
+
+
+def test_nft_gets_the_whole_script_of_an_agent_that_died(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, backend: DnatBackend
+) -> None:
+    """A program in nft's place kills the agent before it reads a byte."""
+    script = tmp_path / "script"
+    os.mkfifo(script)
+    program = tmp_path / "nft"
+    program.write_text(f"#!/bin/sh\nkill -9 $PPID\nexec cat > {script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    transaction = backend.transaction(DnatState(), many(COUNT))
+    agent = _started(backend, transaction)
+    assert script.read_text() == transaction.text
+    agent.join()
+    assert agent.exitcode == -9
+
+
+def _started(backend: DnatBackend, transaction: Transaction) -> ForkProcess:
+    agent = get_context("fork").Process(target=backend.run, args=(transaction,))
+    agent.start()
+    return agent
+
+
+def _wait_for_orphans(node: Namespace) -> None:
+    """Until no nft of the killed agent is left in the namespace."""
+    ours = os.fstat(node.descriptor).st_ino
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "comm").read_text() != "nft\n" or (process / "ns/net").stat().st_ino != ours:
+                continue
+            descriptor = os.pidfd_open(int(process.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        with os.fdopen(descriptor) as ended:
+            select([ended], [], [])
