@@ -4,6 +4,7 @@ Adding: address, relay, DNAT, hosts. Removing: the reverse. One applier's failur
 except where going on would break that order.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import ALL_PARTS, Part
 from nodeagent.appliers.addresses.state import AddressResult
 from nodeagent.appliers.dnat.delta import grown
-from nodeagent.appliers.dnat.interface import DnatDesired
+from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -33,13 +34,18 @@ class Convergence:
     """What was done, in order, and what failed, by part of the node.
 
     `desired` is the plan as far as a relay answered for it: what of it waits says so in its reasons.
-    `answering` are the listeners that answered.
+    `answering` are the listeners that answered; `seconds` is what each part took. `hosts` is the change of
+    the hosts file, made or found needless, and `transactions` how many the kernel took from the DNAT
+    backend: by these a watcher tells our own doing from others'.
     """
 
     desired: Desired
     answering: AbstractSet[Endpoint] = frozenset()
     steps: list[Step] = field(default_factory=list)
     errors: dict[Part, str] = field(default_factory=dict)
+    seconds: dict[Part, float] = field(default_factory=dict)
+    hosts: HostsChange | None = None
+    transactions: int = 0
 
 
 def converge(
@@ -65,6 +71,7 @@ def converge(
     wanted.run("relay", _grow_relay)
     done.answering = appliers.relay.answering(desired.listeners) if answering is None else answering
     done.desired = withhold(desired, done.answering)
+    _tell_silence(done)
     wanted.run("dnat", _grow_dnat)
     wanted.run("hosts", _write_hosts)
     wanted.run("dnat", _shrink_dnat)
@@ -108,12 +115,26 @@ class _Run:
         if part not in self.parts:
             return
         errors = self.done.errors
+        began = time.monotonic()
         try:
             for text in work(self.done, self.appliers):
                 self.done.steps.append(Step(part, text))
         except ApplyError as error:
             earlier = errors.get(part)
             errors[part] = f"{earlier}\n{error}" if earlier and earlier != str(error) else str(error)
+        finally:
+            self.done.seconds[part] = self.done.seconds.get(part, 0.0) + time.monotonic() - began
+
+
+def _tell_silence(done: Convergence) -> None:
+    """A relay that took its configuration and yet does not answer is an error; others have told theirs."""
+    silent = sorted(
+        {listener.bind for listener in done.desired.listeners} - done.answering, key=Endpoint.sort_key
+    )
+    if silent and not done.errors:
+        done.errors["relay"] = (
+            f"nothing answers at {', '.join(map(str, silent))}: what points there was withheld"
+        )
 
 
 def _grow_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
@@ -147,15 +168,12 @@ def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
 
 def _grow_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
     state = appliers.dnat.read()
-    desired = DnatDesired(done.desired.redirects, done.desired.pod_cidrs)
-    transaction = appliers.dnat.transaction(state, grown(state, desired))
-    appliers.dnat.run(transaction)
-    if transaction:
-        yield str(transaction.change)
+    yield from _dnat(done, appliers, state, grown(state, _dnat_desired(done)))
 
 
 def _write_hosts(done: Convergence, appliers: Appliers) -> Iterator[str]:
     change = appliers.hosts.apply(appliers.hosts.change(done.desired.hosts))
+    done.hosts = change
     if change:
         yield _hosts_summary(change)
 
@@ -167,10 +185,18 @@ def _hosts_summary(change: HostsChange) -> str:
 
 
 def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    desired = DnatDesired(done.desired.redirects, done.desired.pod_cidrs)
-    transaction = appliers.dnat.transaction(appliers.dnat.read(), desired)
-    appliers.dnat.run(transaction)
+    yield from _dnat(done, appliers, appliers.dnat.read(), _dnat_desired(done))
+
+
+def _dnat_desired(done: Convergence) -> DnatDesired:
+    return DnatDesired(done.desired.redirects, done.desired.pod_cidrs)
+
+
+def _dnat(done: Convergence, appliers: Appliers, state: DnatState, target: DnatDesired) -> Iterator[str]:
+    transaction = appliers.dnat.transaction(state, target)
     if transaction:
+        appliers.dnat.run(transaction)
+        done.transactions += 1
         yield str(transaction.change)
 
 

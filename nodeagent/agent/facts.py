@@ -1,44 +1,66 @@
 """Gathers the node's facts, from the appliers' reading and from what no applier owns, into one value."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.facts import Facts
-from nodeagent.sources.node.api_server import find_api_servers
+from nodeagent.sources.node.api_server import ApiServers, find_api_servers
 from nodeagent.sources.node.identity import own_names, source_addresses
 from nodeagent.sources.node.listening_sockets import taken_ports
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """The facts that change seldom and cost most to read: a daemon reads them when it has a reason to."""
+
+    api: ApiServers
+    source_addresses: tuple[IPAddress, ...]
+    taken_ports: frozenset[int]
+
+
+def read_circumstances(
+    config: Config, kubeconfigs: Iterable[Path], servers: Iterable[tuple[str, int]] = ()
+) -> Circumstances:
+    """Reads them once; changes nothing, and needs no right that an ordinary user lacks.
+
+    The API server is looked for in `kubeconfigs` and in `servers` (host, port), besides kubelet's own files.
+    """
+    relay_networks = (config.relay.ipv4, config.relay.ipv6)
+    sources = (
+        address for address in source_addresses() if not any(address in network for network in relay_networks)
+    )
+    api = find_api_servers(kubeconfigs, servers=servers)
+    return Circumstances(api, tuple(sources), taken_ports())
+
+
 def gather_facts(
-    node_name: str, config: Config, appliers: Appliers, kubeconfigs: Iterable[Path], *, adopt: bool
+    node_name: str, around: Circumstances, config: Config, appliers: Appliers, *, adopt: bool
 ) -> Facts:
-    """Reads the node once. Changes nothing and needs no right that an ordinary user lacks.
+    """The facts as they are now. Changes nothing.
 
     A hosts file that can't be read leaves its names unknown; its applier then reports the same error, and
     writes nothing.
     """
-    api = find_api_servers(kubeconfigs)
-    relay_networks = (config.relay.ipv4, config.relay.ipv6)
-    sources = tuple(
-        address for address in source_addresses() if not any(address in network for network in relay_networks)
-    )
     try:
         user_names = appliers.hosts.read().outside_names()
     except ApplyError:
         user_names = {}
     if adopt:
         user_names = {name: line for name, line in user_names.items() if not line.by_hairpin_proxy}
+    node_kind = config.relay.kind == "node"
     return Facts(
         node_name=node_name,
         node_names=own_names(node_name),
-        addresses=appliers.addresses.read().addresses,
-        api_servers=api.endpoints,
-        api_server_names=api.names,
-        source_addresses=sources,
-        taken_ports=taken_ports(),
+        addresses=appliers.addresses.read().addresses if node_kind else (),
+        api_servers=around.api.endpoints,
+        api_server_names=around.api.names,
+        source_addresses=around.source_addresses,
+        taken_ports=around.taken_ports,
         user_names=user_names,
-        notes=api.notes,
+        notes=around.api.notes,
     )

@@ -111,7 +111,7 @@ class DnatChanges(Struct, frozen=True, rename="camel"):
     remove: list[DnatEntry]
     pods_add: list[str]
     pods_remove: list[str]
-    repairs: list[str]
+    damage: list[str]
     transaction: str
 
 

@@ -10,10 +10,9 @@ import click
 
 from nodeagent.agent.appliers import Appliers, build_appliers
 from nodeagent.agent.exclusion import exclusive
-from nodeagent.agent.facts import gather_facts
+from nodeagent.agent.facts import gather_facts, read_circumstances
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
-from nodeagent.errors import SourceError
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
@@ -41,33 +40,56 @@ class Invocation:
 
     def desired(self, appliers: Appliers) -> Desired:
         """What shall stand on this node now. Raises SourceError when the objects can't be had."""
+        snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        facts = gather_facts(self.node_name, self.config, appliers, kubeconfigs, adopt=self.adopt)
-        return plan(self._snapshot(), facts, self.config)
+        around = read_circumstances(self.config, kubeconfigs, servers)
+        facts = gather_facts(self.node_name, around, self.config, appliers, adopt=self.adopt)
+        return plan(snapshot, facts, self.config)
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Holds the node's lock: one writer at a time. Raises ApplyError when another keeps it."""
         return exclusive(Path(self.config.relay.run_dir), _LOCK_SECONDS)
 
-    def _snapshot(self) -> Snapshot:
-        if self.manifests is None:
-            raise SourceError("where are the objects? give --manifests DIR; nothing was changed")
-        return read_manifests(self.manifests, self.node_name)
+    def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
+        """The objects, and the API servers (host, port) that were asked for them."""
+        relay = self.config.relay
+        service = (relay.service.namespace, relay.service.name) if relay.kind == "service" else None
+        if self.manifests is not None:
+            return read_manifests(self.manifests, self.node_name, service), []
+        # The Kubernetes client takes half a second to import, and manifests need none.
+        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
+        from nodeagent.sources.kubernetes.once import read_cluster  # noqa: PLC0415
+
+        with connect(self.kubeconfig) as connection:
+            return read_cluster(connection, self.node_name, service), [connection.server]
+
+
+def option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - click's
+    """An option that may also be given as an environment variable: NODEAGENT_ and its name."""
+    variable = f"NODEAGENT_{name.lstrip('-').upper().replace('-', '_')}"
+    return click.option(name, *short, envvar=variable, show_envvar=True, **attributes)
+
+
+def running_options(command: _Command) -> _Command:
+    """Adds the options that every command has, `run` included."""
+    for add in (_NODE, _KUBECONFIG, _CONFIG):
+        command = add(command)
+    return command
 
 
 def common_options(command: _Command) -> _Command:
-    """Adds the options that every command shares; each may also be given as NODEAGENT_*."""
-    for option in reversed(_COMMON):
-        command = option(command)
+    """Adds the options that every command has which may work on manifests."""
+    for add in (_NODE, _KUBECONFIG, _MANIFESTS, _CONFIG):
+        command = add(command)
     return command
 
 
 def invocation(
     *,
     config: Path | None,
-    manifests: Path | None,
     kubeconfig: Path | None,
     node: str | None,
+    manifests: Path | None = None,
     adopt: bool = False,
 ) -> Invocation:
     """Reads the configuration and settles the node's name. Raises ConfigError."""
@@ -80,19 +102,24 @@ def invocation(
     )
 
 
-def _option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - click's own
-    variable = f"NODEAGENT_{name.lstrip('-').upper().replace('-', '_')}"
-    return click.option(name, *short, envvar=variable, show_envvar=True, **attributes)
-
-
 _PATH = click.Path(path_type=Path)
-_COMMON = (
-    _option("--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); without it, defaults."),
-    _option("--manifests", type=_PATH, metavar="DIR", help="Read API objects from YAML or JSON files."),
-    _option("--kubeconfig", type=_PATH, metavar="FILE", help="How to reach the API server."),
-    _option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name."),
+_CONFIG = option(
+    "--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); without it, defaults."
 )
-output_option = _option(
+_MANIFESTS = option(
+    "--manifests",
+    type=_PATH,
+    metavar="DIR",
+    help="Read API objects from YAML or JSON files, not from a cluster.",
+)
+_KUBECONFIG = option(
+    "--kubeconfig",
+    type=_PATH,
+    metavar="FILE",
+    help="How to reach the API server; default: in-cluster, then ~/.kube/config.",
+)
+_NODE = option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name.")
+output_option = option(
     "--output",
     "-o",
     type=click.Choice(["text", "json"]),
@@ -100,6 +127,6 @@ output_option = _option(
     show_default=True,
     help="json: docs/schema/report-v1.json.",
 )
-adopt_option = _option(
+adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: remove its lines from the hosts file."
 )

@@ -124,7 +124,7 @@ def _dnat(transaction: Transaction | None, backend: str) -> doc.DnatChanges | No
         ],
         pods_add=[str(network) for network in change.pods_added],
         pods_remove=[str(network) for network in change.pods_removed],
-        repairs=list(change.repairs),
+        damage=list(change.damage),
         transaction=transaction.text,
     )
 

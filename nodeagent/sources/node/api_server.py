@@ -30,13 +30,16 @@ class ApiServers:
 
 
 def find_api_servers(
-    kubeconfigs: Iterable[Path] = (), environment: Mapping[str, str] = os.environ
+    kubeconfigs: Iterable[Path] = (),
+    environment: Mapping[str, str] = os.environ,
+    servers: Iterable[tuple[str, int]] = (),
 ) -> ApiServers:
     """Reads the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
 
+    `servers` are host and port of servers known otherwise: the one that is talked to.
     A kubeconfig that is absent or that this user may not read is passed over: a dry run needs neither.
     """
-    hosts: set[tuple[str, int]] = set()
+    hosts = set(servers)
     notes: list[str] = []
     if environment.get("KUBERNETES_SERVICE_HOST"):
         port = environment.get("KUBERNETES_SERVICE_PORT") or "443"

@@ -1,0 +1,52 @@
+"""Kubernetes Events for what an administrator must know: which, and on which Service. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.objects import ObjectRef
+
+_NAMES_SHOWN = 5
+
+# What a name's owner or an administrator can act on; a wildcard or a disabled hosts file is no such thing.
+_NAME_CODES = frozenset({"NotProven", "NeverWritten", "BadName", "Conflict"})
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One Event: about which Service, its reason in one word, and the message."""
+
+    service: ObjectRef
+    code: str
+    message: str
+
+
+def announcements(desired: Desired) -> tuple[Announcement, ...]:
+    """What is refused, as few Events: one for each load balancer, and one for each kind of refused names.
+
+    Every node says the same in the same words, so that one Event serves all.
+    """
+    found = [
+        Announcement(decision.load_balancer, decision.code, decision.reason)
+        for decision in desired.load_balancers
+        if decision.verdict is Verdict.REFUSED
+    ]
+    refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
+    for decision in desired.names:
+        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in _NAME_CODES:
+            refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
+    found += [
+        Announcement(service, f"Name{code}", _about(decisions))
+        for (service, code), decisions in refused.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.service, one.code)))
+
+
+def _about(decisions: Iterable[NameDecision]) -> str:
+    by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
+    shown = [
+        f"{decision.name} ({decision.claimed_by}): {decision.reason}"
+        for decision in list(by_name.values())[:_NAMES_SHOWN]
+    ]
+    more = len(by_name) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")

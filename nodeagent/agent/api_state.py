@@ -1,0 +1,72 @@
+"""What the log, the metrics and the health page say of the way to the API, from the watches' own account."""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from nodeagent.agent.telemetry.health import HealthBoard
+from nodeagent.agent.telemetry.metrics import Metrics, Resource
+from nodeagent.sources.kubernetes.cluster import ResourceState
+from nodeagent.sources.kubernetes.connection import Connection
+
+_LOG = logging.getLogger("nodeagent")
+API = "api"
+_REPEAT_SECONDS = 300.0
+
+
+class ApiState:
+    """Tells of changes once, and of a trouble that stays every five minutes.
+
+    Args:
+        connection: Whose bytes are counted.
+        metrics: The agent's.
+        board: The agent's; it has a part `api`.
+    """
+
+    def __init__(self, connection: Connection, metrics: Metrics, board: HealthBoard) -> None:
+        self._connection = connection
+        self._metrics = metrics
+        self._board = board
+        self._bytes = 0
+        self._seen: dict[str, ResourceState] = {}
+        self._told: dict[str, float] = {}
+
+    def update(self, states: Sequence[ResourceState]) -> None:
+        """Takes over how the watches are now; to be called now and then by the loop."""
+        for state in states:
+            self._count(state)
+            self._tell(state)
+            self._seen[state.name] = state
+        read = self._connection.bytes_read
+        self._metrics.api_read(read - self._bytes)
+        self._bytes = read
+        errors = sorted({state.error for state in states if state.error})
+        if errors:
+            self._metrics.api_lost()
+            self._board.part_failed(API, "; ".join(errors))
+        elif all(state.synced for state in states):
+            self._metrics.api_answered()
+            self._board.part_ok(API)
+
+    def _count(self, state: ResourceState) -> None:
+        before = self._seen.get(state.name)
+        resource = cast("Resource", state.name)
+        self._metrics.objects_seen(resource, state.objects)
+        for _ in range(state.restarts - (before.restarts if before else 0)):
+            self._metrics.watch_restarted(resource)
+        for _ in range(state.relists - (before.relists if before else 0)):
+            self._metrics.relisted(resource)
+
+    def _tell(self, state: ResourceState) -> None:
+        before = self._seen.get(state.name)
+        if state.error:
+            now = time.monotonic()
+            if before is None or before.error is None or now - self._told[state.name] > _REPEAT_SECONDS:
+                self._told[state.name] = now
+                _LOG.warning(
+                    "the API does not tell; the node keeps what it has",
+                    extra={"fields": {"resource": state.name, "reason": state.error}},
+                )
+        elif before is not None and before.error:
+            _LOG.info("the API tells again", extra={"fields": {"resource": state.name}})

@@ -1,0 +1,261 @@
+"""`nodeagent run`: waits for a reason, makes a pass, tells of it; and how it begins and ends."""
+
+import logging
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.agent.account import PLAN, Account
+from nodeagent.agent.announcing import Announcer
+from nodeagent.agent.api_state import API, ApiState
+from nodeagent.agent.appliers import build_appliers
+from nodeagent.agent.convergence import clean_up
+from nodeagent.agent.facts import Circumstances, read_circumstances
+from nodeagent.agent.ownership import Ownership
+from nodeagent.agent.pacing import seconds_until_pass
+from nodeagent.agent.parts import ALL_PARTS
+from nodeagent.agent.reconciler import Reconciler
+from nodeagent.agent.reloading import Reloading
+from nodeagent.agent.telemetry.health import HealthBoard
+from nodeagent.agent.telemetry.metrics import Metrics
+from nodeagent.agent.telemetry.pages import pages
+from nodeagent.agent.telemetry.service import TelemetryService
+from nodeagent.agent.triggers import Triggers
+from nodeagent.agent.watch import NodeWatch
+from nodeagent.config.options import Config
+from nodeagent.errors import SourceError
+from nodeagent.sources.kubernetes.cluster import Cluster
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet, is_going
+
+_LOG = logging.getLogger("nodeagent")
+
+_BEAT_SECONDS = 5.0
+_STUMBLE_SECONDS = 10.0
+# Drift is noticed by events. What no event tells (say, a relay that stopped answering) is looked for rarely.
+_EVERYTHING_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the daemon was started with. `config_file` is read anew on SIGHUP; None means all defaults."""
+
+    node_name: str
+    config_file: Path | None = None
+    kubeconfig: Path | None = None
+    daemonset: OwnDaemonSet | None = None
+
+
+class Daemon:
+    """One agent, from start to end.
+
+    Args:
+        settings: What it was started with.
+        config: The configuration as first read.
+        connection: To the API server.
+    """
+
+    def __init__(self, settings: Settings, config: Config, connection: Connection) -> None:
+        self._settings = settings
+        self._config = config
+        self._connection = connection
+        self._triggers = Triggers()
+        self._metrics = Metrics()
+        self._board = HealthBoard([API, PLAN, *sorted(ALL_PARTS)])
+        self._api = ApiState(connection, self._metrics, self._board)
+        self._announcer = Announcer(connection, settings.node_name)
+        self._account = Account(self._metrics, self._board, self._announcer)
+        relay = config.relay
+        self._cluster = Cluster(
+            connection,
+            settings.node_name,
+            (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
+            on_change=self._triggers.cluster_changed,
+        )
+        self._run_dir = Path(relay.run_dir)
+        self._ownership = Ownership(self._run_dir, self._triggers.wake)
+        self._appliers = build_appliers(config, adopt=False)
+        self._reconciler: Reconciler | None = None
+        self._watch: NodeWatch | None = None
+        self._last_pass = (0.0, 0.0)
+        self._last_everything = 0.0
+        self._stumbled_until = 0.0
+        self._ending = False
+        self._reload = False
+
+    def run(self) -> None:
+        """Runs until SIGTERM or SIGINT; to be called in the main thread.
+
+        Raises:
+            NodeagentError: it can't begin: the run directory or the telemetry address can't be had.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_end)
+        signal.signal(signal.SIGHUP, self._on_reload)
+        service = TelemetryService(
+            pages(self._board, self._metrics), self._config.telemetry.listen.endpoint, self._run_dir
+        )
+        self._ownership.start()
+        try:
+            service.start()
+            if self._config.relay.kind == "node":
+                self._metrics.watch_relay(self._appliers.relay.statistics)
+            self._announcer.start()
+            self._cluster.start()
+            while not self._ending:
+                self._turn()
+            self._end()
+        finally:
+            service.close()
+            self._ownership.stop()
+
+    def _on_end(self, *_: object) -> None:
+        self._ending = True
+        self._triggers.wake()
+
+    def _on_reload(self, *_: object) -> None:
+        self._reload = True
+        self._triggers.wake()
+
+    def _turn(self) -> None:
+        """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
+        self._board.beat()
+        self._api.update(self._cluster.states())
+        if self._reload:
+            self._reload = False
+            self._take_over_config()
+        self._settle_role()
+        pause = self._pause()
+        if pause > 0:
+            self._triggers.wait(min(pause, _BEAT_SECONDS))
+            return
+        try:
+            self._pass()
+        except Exception as error:  # noqa: BLE001 - see below
+            # A mistake of ours, met on some odd object. The node keeps what it has, the agent goes on.
+            _LOG.exception("a pass failed; the node keeps what it has, and another is made in a while")
+            self._board.part_failed(PLAN, f"{type(error).__name__}: {error}")
+            self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
+
+    def _settle_role(self) -> None:
+        self._ownership.release_if_superseded()
+        if self._ownership.is_writer and self._reconciler is None:
+            self._become_writer()
+        elif not self._ownership.is_writer and self._reconciler is not None:
+            _LOG.info("a newer agent takes over; standing by")
+            self._metrics.became_standby()
+            self._board.became_standby("a newer agent writes on this node")
+            self._stop_watching()
+            self._reconciler = None
+        elif not self._ownership.is_writer:
+            self._board.became_standby("another agent writes on this node")
+
+    def _become_writer(self) -> None:
+        _LOG.info("this agent writes on the node")
+        self._metrics.became_writer()
+        self._board.became_writer()
+        self._account.begin_anew()
+        self._start_working()
+
+    def _start_working(self) -> None:
+        self._reconciler = Reconciler(
+            self._settings.node_name, self._config, self._appliers, self._read_circumstances
+        )
+        self._watch = NodeWatch(self._config, self._triggers.drifted)
+        self._watch.start()
+        self._last_everything = 0.0
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    def _pause(self) -> float:
+        """Seconds until there is a reason for a pass; 0 or less: now."""
+        if self._reconciler is None or self._cluster.snapshot() is None:
+            return _BEAT_SECONDS
+        now = time.monotonic()
+        if now < self._stumbled_until:
+            return self._stumbled_until - now
+        times = [self._last_everything + _EVERYTHING_SECONDS - now] if self._last_everything else [0.0]
+        due = self._reconciler.next_due()
+        if due is not None:
+            times.append(due - now)
+        waiting = self._triggers.waiting()
+        if waiting is not None:
+            times.append(seconds_until_pass(waiting, self._last_pass, now))
+        return min(times)
+
+    def _pass(self) -> None:
+        reconciler, watch = self._reconciler, self._watch
+        if reconciler is None or watch is None:
+            return
+        began = time.monotonic()
+        everything = not self._last_everything or began - self._last_everything >= _EVERYTHING_SECONDS
+        self._board.pass_began()
+        try:
+            with watch.own_changes():
+                calls = self._triggers.take()
+                snapshot = self._cluster.snapshot()
+                if snapshot is None:
+                    return
+                done = reconciler.reconcile(snapshot, calls.drift, everything=everything)
+                watch.settle(done.convergence)
+        finally:
+            self._board.pass_ended()
+            self._last_pass = (began, time.monotonic())
+        if everything:
+            self._last_everything = began
+        self._account.of_pass(done, calls, reconciler)
+
+    def _read_circumstances(self) -> Circumstances:
+        kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
+        return read_circumstances(self._config, kubeconfigs, [self._connection.server])
+
+    def _take_over_config(self) -> None:
+        outcome = Reloading(self._config).read(self._settings.config_file)
+        if outcome.problem:
+            _LOG.error(
+                "the configuration is refused, the old one stays in force",
+                extra={"fields": {"reason": outcome.problem}},
+            )
+            self._metrics.config_refused()
+            return
+        _LOG.info("the configuration was read anew")
+        self._metrics.config_reloaded()
+        self._config = outcome.config
+        self._appliers = build_appliers(outcome.config, adopt=False)
+        if self._reconciler is not None:
+            self._stop_watching()
+            self._start_working()
+
+    def _end(self) -> None:
+        """Leaves the node as it is, so that a restart or an upgrade drops nothing; or cleans it up."""
+        self._cluster.stop()
+        self._stop_watching()
+        if self._reconciler is None or not self._is_leaving_for_good():
+            _LOG.info("ending; what stands on the node stays")
+            return
+        done = clean_up(self._appliers)
+        for step in done.steps:
+            for line in step.text.splitlines():
+                _LOG.info("cleaned up", extra={"fields": {"part": step.part, "change": line}})
+        for part, reason in done.errors.items():
+            _LOG.error("could not be cleaned up", extra={"fields": {"part": part, "reason": reason}})
+
+    def _is_leaving_for_good(self) -> bool:
+        daemonset = self._settings.daemonset
+        if daemonset is None:
+            return False
+        try:
+            going = is_going(self._connection, daemonset)
+        except SourceError as error:
+            fields = {"reason": str(error)}
+            _LOG.warning("can't tell whether the DaemonSet is deleted: no clean-up", extra={"fields": fields})
+            return False
+        if going:
+            _LOG.info(
+                "the DaemonSet is deleted: cleaning up", extra={"fields": {"daemonset": str(daemonset)}}
+            )
+        return going

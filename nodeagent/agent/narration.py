@@ -1,0 +1,94 @@
+"""What a pass says in the log: one line a change, with its reason."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from nodeagent.agent.reconciler import Pass
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+
+_LOG = logging.getLogger("nodeagent")
+_MOST_LINES = 100
+"""Of one kind in one pass: the rest is counted, so that a thousand new names don't bury the others."""
+
+Fields = dict[str, object]
+
+
+def narrate(done: Pass, before: Desired | None) -> None:
+    """Logs what was decided anew since `before`, what was done, mended and what failed."""
+    _lines(logging.INFO, _load_balancers(done.desired, before))
+    _lines(logging.INFO, _names(done.desired, before))
+    _lines(logging.WARNING, _unreadable(done.desired, before))
+    for part, repair in done.repairs.items():
+        _say(logging.WARNING, "drift repaired", {"part": part, "found": repair.found})
+        if repair.verdict.announce:
+            _say(logging.ERROR, str(repair.verdict), {"part": part})
+    _lines(
+        logging.INFO,
+        (
+            ("applied", {"part": step.part, "change": line})
+            for step in done.steps
+            for line in step.text.splitlines()
+        ),
+    )
+    for part in sorted(done.recovered):
+        _say(logging.INFO, "works again", {"part": part})
+    for part, reason in done.errors.items():
+        _say(logging.ERROR, "apply failed, will be tried again", {"part": part, "reason": reason})
+
+
+def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
+    known: Mapping[object, LoadBalancerDecision] = {
+        decision.load_balancer: decision for decision in (before.load_balancers if before else ())
+    }
+    for decision in after.load_balancers:
+        if known.get(decision.load_balancer) != decision:
+            fields: Fields = {"service": decision.load_balancer.path, "reason": decision.reason}
+            if decision.remarks:
+                fields["remarks"] = "; ".join(decision.remarks)
+            yield f"load balancer {decision.verdict}", fields
+    gone = set(known) - {decision.load_balancer for decision in after.load_balancers}
+    for decision in known.values():
+        if decision.load_balancer in gone:
+            yield "load balancer gone", {"service": decision.load_balancer.path}
+
+
+def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
+    known: Mapping[tuple[object, ...], NameDecision] = {
+        _key(decision): decision for decision in (before.names if before else ())
+    }
+    for decision in after.names:
+        if known.get(_key(decision)) != decision:
+            yield (
+                f"name {decision.verdict}",
+                {"name": decision.name, "ingress": decision.claimed_by.path, "reason": decision.reason},
+            )
+    gone = set(known) - {_key(decision) for decision in after.names}
+    for key, decision in known.items():
+        if key in gone:
+            yield "name gone", {"name": decision.name, "ingress": decision.claimed_by.path}
+
+
+def _key(decision: NameDecision) -> tuple[object, ...]:
+    return (decision.name, decision.claimed_by)
+
+
+def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
+    known = set(before.unreadable) if before else set()
+    for entry in after.unreadable:
+        if entry not in known:
+            yield "object skipped", {"object": entry.where, "reason": entry.reason}
+
+
+def _lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:
+    more = 0
+    for number, (message, fields) in enumerate(lines):
+        if number < _MOST_LINES:
+            _say(level, message, fields)
+        else:
+            more += 1
+    if more:
+        _say(level, "and more of the same kind in this pass", {"count": more})
+
+
+def _say(level: int, message: str, fields: Fields) -> None:
+    _LOG.log(level, message, extra={"fields": fields})

@@ -1,0 +1,168 @@
+"""One pass: what shall stand, what of the node has to be looked at for that, and making it so."""
+
+import time
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from nodeagent.agent.appliers import Appliers
+from nodeagent.agent.convergence import Convergence, Step, converge
+from nodeagent.agent.drift.fights import Fights, Verdict
+from nodeagent.agent.facts import Circumstances, gather_facts
+from nodeagent.agent.parts import ALL_PARTS, Part
+from nodeagent.agent.retries import Retries
+from nodeagent.agent.scope import changed_parts, with_dependents
+from nodeagent.config.options import Config
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired
+from nodeagent.model.objects import Service, Snapshot
+from nodeagent.plan.planner import plan
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Drift that was mended: what had called, and whether another program keeps undoing it."""
+
+    found: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass decided and did.
+
+    `parts` were looked at; `recovered` had failed before and did not this time. `held` are parts with drift
+    that wait, since another program fights over them.
+    """
+
+    desired: Desired
+    parts: frozenset[Part]
+    steps: tuple[Step, ...]
+    errors: Mapping[Part, str]
+    repairs: Mapping[Part, Repair]
+    recovered: frozenset[Part]
+    held: frozenset[Part]
+    seconds: Mapping[Part, float]
+    convergence: Convergence
+
+
+class Reconciler:
+    """Brings one node to what the cluster asks for, again and again.
+
+    Between passes it remembers only what it wanted and which listeners answered, so as to look at no more
+    than has a reason to be looked at; what stands is read from the node each time.
+
+    Args:
+        node_name: This node.
+        config: The configuration.
+        appliers: Who changes the node.
+        read_circumstances: Reads the facts that change seldom.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        config: Config,
+        appliers: Appliers,
+        read_circumstances: Callable[[], Circumstances],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._node_name = node_name
+        self._config = config
+        self._appliers = appliers
+        self._read_circumstances = read_circumstances
+        self._clock = clock
+        self._around: Circumstances | None = None
+        self._services: tuple[Service, ...] | None = None
+        self._wanted: Desired | None = None
+        self._answering: AbstractSet[Endpoint] = frozenset()
+        self._owed: frozenset[Part] = frozenset()
+        self._held: dict[Part, tuple[float, str]] = {}
+        self._fights = Fights(clock)
+        self.retries = Retries()
+
+    @property
+    def fighting(self) -> frozenset[str]:
+        """The parts that another program fights over now."""
+        return self._fights.fighting()
+
+    def next_due(self) -> float | None:
+        """When a failed or held part is due (monotonic seconds); None when there is none."""
+        times = [when for when, _ in self._held.values()]
+        retry = self.retries.next_due()
+        return min([*times, retry] if retry is not None else times, default=None)
+
+    def reconcile(self, snapshot: Snapshot, drift: Mapping[Part, str], *, everything: bool = False) -> Pass:
+        """Runs one pass. What an applier could not do stands in the result; nothing is raised for it.
+
+        Args:
+            snapshot: The cluster as it is now.
+            drift: The parts that something has touched, and what was seen.
+            everything: Look at every part, whether or not there is a reason.
+        """
+        drift, held = self._admitted(drift)
+        due = self.retries.due(self._clock())
+        self._look_around(snapshot, anew=everything or bool(drift) or bool(due))
+        desired = self._plan(snapshot)
+        changed = changed_parts(self._wanted, desired)
+        parts = with_dependents(changed | set(drift) | due | (self._owed if due else frozenset()))
+        if everything:
+            parts = ALL_PARTS
+        parts -= held - changed
+        answering = None if "relay" in parts else self._answering
+        done = converge(desired, self._appliers, parts, answering)
+        self._wanted = desired
+        self._answering = done.answering
+        self._owed = (self._owed | parts) if done.errors else frozenset()
+        return Pass(
+            desired=done.desired,
+            parts=parts,
+            steps=tuple(done.steps),
+            errors=done.errors,
+            repairs=self._repairs(done, drift, changed),
+            recovered=self._account(done, parts),
+            held=held,
+            seconds=done.seconds,
+            convergence=done,
+        )
+
+    def _look_around(self, snapshot: Snapshot, *, anew: bool) -> None:
+        if self._around is None or anew or snapshot.services != self._services:
+            self._around = self._read_circumstances()
+            self._services = snapshot.services
+
+    def _plan(self, snapshot: Snapshot) -> Desired:
+        if self._around is None:
+            raise AssertionError("a plan without circumstances")
+        facts = gather_facts(self._node_name, self._around, self._config, self._appliers, adopt=False)
+        return plan(snapshot, facts, self._config)
+
+    def _admitted(self, drift: Mapping[Part, str]) -> tuple[dict[Part, str], frozenset[Part]]:
+        """The drift to mend now, with what was held and is due; and the parts that are held on."""
+        now = self._clock()
+        due = {part: what for part, (when, what) in self._held.items() if when <= now}
+        self._held = {part: entry for part, entry in self._held.items() if entry[0] > now}
+        return {
+            part: what for part, what in (due | dict(drift)).items() if part not in self._held
+        }, frozenset(self._held)
+
+    def _repairs(
+        self, done: Convergence, drift: Mapping[Part, str], changed: AbstractSet[Part]
+    ) -> dict[Part, Repair]:
+        """The parts where something had to be mended that nobody had asked to change."""
+        mended = {step.part for step in done.steps} & set(drift) - changed
+        repairs = {}
+        for part in sorted(mended):
+            verdict = self._fights.repaired(part)
+            repairs[part] = Repair(drift[part], verdict)
+            if verdict.delay > 0:
+                self._held[part] = (self._clock() + verdict.delay, drift[part])
+        return repairs
+
+    def _account(self, done: Convergence, parts: AbstractSet[Part]) -> frozenset[Part]:
+        now = self._clock()
+        for part, reason in done.errors.items():
+            self.retries.failed(part, reason, now)
+        fine = parts - set(done.errors)
+        return frozenset(part for part in fine if self.retries.succeeded(part) is not None)

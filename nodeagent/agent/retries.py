@@ -1,0 +1,56 @@
+"""When a part of the node that failed is tried again: backing off, each part on its own."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeagent.agent.parts import Part
+
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 60.0
+_JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A part that failed: since when, how often, when it is due again, and why; monotonic seconds."""
+
+    since: float
+    attempts: int
+    due: float
+    reason: str
+
+
+@dataclass(slots=True)
+class Retries:
+    """The parts that failed last time."""
+
+    _failures: dict[Part, Failure] = field(default_factory=dict)
+    _chance: random.Random = field(default_factory=random.Random)
+
+    @property
+    def failures(self) -> Mapping[Part, Failure]:
+        """What failed and has not succeeded since."""
+        return dict(self._failures)
+
+    def failed(self, part: Part, reason: str, now: float) -> Failure:
+        """Notes a failure; the next try is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
+        earlier = self._failures.get(part)
+        attempts = earlier.attempts + 1 if earlier else 1
+        pause = min(_FIRST_SECONDS * 2 ** (attempts - 1), _LONGEST_SECONDS)
+        pause *= self._chance.uniform(1 - _JITTER, 1 + _JITTER)
+        failure = Failure(earlier.since if earlier else now, attempts, now + pause, reason)
+        self._failures[part] = failure
+        return failure
+
+    def succeeded(self, part: Part) -> Failure | None:
+        """Forgets the part's failure and returns it, if there was one."""
+        return self._failures.pop(part, None)
+
+    def due(self, now: float) -> frozenset[Part]:
+        """The parts whose time has come."""
+        return frozenset(part for part, failure in self._failures.items() if failure.due <= now)
+
+    def next_due(self) -> float | None:
+        """When the next part is due (monotonic seconds); None when nothing failed."""
+        return min((failure.due for failure in self._failures.values()), default=None)

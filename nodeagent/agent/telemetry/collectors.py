@@ -1,0 +1,100 @@
+"""Series that are worked out when they are asked for, so that a pass pays nothing and none goes stale."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily
+
+from nodeagent.appliers.relay.stats_socket import ServerState
+from nodeagent.appliers.relay.unix_socket import Unreachable
+from nodeagent.model.desired import Desired
+from nodeagent.model.objects import ObjectRef
+
+RelayStatistics = Callable[[], tuple[ServerState, ...] | Unreachable]
+"""Asks HAProxy; must answer within a second or two, for a scrape waits for it."""
+
+
+class DecisionCollector:
+    """Load balancers and names by state and reason, of the plan that was set last.
+
+    The whole plan is replaced in one step: a scrape sees one plan or the next, never a mixture, and a
+    combination that is no longer there leaves no series behind.
+    """
+
+    def __init__(self) -> None:
+        self.desired = Desired()
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The families without samples, for the registry's check of names."""
+        return self._families(Desired())
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The families of the plan as it is now."""
+        return self._families(self.desired)
+
+    def _families(self, desired: Desired) -> Iterator[GaugeMetricFamily]:
+        yield _counted(
+            "nodeagent_load_balancers",
+            "LoadBalancer Services by what was decided for them and why.",
+            Counter((decision.verdict.value, decision.code) for decision in desired.load_balancers),
+        )
+        yield _counted(
+            "nodeagent_names",
+            "Names that Ingresses ask for by what was decided for them and why.",
+            Counter((decision.verdict.value, decision.code) for decision in desired.names),
+        )
+        yield GaugeMetricFamily(
+            "nodeagent_unreadable_objects",
+            "Objects of the cluster that could not be used at all.",
+            value=len(desired.unreadable),
+        )
+
+
+class RelayCollector:
+    """HAProxy's view of what is behind the relay; without a source, families without samples."""
+
+    def __init__(self) -> None:
+        self.statistics: RelayStatistics | None = None
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The families without samples; HAProxy is not asked."""
+        return _relay_families()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Asks HAProxy and tells whether it answered and, if so, how each load balancer's backend is."""
+        answered, backends = _relay_families()
+        if self.statistics is not None:
+            found = self.statistics()
+            if isinstance(found, Unreachable):
+                answered.add_metric([], 0)
+            else:
+                answered.add_metric([], 1)
+                for load_balancer, up in backends_up(found).items():
+                    backends.add_metric([load_balancer.path], int(up))
+        return answered, backends
+
+
+def backends_up(servers: Iterable[ServerState]) -> Mapping[ObjectRef, bool]:
+    """Pure: the load balancers, each with whether the servers of all its listeners are up."""
+    found: dict[ObjectRef, bool] = {}
+    for server in servers:
+        found[server.load_balancer] = found.get(server.load_balancer, True) and server.up
+    return found
+
+
+def _relay_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily("nodeagent_relay_up", "Whether the relay's HAProxy told its statistics."),
+        GaugeMetricFamily(
+            "nodeagent_relay_backend_up",
+            "Whether HAProxy's health checks find every port of the load balancer's Service up.",
+            labels=["load_balancer"],
+        ),
+    )
+
+
+def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=["state", "reason"])
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
+    return family

@@ -1,0 +1,40 @@
+"""The pages that the agent shows: /healthz, /readyz, /metrics."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from nodeagent.agent.telemetry.health import Answer, HealthBoard
+from nodeagent.agent.telemetry.metrics import CONTENT_TYPE, Metrics
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An HTTP answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+Pages = Mapping[str, Callable[[], Page]]
+"""Path to what makes the page; it is called from a thread of the server's, for each request."""
+
+
+def pages(board: HealthBoard, metrics: Metrics) -> Pages:
+    """The three pages; probes get 200 for yes and 503 for no."""
+    return {
+        "/healthz": lambda: _probe(board.alive()),
+        "/readyz": lambda: _probe(board.ready()),
+        "/metrics": lambda: Page(200, CONTENT_TYPE, metrics.exposition()),
+    }
+
+
+def not_found(known: Pages) -> Page:
+    """Says which pages there are."""
+    return Page(404, _TEXT, f"no such page; there are {', '.join(known)}\n".encode())
+
+
+def _probe(answer: Answer) -> Page:
+    return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))

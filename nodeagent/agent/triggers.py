@@ -1,0 +1,85 @@
+"""What calls for a pass: gathered from any thread, taken by the loop."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nodeagent.agent.pacing import Waiting
+from nodeagent.agent.parts import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What called since the last pass: events of the cluster, and drift by part with what was found.
+
+    `first` is when the first of them came (monotonic seconds), None when none did.
+    """
+
+    events: int = 0
+    drift: Mapping[Part, str] = field(default_factory=dict)
+    first: float | None = None
+
+
+class Triggers:
+    """A mailbox for one loop. Every method may be called from any thread.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._events = 0
+        self._drift: dict[Part, str] = {}
+        self._first: float | None = None
+        self._latest = 0.0
+        self._woken = False
+
+    def cluster_changed(self) -> None:
+        """An object of the cluster is not what it was."""
+        with self._changed:
+            self._events += 1
+            self._note()
+
+    def drifted(self, part: Part, what: str) -> None:
+        """A part of the node may not stand as it was left; `what` was seen. The first sight is kept."""
+        with self._changed:
+            self._drift.setdefault(part, what)
+            self._note()
+
+    def wake(self) -> None:
+        """Ends the loop's wait without calling for a pass: a signal came, or ownership changed."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def waiting(self) -> Waiting | None:
+        """What waits for a pass; None when nothing does."""
+        with self._changed:
+            if self._first is None:
+                return None
+            return Waiting(self._events, self._first, self._latest)
+
+    def wait(self, timeout: float | None) -> None:
+        """Returns when something new calls or wakes, or after `timeout` seconds (None: never)."""
+        with self._changed:
+            if not self._woken:
+                self._changed.wait(timeout)
+            self._woken = False
+
+    def take(self) -> Calls:
+        """Takes all calls; what comes later calls for another pass."""
+        with self._changed:
+            calls = Calls(self._events, dict(self._drift), self._first)
+            self._events, self._drift, self._first = 0, {}, None
+            return calls
+
+    def _note(self) -> None:
+        self._latest = self._clock()
+        if self._first is None:
+            self._first = self._latest
+        # A call that comes before the loop waits must not be slept over.
+        self._woken = True
+        self._changed.notify_all()

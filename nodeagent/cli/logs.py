@@ -1,0 +1,158 @@
+"""Logs to standard error: one record a line, as text or as JSON.
+
+The convention, for all of nodeagent: a constant sentence as the message, and what varies as fields.
+
+    log = logging.getLogger(__name__)
+    log.info("applied", extra={"fields": {"applier": "hosts", "names": 12}})
+
+(`extra` alone would not do: the library refuses keys such as `name`.) As text, and as JSON (on one line):
+
+    2026-11-21T09:00:00.123Z INFO  applied applier=hosts names=12
+    {"time": "2026-11-21T09:00:00.123Z", "level": "INFO", "logger": "nodeagent.agent.loop",
+     "message": "applied", "applier": "hosts", "names": 12}
+
+What comes from elsewhere (names of objects, answers of programs) can't begin a line of its own: control
+characters are written as escapes. An exception is one field. Secrets don't belong into a log call; should one
+be part of an error's text (a token in a header, a password in a proxy's URL), what looks like one is masked.
+"""
+
+import json
+import logging
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from nodeagent.agent.telemetry.printable import printable
+
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+# A container's runtime cuts lines at 16 KiB; a program's whole output need not be in the log.
+_LONGEST = 4096
+
+_SECRETS = (
+    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), r"\1 [masked]"),
+    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}\.[\w-]*"), "[masked]"),  # a JSON web token
+    (re.compile(r"://[^/\s@'\"]+@"), "://[masked]@"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*-----|\Z)", re.DOTALL), "[masked]"),
+)
+_PLAIN = re.compile(r"[^\s\"'=\\]+")
+
+
+def configure(log_format: LogFormat, level: LogLevel) -> None:
+    """Sends all logs of this process to standard error; called again, it replaces what it set up.
+
+    Args:
+        log_format: how a record is written.
+        level: from which level on nodeagent's own records are written. Of libraries, warnings and worse
+            are: below that they log requests and answers whole.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines(json_line if log_format == "json" else text_line))
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old.formatter, _Lines)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(max(logging.WARNING, _number(level)))
+    logging.getLogger("nodeagent").setLevel(_number(level))
+    logging.captureWarnings(capture=True)
+
+
+def event(logger: logging.Logger, level: LogLevel, message: str, **fields: object) -> None:
+    """Logs `message` with `fields`: the convention above as one call, for the commands.
+
+    Layers below this one use `extra` themselves.
+    """
+    logger.log(_number(level), "%s", message, extra={"fields": fields}, stacklevel=2)
+
+
+def text_line(record: logging.LogRecord) -> str:
+    """Pure: the record as one line for a person; a value with anything unusual in it is quoted."""
+    words = [_time(record), f"{record.levelname:5}", printable(_cleaned(record.getMessage()))]
+    words += [f"{printable(key)}={_text_value(value)}" for key, value in _fields(record)]
+    return " ".join(words)
+
+
+def json_line(record: logging.LogRecord) -> str:
+    """Pure: the record as one JSON object, ASCII only.
+
+    A field that would hide time, level, logger or message bears an underscore behind its name.
+    """
+    line: dict[str, object] = {
+        "time": _time(record),
+        "level": record.levelname,
+        "logger": record.name,
+        "message": _cleaned(record.getMessage()),
+    }
+    own = frozenset(line)
+    for key, value in _fields(record):
+        line[f"{key}_" if key in own else key] = _json_value(value)
+    return json.dumps(line)
+
+
+class _Lines(logging.Formatter):
+    """Formats a record by a function."""
+
+    def __init__(self, line: Callable[[logging.LogRecord], str]) -> None:
+        super().__init__()
+        self._line = line
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._line(record)
+
+
+def _number(level: LogLevel) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """The record's fields, the exception and the stack as the last ones."""
+    fields = getattr(record, "fields", None)
+    if isinstance(fields, Mapping):
+        for key, value in fields.items():
+            yield str(key), value
+    if record.exc_info and record.exc_info[0] is not None:
+        yield "exception", logging.Formatter().formatException(record.exc_info)
+    if record.stack_info:
+        yield "stack", record.stack_info
+
+
+def _text_value(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    text = _cleaned(str(value))
+    if _PLAIN.fullmatch(text) and text.isprintable():
+        return text
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(quoted)}"'
+
+
+def _json_value(value: object) -> object:
+    """The value where JSON has its like, its text otherwise. NaN and infinity are none of JSON's."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(str(key)): _json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    return _cleaned(str(value))
+
+
+def _cleaned(text: str) -> str:
+    """What looks like a secret is masked, then what is too long is cut: the end of an error says most."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2
+    return f"{text[:half]} [{len(text) - 2 * half} characters left out] {text[-half:]}"

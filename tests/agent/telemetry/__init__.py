@@ -1,0 +1,1 @@
+"""What the agent tells of itself: metrics, health, and the pages over real sockets."""

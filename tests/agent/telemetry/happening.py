@@ -1,0 +1,57 @@
+"""Metrics in which everything has happened once."""
+
+from ipaddress import ip_address
+from typing import get_args
+
+from nodeagent.agent.parts import Part
+from nodeagent.agent.telemetry.metrics import Metrics, Resource
+from nodeagent.appliers.relay.stats_socket import ServerState
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+from nodeagent.model.objects import ObjectRef, Unreadable
+
+PARTS: tuple[Part, ...] = get_args(Part)
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
+BLUE = ObjectRef("Service", "ingress", "blue")
+GREEN = ObjectRef("Service", "ingress", "green")
+
+
+def name(text: str, verdict: Verdict, code: str) -> NameDecision:
+    """A decision about a name."""
+    return NameDecision(text, ObjectRef("Ingress", "shop", "site"), BLUE, verdict, code, "because")
+
+
+def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
+    """What HAProxy tells of one listener's server."""
+    bind = Endpoint(ip_address("169.254.66.7"), port)
+    return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 0, 0)
+
+
+def everything() -> Metrics:
+    """Each method called once, for each value of its labels."""
+    metrics = Metrics()
+    for part in PARTS:
+        metrics.applied(part, 0.002)
+        metrics.apply_failed(part, 0.3)
+        metrics.repaired(part)
+        metrics.fight_began(part)
+    for resource in RESOURCES:
+        metrics.objects_seen(resource, 1)
+        metrics.watch_restarted(resource)
+        metrics.relisted(resource)
+    metrics.event_applied(0.02)
+    metrics.api_answered()
+    metrics.api_read(4096)
+    metrics.synced(1795251600.5)
+    metrics.became_writer()
+    metrics.config_reloaded()
+    metrics.config_refused()
+    metrics.decided(
+        Desired(
+            load_balancers=(LoadBalancerDecision(BLUE, Verdict.SERVED, "Listed", "because"),),
+            names=(name("shop.example.com", Verdict.REFUSED, "NotProven"),),
+            unreadable=(Unreadable("Service ingress/odd", "no name"),),
+        )
+    )
+    metrics.watch_relay(lambda: (server(BLUE, 443, up=True),))
+    return metrics
