@@ -40,10 +40,10 @@ class Comparison:
         return tuple(name for name, change in changes.items() if change)
 
     @property
-    def written_names(self) -> frozenset[str]:
-        """The names that the managed block of the hosts file holds now."""
+    def written_names(self) -> frozenset[str] | None:
+        """The names that the managed block of the hosts file holds now; None when it could not be read."""
         if self.hosts is None:
-            return frozenset()
+            return None
         desired = {line.name for line in self.hosts.lines}
         return frozenset((desired - set(self.hosts.added)) | set(self.hosts.removed))
 

@@ -93,8 +93,10 @@ def clean_up(appliers: Appliers) -> Convergence:
     everything = _Run(done, appliers, ALL_PARTS)
     everything.run("hosts", _write_hosts)
     everything.run("dnat", _shrink_dnat)
-    if not done.errors:
-        everything.run("relay", _remove_relay)
+    if done.errors:
+        done.errors["relay"] = "kept, with its addresses: what could not be cleaned up may still point there"
+        return done
+    everything.run("relay", _remove_relay)
     if not done.errors:
         everything.run("addresses", _remove_addresses)
     return done
@@ -127,14 +129,14 @@ class _Run:
 
 
 def _tell_silence(done: Convergence) -> None:
-    """A relay that took its configuration and yet does not answer is an error; others have told theirs."""
+    """A relay that does not answer is an error, and has a consequence that no applier knows of."""
     silent = sorted(
         {listener.bind for listener in done.desired.listeners} - done.answering, key=Endpoint.sort_key
     )
-    if silent and not done.errors:
-        done.errors["relay"] = (
-            f"nothing answers at {', '.join(map(str, silent))}: what points there was withheld"
-        )
+    if silent:
+        told = f"nothing answers at {', '.join(map(str, silent))}: what would point there is withheld"
+        earlier = done.errors.get("relay")
+        done.errors["relay"] = f"{earlier}\n{told}" if earlier else told
 
 
 def _grow_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
@@ -142,9 +144,10 @@ def _grow_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
     if not change.add and change.step == "keep" and not change.refused:
         return
     result = appliers.addresses.grow(change)
+    homes = {standing.address: standing.interface for standing in appliers.addresses.read().ours}
     for added in change.add:
         if added.address in result.standing:
-            yield f"added {added.address} ({added.load_balancer})"
+            yield f"added {added.address} on {homes.get(added.address, '?')} ({added.load_balancer})"
     _tell_failures(result, "; its load balancer is not served, the others are")
 
 
@@ -180,7 +183,7 @@ def _write_hosts(done: Convergence, appliers: Appliers) -> Iterator[str]:
 
 def _hosts_summary(change: HostsChange) -> str:
     counts = (("added", change.added), ("removed", change.removed), ("moved", change.moved))
-    told = ", ".join(f"{len(names)} names {what}" for what, names in counts if names)
+    told = ", ".join(f"{len(names)} name{'s' * (len(names) > 1)} {what}" for what, names in counts if names)
     return f"{change.path} written ({change.how}): {told or 'the block only, no name changed'}"
 
 
@@ -222,10 +225,10 @@ def _shrink_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
 
 
 def _remove_relay(_: Convergence, appliers: Appliers) -> Iterator[str]:
-    state = appliers.relay.read()
+    change = appliers.relay.change(())
     appliers.relay.cleanup()
-    if state.running or state.file_digest is not None:
-        yield f"removed {len(state.listeners)} listeners"
+    if change:
+        yield str(change)
 
 
 def _remove_addresses(_: Convergence, appliers: Appliers) -> Iterator[str]:

@@ -51,7 +51,10 @@ class LoadBalancer(Struct, frozen=True, rename="camel"):
 
 
 class Name(Struct, frozen=True, rename="camel"):
-    """One name: what was decided and why. `written` tells whether the managed block holds it now."""
+    """One name: what was decided and why.
+
+    `written` tells whether the managed block holds it now; null when the hosts file could not be read.
+    """
 
     name: str
     claimed_by: ObjectName
@@ -59,7 +62,7 @@ class Name(Struct, frozen=True, rename="camel"):
     verdict: Literal["served", "skipped", "refused"]
     code: str
     reason: str
-    written: bool
+    written: bool | None
 
 
 class Unreadable(Struct, frozen=True, rename="camel"):

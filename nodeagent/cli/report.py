@@ -73,7 +73,7 @@ def _standing(found: ListenerStanding) -> doc.Standing:
     )
 
 
-def _name(decision: NameDecision, written: frozenset[str]) -> doc.Name:
+def _name(decision: NameDecision, written: frozenset[str] | None) -> doc.Name:
     return doc.Name(
         name=decision.name,
         claimed_by=_object(decision.claimed_by),
@@ -81,7 +81,7 @@ def _name(decision: NameDecision, written: frozenset[str]) -> doc.Name:
         verdict=decision.verdict.value,
         code=decision.code,
         reason=decision.reason,
-        written=decision.name in written,
+        written=None if written is None else decision.name in written,
     )
 
 
@@ -89,7 +89,7 @@ def _addresses(change: AddressChange | None) -> doc.AddressChanges | None:
     if not change:
         return None
     return doc.AddressChanges(
-        interface=change.home,
+        interface=str(change.home),
         add=[str(added.address) for added in change.add],
         remove=[str(removed.address) for removed in change.remove],
     )

@@ -40,6 +40,8 @@ def run(log_format: Any, log_level: Any, daemonset: str | None, config: Path | N
 
     SIGHUP reads the configuration anew. What stands on the node stays when the agent ends, unless its
     DaemonSet is gone.
+
+    Exit code 0: ended by a signal. 1: it could not begin.
     """
     configure(log_format, log_level)
     call = invocation(config=config, **options)

@@ -1,6 +1,7 @@
 """Pure: plan, status and the steps of apply as text for a person."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import click
 
@@ -51,7 +52,7 @@ def status_text(
     return "\n".join(
         [
             *_section("Load balancers", lines),
-            *_section("Names", _names(desired.names, comparison.written_names)),
+            *_section("Names", _names(desired.names, _written_marks(desired, comparison.written_names))),
             *_notes(desired, comparison.remarks),
             *_section("Drift", [_TITLES[name] for name in comparison.pending]),
             *_errors(comparison.errors),
@@ -62,11 +63,21 @@ def status_text(
 
 
 def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
-    """What was done, step by step; `nothing` is what to say when nothing was to do."""
+    """What was done, step by step, and what was not, and why; `nothing` is what to say of no step at all."""
     lines = [line for step in done.steps for line in _step(step.part, step.text)]
-    if not lines and not done.errors:
-        return f"node {node_name}: {nothing}\n"
-    return "\n".join([*lines, *_errors(done.errors)]) + "\n"
+    lines += _section("Not served", _refusals(done.desired))
+    if not done.steps and not done.errors:
+        lines.append(f"node {node_name}: {nothing}")
+    return "\n".join([*lines, *_errors(done.errors)]).rstrip("\n") + "\n"
+
+
+def _refusals(desired: Desired) -> Iterator[str]:
+    """What an administrator should look at: load balancers and names that were refused, unusable objects."""
+    for decision in desired.load_balancers:
+        if decision.verdict is Verdict.REFUSED:
+            yield from _load_balancer(decision, desired)
+    yield from _names(name for name in desired.names if name.verdict is Verdict.REFUSED)
+    yield from (f"{entry.where}: {entry.reason}" for entry in desired.unreadable)
 
 
 def _step(part: str, text: str) -> list[str]:
@@ -78,7 +89,7 @@ def _step(part: str, text: str) -> list[str]:
 def _decisions(desired: Desired, remarks: Iterable[str]) -> Iterator[str]:
     lines = [line for decision in desired.load_balancers for line in _load_balancer(decision, desired)]
     yield from _section("Load balancers", lines)
-    yield from _section("Names", _names(desired.names, None))
+    yield from _section("Names", _names(desired.names))
     yield from _notes(desired, remarks)
 
 
@@ -98,12 +109,18 @@ def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[str
     return lines + [f"         {remark}" for remark in decision.remarks]
 
 
-def _names(decisions: Iterable[NameDecision], written: frozenset[str] | None) -> list[str]:
+def _written_marks(desired: Desired, written: frozenset[str] | None) -> dict[str, str]:
+    """What stands of each served name, in a word; unknown where the hosts file could not be read."""
+    served = [decision.name for decision in desired.names if decision.verdict is Verdict.SERVED]
+    if written is None:
+        return dict.fromkeys(served, " [unknown]")
+    return {name: " [written]" if name in written else " [not written]" for name in served}
+
+
+def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     lines = []
     for decision in decisions:
-        state = ""
-        if written is not None and decision.verdict is Verdict.SERVED:
-            state = " [written]" if decision.name in written else " [not written]"
+        state = marks.get(decision.name, "") if decision.verdict is Verdict.SERVED else ""
         shown = decision.name if decision.name.isprintable() else ascii(decision.name)
         lines.append(
             f"{_verdict_word(decision.verdict)} {shown}{state} ({decision.claimed_by}): {decision.reason}"

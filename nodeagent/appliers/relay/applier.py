@@ -102,7 +102,7 @@ class RelayApplier:
             process.check(text, haproxy)
         elif self._launch:
             raise ApplyError(
-                "relay.launch is true but there is no haproxy program in PATH. Nothing was changed. "
+                "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
                 "Install it (apt-get install haproxy)."
             )
         previous = self._directory.read()

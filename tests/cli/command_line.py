@@ -1,0 +1,116 @@
+"""A command line of nodeagent's and what it reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from nodeagent.cli.main import run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pytest
+
+NODE = "node1"
+ADDRESS = "203.0.113.10"
+PORT = 18443
+"""Hardly anything listens on it on the machine that runs the tests: a port that is taken is not relayed."""
+HOST = "site.example.test"
+HOSTS_FILE = "127.0.0.1\tlocalhost\n"
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a command line came to."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output, read as JSON."""
+        found: dict[str, Any] = json.loads(self.stdout)
+        return found
+
+
+class CommandLine:
+    """Calls nodeagent in this process.
+
+    Args:
+        directory: Holds manifests, configuration, hosts file and run directory.
+        capsys: Catches what is said.
+    """
+
+    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.manifests = directory / "manifests"
+        self.manifests.mkdir()
+        self.config = directory / "nodeagent.yaml"
+        self.hosts_file = directory / "hosts"
+        self.hosts_file.write_text(HOSTS_FILE, encoding="ascii")
+        self.run_directory = directory / "run"
+        self.write(service=service(), ingress=ingress(HOST))
+        self.configure()
+
+    @property
+    def options(self) -> list[str]:
+        """The options that say what is read."""
+        return ["--manifests", str(self.manifests), "--config", str(self.config), "--node", NODE]
+
+    def write(self, **manifests: object) -> None:
+        """Write manifests, each to a file of its name."""
+        for name, manifest in manifests.items():
+            (self.manifests / f"{name}.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+    def configure(self, **sections: Mapping[str, object]) -> None:
+        """Write the configuration: one that stays off the machine, but for the sections given."""
+        document: dict[str, Any] = {
+            "loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]},
+            "relay": {"launch": True, "runDir": str(self.run_directory)},
+            "dnat": {"backend": "none"},
+            "hosts": {"file": str(self.hosts_file), "allow": ["example.test"]},
+        }
+        for name, options in sections.items():
+            document[name] = document[name] | dict(options)
+        self.config.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def __call__(self, command: str, *options: str) -> Reply:
+        """Run a command on what stands in the directory."""
+        return self.bare(command, *self.options, *options)
+
+    def bare(self, *arguments: str) -> Reply:
+        """Run a command line as it is."""
+        code = run(arguments)
+        said = self._capsys.readouterr()
+        return Reply(code, said.out, said.err)
+
+
+def service(name: str = "controller", **spec: object) -> Manifest:
+    """Give a LoadBalancer Service; `spec` replaces fields of its own."""
+    ports = [{"name": "https", "port": PORT, "protocol": "TCP"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": "ingress", "name": name},
+        "spec": {"type": "LoadBalancer", "clusterIP": "10.96.0.10", "ports": ports} | spec,
+        "status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}},
+    }
+
+
+def ingress(*hosts: str, name: str = "web") -> Manifest:
+    """Give an Ingress for these hosts."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"namespace": "default", "name": name},
+        "spec": {"rules": [{"host": host} for host in hosts]},
+        "status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}},
+    }

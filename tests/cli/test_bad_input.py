@@ -1,0 +1,161 @@
+"""Bad input costs what is bad, one line of reason each; only where nothing sensible is left, exit code 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, ingress, service
+
+if TYPE_CHECKING:
+    from tests.cli.command_line import CommandLine
+
+_PENDING = 2
+
+
+def test_a_manifest_that_is_not_yaml_hides_no_other(command_line: CommandLine) -> None:
+    broken = command_line.manifests / "broken.yaml"
+    broken.write_text("kind: Service\nspec: [1, 2\n---\nkind: ConfigMap\n", encoding="ascii")
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING
+    (line,) = _lines(reply.stdout, "broken.yaml")
+    assert line.startswith(f"  {broken}:")
+    assert ": not YAML: " in line
+    assert _served(command_line) == {HOST}
+
+
+def test_an_absurd_host_is_refused_alone(command_line: CommandLine) -> None:
+    absurd = ["a b", "x" * 254, "..", "-", "10.0.0.1", "localhost", "kubernetes.default.svc"]
+    command_line.write(absurd=ingress(*absurd, name="absurd"))
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING
+    document = command_line("plan", "-o", "json").document
+    refused = {name["name"]: name["code"] for name in document["names"] if name["verdict"] == "refused"}
+    assert set(refused) == {*absurd[:2], ".", *absurd[3:]}
+    assert set(refused.values()) == {"BadName", "NeverWritten"}
+    for name in refused:
+        assert len(_lines(reply.stdout, f"refused  {name} (Ingress default/absurd): never written")) == 1
+    assert _served(command_line) == {HOST}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (service("controller", ports=[]), "the Service has no ports"),
+        (service("controller", ports=[{"port": 53, "protocol": "UDP"}]), "the Service has no TCP port"),
+        (service("controller", clusterIP="None"), "the Service has no ClusterIP"),
+    ],
+    ids=["no ports", "no TCP port", "no ClusterIP"],
+)
+def test_a_service_that_cannot_be_relayed_says_why(
+    command_line: CommandLine, manifest: dict[str, Any], reason: str
+) -> None:
+    command_line.write(service=manifest)
+    reply = command_line("plan")
+    assert reply.exit_code == 0, reply
+    assert len(_lines(reply.stdout, f"ingress/controller: {ADDRESS}: {reason}")) == 1
+    assert reply.stdout.endswith("in sync, nothing to do\n")
+
+
+def test_an_address_that_is_none_is_left_out_alone(command_line: CommandLine) -> None:
+    manifest = service()
+    manifest["status"]["loadBalancer"]["ingress"].insert(0, {"ip": "203.0.113.999"})
+    command_line.write(service=manifest)
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING
+    assert _lines(reply.stdout, "203.0.113.999") == [
+        "           status.loadBalancer.ingress[0].ip: '203.0.113.999' is not an IP address"
+    ]
+    assert _served(command_line) == {HOST}
+
+
+def test_a_service_whose_only_address_is_none_is_refused(command_line: CommandLine) -> None:
+    manifest = service()
+    manifest["status"]["loadBalancer"]["ingress"] = [{"ip": "nonsense"}]
+    command_line.write(service=manifest)
+    reply = command_line("plan")
+    assert reply.exit_code == 0
+    assert "refused  ingress/controller: no address: its status holds no address" in reply.stdout
+    assert "'nonsense' is not an IP address" in reply.stdout
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [{"kind": "Service"}, {"kind": "Service", "metadata": {"name": 7}}, {"kind": 3}, ["a", "list"], "text"],
+)
+def test_an_object_that_is_none_is_named(command_line: CommandLine, manifest: object) -> None:
+    command_line.write(odd=manifest)
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING, reply
+    assert len(_lines(reply.stdout, f"{command_line.manifests / 'odd.json'}")) == 1
+    assert _served(command_line) == {HOST}
+
+
+@pytest.mark.parametrize("command", ["plan", "status", "apply"])
+def test_without_any_objects_nothing_is_done(command_line: CommandLine, command: str) -> None:
+    for manifest in command_line.manifests.iterdir():
+        manifest.unlink()
+    reply = command_line(command)
+    assert reply.exit_code == 1
+    assert reply.stdout == ""
+    where = command_line.manifests
+    assert reply.stderr == (f"nodeagent: {where}: holds no .yaml, .yml or .json file; nothing was changed\n")
+    command_line.manifests.rmdir()
+    reply = command_line(command)
+    assert reply.exit_code == 1
+    assert reply.stderr == (
+        f"nodeagent: {where}: can't be read: No such file or directory; nothing was changed\n"
+    )
+    assert command_line.hosts_file.read_text(encoding="ascii") == HOSTS_FILE
+    assert not command_line.run_directory.exists()
+
+
+def test_every_problem_of_a_configuration_is_told_with_its_line_and_key(command_line: CommandLine) -> None:
+    command_line.config.write_text(
+        "relay:\n  launch: perhaps\n  interfaces: x\nhosts:\n  allow: ['*.example.test']\n", encoding="ascii"
+    )
+    for command in ("plan", "status", "apply", "cleanup"):
+        reply = command_line(command)
+        assert reply.exit_code == 1
+        assert reply.stdout == ""
+        file = command_line.config
+        lines = reply.stderr.splitlines()
+        assert len(lines) == 3, reply.stderr
+        assert lines[0].removeprefix("nodeagent: ").startswith(f"{file}:2: relay.launch: ")
+        assert lines[1] == f"{file}:3: relay.interfaces: unknown key; did you mean 'interface'?"
+        assert lines[2].startswith(f"{file}:5: hosts.allow[0]: '*.example.test': write it without")
+
+
+def test_a_configuration_that_is_missing_is_an_error(command_line: CommandLine) -> None:
+    command_line.config.unlink()
+    reply = command_line("plan")
+    assert reply.exit_code == 1
+    assert reply.stderr.startswith(f"nodeagent: {command_line.config}: can't be read: ")
+
+
+def test_a_configuration_cannot_aim_at_any_other_file(command_line: CommandLine) -> None:
+    victim = command_line.hosts_file.with_name("passwd")
+    victim.write_text("root", encoding="ascii")
+    command_line.configure(hosts={"file": str(victim)})
+    for command in ("plan", "apply", "cleanup"):
+        reply = command_line(command)
+        assert reply.exit_code == 1
+        assert "only ever writes to a file named hosts" in reply.stderr
+    assert victim.read_text(encoding="ascii") == "root"
+
+
+def test_nothing_to_serve_is_no_error(command_line: CommandLine) -> None:
+    command_line.write(service=service(type="ClusterIP"))
+    reply = command_line("plan")
+    assert reply.exit_code == 0
+    assert reply.stdout.endswith("node node1: in sync, nothing to do\n")
+
+
+def _lines(text: str, part: str) -> list[str]:
+    return [line for line in text.splitlines() if part in line]
+
+
+def _served(command_line: CommandLine) -> set[str]:
+    names = command_line("plan", "-o", "json").document["names"]
+    return {name["name"] for name in names if name["verdict"] == "served"}

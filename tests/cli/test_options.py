@@ -1,0 +1,103 @@
+"""Options, their variables, their help; and what is said of a command line that makes no sense."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from nodeagent import __version__
+from nodeagent.cli.main import nodeagent
+from tests.cli.command_line import NODE
+
+if TYPE_CHECKING:
+    from tests.cli.command_line import CommandLine
+
+_ROOT = Path(__file__).parents[2]
+_COMMANDS = sorted(nodeagent.commands)
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_has_help(command_line: CommandLine, command: str, option: str) -> None:
+    reply = command_line.bare(command, option)
+    assert reply.exit_code == 0
+    assert reply.stdout.startswith(f"Usage: nodeagent {command} [OPTIONS]")
+    assert "Exit code 0" in re.sub(r"\s+", " ", reply.stdout)
+    assert reply.stderr == ""
+
+
+def test_the_help_names_every_command(command_line: CommandLine) -> None:
+    reply = command_line.bare("--help")
+    assert reply.exit_code == 0
+    for command in _COMMANDS:
+        assert re.search(rf"^  {command}  +\S", reply.stdout, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_every_option_has_a_variable_and_help(command: str) -> None:
+    for option in nodeagent.commands[command].params:
+        assert isinstance(option, click.Option)
+        name = max(option.opts, key=len)
+        assert option.envvar == "NODEAGENT_" + name.removeprefix("--").upper().replace("-", "_")
+        assert option.show_envvar
+        assert option.help
+
+
+def test_the_version_is_told(command_line: CommandLine) -> None:
+    reply = command_line.bare("--version")
+    assert (reply.exit_code, reply.stdout) == (0, f"nodeagent {__version__}\n")
+
+
+def test_variables_stand_in_for_options(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = command_line("plan", "--output", "json")
+    monkeypatch.setenv("NODEAGENT_MANIFESTS", str(command_line.manifests))
+    monkeypatch.setenv("NODEAGENT_CONFIG", str(command_line.config))
+    monkeypatch.setenv("NODEAGENT_NODE", NODE)
+    monkeypatch.setenv("NODEAGENT_OUTPUT", "json")
+    assert command_line.bare("plan") == expected
+    monkeypatch.setenv("NODEAGENT_NODE", "another")
+    assert command_line.bare("plan", "--node", NODE) == expected, "an option goes before its variable"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "--nodes", "x"], "No such option.*--nodes"),
+        (["plan", "-o", "xml"], "'xml' is not one of 'text', 'json'"),
+        (["plan", "surplus"], r"Got unexpected extra argument \(surplus\)"),
+        (["plan", "--node"], "Option '--node' requires an argument"),
+        (["plans"], "No such command 'plans'"),
+        (["cleanup", "-o", "json"], "No such option.*-o"),
+    ],
+)
+def test_a_usage_error_is_1_for_2_means_changes(
+    command_line: CommandLine, arguments: list[str], words: str
+) -> None:
+    reply = command_line.bare(*arguments)
+    assert reply.exit_code == 1
+    assert reply.stdout == ""
+    assert re.search(words, reply.stderr), reply.stderr
+    assert "Traceback" not in reply.stderr
+
+
+def test_no_command_shows_the_help(command_line: CommandLine) -> None:
+    reply = command_line.bare()
+    assert reply.exit_code == 1
+    assert "Usage: nodeagent [OPTIONS] COMMAND" in reply.stdout + reply.stderr
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nodeagent", "--version"],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"nodeagent {__version__}\n", "")

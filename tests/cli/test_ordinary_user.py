@@ -1,0 +1,90 @@
+"""A dry run needs no root and no cluster, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.command_line import CommandLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROOT = Path(__file__).parents[2]
+_NOBODY = 65534
+# The interpreter may lie where only root may look: a first dry run loads what the second one needs.
+_AS_NOBODY = """
+import contextlib, io, os, sys
+from nodeagent.cli.main import run
+command, *options = sys.argv[1:]
+if os.geteuid() == 0:
+    with contextlib.redirect_stdout(io.StringIO()):
+        run(["plan", *options])
+    os.setgroups([])
+    os.setgid({user})
+    os.setuid({user})
+sys.exit(run([command, *options]))
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that everybody may read, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="nodeagent-cli-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture
+def readable(place: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """A command line all of whose files everybody may read."""
+    return CommandLine(place, capsys)
+
+
+@pytest.mark.parametrize("backend", ["auto", "none"])
+def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
+    readable.configure(dnat={"backend": backend})
+    before = _tree(place)
+    done = _as_nobody("plan", *readable.options, "-o", "json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr == ""
+    document = json.loads(done.stdout)
+    assert document["errors"] == {}
+    assert document["loadBalancers"][0]["verdict"] == "served"
+    assert document["changes"]["hosts"]["add"] == ["site.example.test"]
+    if backend == "auto":
+        assert "table inet nodeagent" in document["changes"]["dnat"]["transaction"]
+    assert _tree(place) == before
+
+
+def test_changing_the_node_is_refused_in_one_line(readable: CommandLine, place: Path) -> None:
+    before = _tree(place)
+    for command in ("apply", "cleanup"):
+        done = _as_nobody(command, *readable.options)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+        assert "Changing a node needs root." in done.stderr
+    assert _tree(place) == before
+
+
+def _as_nobody(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY.format(user=_NOBODY), *arguments],
+        cwd=_ROOT,
+        env={"PATH": os.defpath, "PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _tree(directory: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in directory.rglob("*")}

@@ -1,0 +1,61 @@
+"""Fixtures: nodeagent on node1, with objects and a configuration that a test may change."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.endtoend.second_service import SECOND_SERVICE, write_manifest
+from tests.testbed.agent import RUN_DIRECTORY, Agent
+from tests.testbed.fixtures import world
+from tests.testbed.node_state import living_processes, read_state
+from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.testbed.world import World
+
+__all__ = ["world"]
+
+
+@pytest.fixture
+def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
+    """Nodeagent on node1; after the test it cleans up, and the node must be as it was before."""
+    node = world.node1
+    before = read_state(node)
+    manifests = tmp_path / "manifests"
+    shutil.copytree(MANIFESTS, manifests)
+    config = tmp_path / "nodeagent.yaml"
+    shutil.copy(NODEAGENT_CONFIG, config)
+    made = Agent(node, manifests, config)
+    yield made
+    answer = made.cleanup()
+    assert answer.exit_code == 0, answer
+    assert before.differences(read_state(node)) == []
+    assert living_processes(node, "haproxy") == []
+    assert node.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
+
+
+@pytest.fixture
+def hosts_file(world: World, agent: Agent) -> Iterator[bytes]:
+    """Node1's hosts file as it was; after the test it is put back, whatever it has become."""
+    node = agent.host
+    before = node.read_hosts()
+    node.run(["cp", "--preserve=all", "/etc/hosts", "/etc/saved"])
+    yield before
+    # Whatever stands there, even a symbolic link or an immutable file, makes room for what was saved.
+    node.run(["chattr", "-f", "-i", "/etc/hosts"], check=False)
+    node.run(["mv", "--force", "--no-target-directory", "/etc/saved", "/etc/hosts"])
+    assert world.node1.read_hosts() == before
+
+
+@pytest.fixture
+def second_service(world: World, agent: Agent) -> Iterator[Path]:
+    """A second LoadBalancer Service, in kube-proxy's rules and in nodeagent's manifests: gives that file."""
+    world.node1.kube_proxy.add(SECOND_SERVICE)
+    yield write_manifest(agent)
+    world.node1.kube_proxy.remove(SECOND_SERVICE.key)

@@ -1,0 +1,95 @@
+"""What somebody else breaks is seen by status and plan, and healed by apply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.endtoend.marks import in_one_world
+from tests.testbed import addresses
+from tests.testbed.node_state import living_processes
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.testbed.agent import Agent
+    from tests.testbed.namespaces import Host
+    from tests.testbed.world import World
+
+pytestmark = in_one_world
+
+_BY_NAME = f"https://{addresses.SITE}/"
+_BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
+
+
+def _kill_haproxy(host: Host) -> None:
+    host.run(["pkill", "-KILL", "-x", "haproxy"])
+    wait_until(lambda: living_processes(host, "haproxy") == [], "HAProxy having died")
+
+
+def _kill_worker(host: Host) -> None:
+    # The worker is the younger of the two; its master then ends too.
+    host.run(["pkill", "-KILL", "-n", "-x", "haproxy"])
+    wait_until(lambda: living_processes(host, "haproxy") == [], "HAProxy having ended")
+
+
+def _flush_ruleset_of_nodeagent(host: Host) -> None:
+    host.run(["nft", "flush", "table", "inet", "nodeagent"])
+
+
+def _delete_table(host: Host) -> None:
+    host.run(["nft", "delete", "table", "inet", "nodeagent"])
+
+
+def _replace_hosts_file(host: Host) -> None:
+    host.run(["sh", "-ec", "echo '127.0.0.1 localhost' >/etc/hosts.new; mv /etc/hosts.new /etc/hosts"])
+
+
+def _edit_block(host: Host) -> None:
+    host.run(["sed", "-i", "/site.example.test/d", "/etc/hosts"])
+
+
+def _empty_run_directory(host: Host) -> None:
+    host.run(["sh", "-ec", "rm -rf /run/nodeagent"])
+
+
+def _delete_relay_address(host: Host) -> None:
+    host.run(["sh", "-ec", "ip -4 address flush to 169.254.66.0/24"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "part", "heals"),
+    [
+        pytest.param(_kill_haproxy, "Relay (HAProxy)", "start HAProxy", id="HAProxy killed"),
+        pytest.param(_kill_worker, "Relay (HAProxy)", "start HAProxy", id="its worker killed"),
+        pytest.param(_empty_run_directory, "Relay (HAProxy)", "start HAProxy", id="run directory gone"),
+        pytest.param(_flush_ruleset_of_nodeagent, "DNAT", "! re", id="rules flushed"),
+        pytest.param(_delete_table, "DNAT", "+ the DNAT structure", id="table deleted"),
+        pytest.param(_replace_hosts_file, "Hosts file", "2 names added", id="hosts file replaced"),
+        pytest.param(_edit_block, "Hosts file", "1 name added", id="line deleted from the block"),
+        pytest.param(_delete_relay_address, "Relay addresses", "added 169.254.66.", id="address deleted"),
+    ],
+)
+@pytest.mark.usefixtures("hosts_file")
+def test_damage_is_seen_and_healed(
+    world: World, agent: Agent, damage: Callable[[Host], None], part: str, heals: str
+) -> None:
+    assert agent.apply().exit_code == 0
+    damage(world.node1)
+    status = agent.status()
+    assert status.exit_code == 2, status
+    assert f"Drift\n  {part}\n" in status.stdout
+    silent = damage in (_kill_haproxy, _kill_worker, _delete_relay_address)
+    assert ("169.254.66.111:443 does not answer" in status.stdout) is silent
+    plan = agent.plan()
+    assert plan.exit_code == 2, plan
+    assert f"node node1: to change: {part};" in plan.stdout
+    healed = agent.apply()
+    assert healed.exit_code == 0, healed
+    assert heals in healed.stdout
+    assert agent.status().exit_code == 0
+    for url in (_BY_NAME, _BY_ADDRESS):
+        answer = world.node1.curl(url)
+        assert answer.body.startswith(f"client={addresses.NODE1} "), answer

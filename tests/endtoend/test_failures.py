@@ -1,0 +1,115 @@
+"""Where a part can't be had, the others serve, nothing points at nothing, and the words are clear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.endtoend.marks import in_one_world
+from tests.endtoend.second_service import SECOND_IP, SECOND_NAME, SECOND_SERVICE
+from tests.testbed import addresses
+from tests.testbed.node_state import living_processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.testbed.agent import Agent
+    from tests.testbed.world import World
+
+pytestmark = in_one_world
+
+_URL = f"https://{addresses.SITE}/"
+
+
+def test_without_nft_the_hosts_file_serves_the_node(world: World, agent: Agent) -> None:
+    answer = agent.apply(without=["nft"])
+    assert answer.exit_code == 1, answer
+    assert "DNAT failed\n  There is no nft program on this node" in answer.text
+    assert "apt-get install nftables" in answer.text
+    assert world.node1.curl(_URL).body.startswith(f"client={addresses.NODE1} ")
+    assert world.pod1.curl(_URL).cut
+    mended = agent.apply()
+    assert mended.exit_code == 0, mended
+    assert world.pod1.curl(_URL).ok
+
+
+def test_without_haproxy_nothing_is_pointed_at_the_relay(world: World, agent: Agent) -> None:
+    before = world.node1.read_hosts()
+    answer = agent.apply(without=["haproxy"])
+    assert answer.exit_code == 1, answer
+    assert "Relay (HAProxy) failed" in answer.text
+    assert "apt-get install haproxy" in answer.text
+    _assert_nothing_points_at_the_relay(world, before)
+    mended = agent.apply()
+    assert mended.exit_code == 0, mended
+    assert world.node1.curl(_URL).ok
+
+
+def test_a_relay_that_died_for_good_is_withdrawn_from(world: World, agent: Agent) -> None:
+    before = world.node1.read_hosts()
+    assert agent.apply().exit_code == 0
+    world.node1.run(["pkill", "-KILL", "-x", "haproxy"])
+    answer = agent.apply(without=["haproxy"])
+    assert answer.exit_code == 1, answer
+    _assert_nothing_points_at_the_relay(world, before)
+
+
+def test_a_relay_address_that_is_taken_costs_its_load_balancer_alone(
+    world: World, agent: Agent, second_service: Path
+) -> None:
+    assert second_service.exists()
+    path = SECOND_SERVICE.key
+    planned = _load_balancers(agent)[path]
+    assert planned["verdict"] == "served"
+    (relay,) = planned["relayAddresses"]
+    world.node1.run(["ip", "address", "add", f"{relay}/32", "dev", "eth0"])
+    try:
+        answer = agent.apply()
+        reason = f"its relay address {relay} is already used on eth0 by somebody else"
+        refused = _load_balancers(agent)[path]
+        assert (refused["verdict"], refused["code"]) == ("refused", "AddressInUse")
+        assert refused["reason"].startswith(reason)
+        assert world.node1.curl(_URL).ok
+        assert world.pod1.curl(_URL).ok
+        assert world.node1.curl(f"http://{SECOND_IP}/").cut
+        assert SECOND_NAME.encode() not in world.node1.read_hosts()
+        assert reason in answer.text, "apply says what it did not do"
+        assert "eth0" in world.node1.run(["ip", "-oneline", "address", "show", "to", relay]).stdout
+    finally:
+        world.node1.run(["ip", "address", "del", f"{relay}/32", "dev", "eth0"])
+    assert agent.apply().exit_code == 0
+    assert world.node1.curl(f"http://{SECOND_IP}/").ok
+
+
+def test_a_port_that_is_taken_is_left_out_alone(world: World, agent: Agent) -> None:
+    listener = world.node1.popen(
+        ["haproxy", "-db", "-f", _configuration(agent, "*:8443")], log="somebody-else"
+    )
+    world.node1.await_port(8443, listener)
+    try:
+        answer = agent.apply()
+        assert world.node1.curl(_URL).ok
+        assert world.node1.curl(f"https://{addresses.ANOTHER}:8443/").cut
+        assert "8443" in agent.plan().stdout
+        assert answer.exit_code == 0, answer
+    finally:
+        listener.stop()
+
+
+def _configuration(agent: Agent, bind: str) -> Path:
+    file = agent.manifests.parent / "somebody-else.cfg"
+    lines = ["defaults", " mode tcp", " timeout connect 1s", " timeout client 1s", " timeout server 1s"]
+    lines += ["listen somebody-else", f" bind {bind}", " server nowhere 127.0.0.1:9"]
+    file.write_text("\n".join(lines) + "\n", encoding="ascii")
+    return file
+
+
+def _load_balancers(agent: Agent) -> dict[str, dict[str, Any]]:
+    found = agent.plan("-o", "json").document["loadBalancers"]
+    return {f"{one['service']['namespace']}/{one['service']['name']}": one for one in found}
+
+
+def _assert_nothing_points_at_the_relay(world: World, hosts: bytes) -> None:
+    assert living_processes(world.node1, "haproxy") == []
+    assert world.node1.read_hosts() == hosts
+    assert "169.254.66." not in world.node1.run(["nft", "list", "ruleset"]).stdout
+    assert world.node1.curl(_URL).cut

@@ -1,0 +1,107 @@
+"""Each command may be run again at any time: it does what is left to do, and no more."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tests.endtoend.marks import in_one_world
+from tests.endtoend.second_service import SECOND_IP, SECOND_NAME
+from tests.testbed import addresses
+from tests.testbed.agent import RUN_DIRECTORY
+from tests.testbed.node_state import living_processes, read_state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.testbed.agent import Agent
+    from tests.testbed.world import World
+
+pytestmark = in_one_world
+
+_NOTHING_TO_DO = "node node1: in sync, nothing to do\n"
+
+
+def test_a_second_apply_changes_nothing_and_says_so(agent: Agent) -> None:
+    assert agent.apply().exit_code == 0
+    after_first = read_state(agent.host)
+    processes = living_processes(agent.host, "haproxy")
+    answer = agent.apply()
+    assert answer.exit_code == 0
+    assert answer.text == _NOTHING_TO_DO
+    assert after_first.differences(read_state(agent.host)) == []
+    assert living_processes(agent.host, "haproxy") == processes
+
+
+def test_plan_and_status_agree_with_apply(agent: Agent) -> None:
+    assert agent.plan().exit_code == 2
+    assert agent.status().exit_code == 2
+    before = read_state(agent.host)
+    assert agent.plan("-o", "json").document["inSync"] is False
+    assert before.differences(read_state(agent.host)) == []
+    assert agent.apply().exit_code == 0
+    for command in ("plan", "status"):
+        answer = agent.run(command)
+        assert answer.exit_code == 0, answer
+        assert answer.stdout.endswith(_NOTHING_TO_DO)
+    document = agent.status("-o", "json").document
+    assert document["inSync"] is True
+    assert {name["name"]: name["written"] for name in document["names"]} == {
+        addresses.REGISTRY: True,
+        addresses.SITE: True,
+    }
+    assert [listener["answers"] for listener in document["loadBalancers"][0]["standing"]] == [True] * 3
+
+
+def test_cleanup_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
+    assert agent.apply().exit_code == 0
+    first, second = agent.cleanup(), agent.cleanup()
+    assert first.exit_code == second.exit_code == 0
+    for part in ("hosts", "dnat", "relay", "addresses"):
+        assert re.search(rf"^{part} +\S", first.stdout, re.MULTILINE), part
+    assert "2 names removed" in first.stdout
+    assert second.text == "node node1: nothing of nodeagent stands here\n"
+
+
+def test_cleanup_needs_no_objects(agent: Agent) -> None:
+    before = read_state(agent.host)
+    assert agent.apply().exit_code == 0
+    for manifest in agent.manifests.iterdir():
+        manifest.unlink()
+    agent.manifests.rmdir()
+    answer = agent.cleanup()
+    assert answer.exit_code == 0, answer
+    assert before.differences(read_state(agent.host)) == []
+
+
+def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
+    world: World, agent: Agent, second_service: Path
+) -> None:
+    manifest = second_service.read_text(encoding="utf-8")
+    second_service.unlink()
+    assert agent.apply().exit_code == 0
+    without = read_state(agent.host)
+    second_service.write_text(manifest, encoding="utf-8")
+    assert agent.apply().exit_code == 0
+    for host, address in ((world.node1, addresses.NODE1), (world.pod1, addresses.POD1)):
+        page = host.curl(f"http://{SECOND_NAME}/", resolve=SECOND_IP)
+        assert page.body.startswith(f"client={address} "), page
+    assert SECOND_NAME in world.node1.read_hosts().decode()
+    second_service.unlink()
+    answer = agent.apply()
+    assert answer.exit_code == 0, answer
+    assert without.differences(read_state(agent.host)) == []
+    assert str(SECOND_IP) in answer.stdout
+    assert world.node1.curl(f"http://{SECOND_IP}/").cut
+    assert world.node1.curl(f"http://{addresses.SITE}/").ok
+
+
+def test_with_every_load_balancer_gone_nothing_stands(agent: Agent) -> None:
+    before = read_state(agent.host)
+    assert agent.apply().exit_code == 0
+    (agent.manifests / "service.yaml").unlink()
+    answer = agent.apply()
+    assert answer.exit_code == 0, answer
+    assert before.differences(read_state(agent.host)) == []
+    assert living_processes(agent.host, "haproxy") == []
+    assert agent.host.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0

@@ -1,0 +1,73 @@
+"""What of a node nodeagent changes: read whole, so that before and after can be compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.testbed.namespaces import Host
+
+# iptables-save tells the date, and counts the packets of each chain.
+_COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
+_COUNTERS = re.compile(r"\[\d+:\d+\]")
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node's hosts file (its bytes, mode and owner), rules, addresses, routes, and runtime directories."""
+
+    hosts: tuple[bytes, str]
+    ruleset: str
+    iptables: str
+    addresses: str
+    routes: str
+    runtime: str
+
+    def differences(self, other: NodeState) -> list[str]:
+        """Name what differs, each with what stands here and what stands there."""
+        return [
+            f"{field.name}:\n--- before\n{ours}\n--- after\n{theirs}"
+            for field in fields(self)
+            if (ours := getattr(self, field.name)) != (theirs := getattr(other, field.name))
+        ]
+
+
+def read_state(host: Host) -> NodeState:
+    """Read a node's state, once the kernel has settled its link-local addresses."""
+    wait_until(lambda: _settled(host), f"{host.name}'s link-local addresses having settled")
+
+    def said(*args: str) -> str:
+        return host.run(args).stdout
+
+    saved = said("iptables-nft-save") + said("iptables-legacy-save")
+    return NodeState(
+        hosts=(host.read_hosts(), said("stat", "--format=%A %u:%g %F", "/etc/hosts")),
+        ruleset=said("nft", "--stateless", "list", "ruleset"),
+        iptables=_COUNTERS.sub("", _COMMENT.sub("", saved)),
+        addresses=said("ip", "-json", "address"),
+        routes=said("ip", "route", "show", "table", "all")
+        + said("ip", "-6", "route", "show", "table", "all"),
+        runtime=said("ls", "-A", "/run"),
+    )
+
+
+def living_processes(host: Host, name: str) -> list[str]:
+    """List a host's processes of that name, without those that are dead and only not buried yet."""
+    lines = host.run(["ps", "-C", name, "-o", "stat=,pid=,args="], check=False).stdout.splitlines()
+    return [line for line in lines if not line.startswith("Z")]
+
+
+def _settled(host: Host) -> bool:
+    """Tell whether each cable has its link-local address and no address is still being checked for twins."""
+    links: list[dict[str, Any]] = json.loads(host.run(["ip", "-json", "address"]).stdout)
+    return all(
+        any(address["scope"] == "link" for address in link["addr_info"])
+        and not any("tentative" in address for address in link["addr_info"])
+        for link in links
+        if "UP" in link["flags"] and "LOOPBACK" not in link["flags"] and link.get("link_type") == "ether"
+    )

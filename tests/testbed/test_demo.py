@@ -1,0 +1,101 @@
+"""The demo shows the main job, says so when it can't, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.testbed import demo
+from tests.testbed.demo_story import STORY, NotObservedError, Step
+from tests.testbed.fixtures import needs_root
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+
+if TYPE_CHECKING:
+    from tests.testbed.demo_story import Scene
+
+_ROOT = Path(__file__).parents[2]
+_COMMAND = [sys.executable, "-m", "tests.testbed.demo"]
+_NOBODY = 65534
+
+
+@needs_root
+@pytest.mark.parametrize("kind", KUBE_PROXY_KINDS)
+def test_everything_is_observed(kind: str) -> None:
+    done = subprocess.run(
+        [*_COMMAND, "--kube-proxy", kind],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert re.search(r"^All \d+ steps were observed, in \d+\.\d s\.$", done.stdout, re.MULTILINE)
+    for step in STORY:
+        assert step.title in done.stdout
+    assert "\x1b" not in done.stdout, "colours are for terminals"
+
+
+@needs_root
+def test_the_first_unobserved_step_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played: list[Path] = []
+
+    def fail(scene: Scene) -> None:
+        log = scene.world.node1.containers.process.log
+        played.append(scene.world.tmp)
+        raise NotObservedError("a miracle", "no miracle", log)
+
+    def never(_: Scene) -> None:
+        pytest.fail("a step was played after one that failed")
+
+    monkeypatch.setattr(demo, "STORY", (Step("A miracle happens", fail), Step("And then", never)))
+    assert demo.main([]) == 1
+    shown = capsys.readouterr().out
+    assert "NOT OK expected: a miracle\n           seen: no miracle\n" in shown
+    assert "containerd successfully booted" in shown, "the end of the log is shown"
+    assert not played[0].exists()
+
+
+@needs_root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        _COMMAND,
+        cwd=_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if "nodeagent apply" in line:
+                break
+        assert list(tmp_path.iterdir())
+        process.send_signal(number)
+        rest = process.stdout.read()
+        assert process.wait(timeout=20) == demo.INTERRUPTED
+        assert process.stderr.read() == ""
+    assert "Interrupted after" in rest
+    assert list(tmp_path.iterdir()) == []
+    started = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in started
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: _NOBODY)
+    assert demo.main([]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "The demo makes network namespaces: run it as root (sudo make demo).\n"
