@@ -26,7 +26,6 @@ class Retries:
     """The parts that failed last time."""
 
     _failures: dict[Part, Failure] = field(default_factory=dict)
-    _chance: random.Random = field(default_factory=random.Random)
 
     @property
     def failures(self) -> Mapping[Part, Failure]:
@@ -38,7 +37,7 @@ class Retries:
         earlier = self._failures.get(part)
         attempts = earlier.attempts + 1 if earlier else 1
         pause = min(_FIRST_SECONDS * 2 ** (attempts - 1), _LONGEST_SECONDS)
-        pause *= self._chance.uniform(1 - _JITTER, 1 + _JITTER)
+        pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
         failure = Failure(earlier.since if earlier else now, attempts, now + pause, reason)
         self._failures[part] = failure
         return failure

@@ -1,0 +1,47 @@
+"""A pass looks at what has a reason, and at what rests on it."""
+
+from ipaddress import ip_address, ip_network
+
+from nodeagent.agent.parts import ALL_PARTS
+from nodeagent.agent.scope import changed_parts, with_dependents
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, HostsLine, Listener, Redirect, RelayAddress
+from nodeagent.model.objects import ObjectRef
+
+LB = ObjectRef("Service", "ingress", "controller")
+RELAY = Endpoint(ip_address("169.254.66.7"), 443)
+BEFORE = Desired(
+    addresses=(RelayAddress(RELAY.address, LB),),
+    listeners=(Listener(RELAY, Endpoint(ip_address("10.96.0.10"), 443), "v1", LB),),
+    redirects=(Redirect(Endpoint(ip_address("203.0.113.10"), 443), RELAY, LB),),
+    hosts=(HostsLine(RELAY.address, "site.example.test"),),
+)
+
+
+def test_without_an_earlier_plan_everything_has_a_reason() -> None:
+    assert changed_parts(None, BEFORE) == ALL_PARTS
+
+
+def test_the_same_plan_gives_no_reason() -> None:
+    assert changed_parts(BEFORE, BEFORE) == frozenset()
+
+
+def test_a_name_more_concerns_the_hosts_file_alone() -> None:
+    after = Desired(BEFORE.addresses, BEFORE.listeners, BEFORE.redirects)
+    assert with_dependents(changed_parts(BEFORE, after)) == {"hosts"}
+
+
+def test_other_pods_concern_dnat_alone() -> None:
+    after = Desired(
+        BEFORE.addresses,
+        BEFORE.listeners,
+        BEFORE.redirects,
+        (ip_network("10.244.1.0/24"),),
+        BEFORE.hosts,
+    )
+    assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
+
+
+def test_what_points_at_the_relay_is_looked_at_with_it() -> None:
+    assert with_dependents({"relay"}) == {"relay", "dnat", "hosts"}
+    assert with_dependents({"addresses"}) == ALL_PARTS
