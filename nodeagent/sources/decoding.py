@@ -4,16 +4,33 @@ Only the few fields used are decoded. What is wrong with a part of an object is 
 and that part is left out; what is wrong with the whole raises DecodingError.
 """
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from nodeagent.errors import SourceError
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.objects import Ingress, LoadBalancerPoint, Node, ObjectRef, Service, ServicePort
+from nodeagent.errors import SourceError, one_line
+from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.objects import (
+    Ingress,
+    LoadBalancerPoint,
+    Node,
+    ObjectRef,
+    RelayEndpoint,
+    RelayService,
+    Service,
+    ServicePort,
+)
+
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+"""How an EndpointSlice names its Service (KEP-752)."""
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_INGRESS_CLASS = "kubernetes.io/ingress.class"
+"""The one annotation of an Ingress that says who serves it, from before spec.ingressClassName."""
 
 
 class DecodingError(SourceError):
@@ -22,9 +39,10 @@ class DecodingError(SourceError):
 
 class _Metadata(Struct):
     name: str
-    namespace: str = ""
+    namespace: str | None = None
     creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
     annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Head(Struct):
@@ -101,7 +119,31 @@ class _Node(_Head):
     status: _NodeStatus | None = None
 
 
+class _Conditions(Struct):
+    ready: bool | None = None
+
+
+class _SliceEndpoint(Struct, rename="camel"):
+    addresses: list[str]
+    conditions: _Conditions | None = None
+    node_name: str | None = None
+
+
+class _SlicePort(Struct):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+
+
+class _EndpointSlice(_Head):
+    endpoints: list[_SliceEndpoint] | None = None
+    ports: list[_SlicePort] | None = None
+
+
 _Raw = TypeVar("_Raw")
+
+# RFC 1123 subdomain, as the API server demands of names (apimachinery's validation.IsDNS1123Subdomain).
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
@@ -111,24 +153,24 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
     if spec.type != "LoadBalancer":
         return None
     problems: list[str] = []
-    ports = tuple(
-        ServicePort(port.name or "", port.protocol or "TCP", port.port)
-        for port in spec.ports or ()
-        if _is_port(port.port, problems)
-    )
+    annotations = found.metadata.annotations or {}
     return Service(
         ref=_ref("Service", found.metadata),
-        created=found.metadata.creationTimestamp,
+        created=_created(found.metadata),
         cluster_ips=_cluster_ips(spec, problems),
-        ports=ports,
+        ports=_ports(spec, problems),
         points=_points(found.status, problems),
-        annotations=found.metadata.annotations or {},
+        # A copy of the whole object as it was last applied: no rule rests on it, and it is most of the bytes.
+        annotations={key: value for key, value in annotations.items() if key != _LAST_APPLIED},
         problems=tuple(problems),
     )
 
 
 def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
-    """The Ingress with every host of its TLS section and its rules. Raises DecodingError."""
+    """The Ingress with every host of its TLS section and its rules. Raises DecodingError.
+
+    Of its annotations only the one that decisions rest on: controllers write others all the time.
+    """
     found = _decode(raw, _Ingress)
     spec = found.spec or _IngressSpec()
     problems: list[str] = []
@@ -136,11 +178,13 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
     asked += [rule.host for rule in spec.rules or () if rule.host]
     return Ingress(
         ref=_ref("Ingress", found.metadata),
-        created=found.metadata.creationTimestamp,
+        created=_created(found.metadata),
         class_name=spec.ingress_class_name,
         hosts=tuple(dict.fromkeys(host for host in asked if host)),
         points=_points(found.status, problems),
-        annotations=found.metadata.annotations or {},
+        annotations={
+            key: value for key, value in (found.metadata.annotations or {}).items() if key == _INGRESS_CLASS
+        },
         problems=tuple(problems),
     )
 
@@ -151,7 +195,7 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
     spec = found.spec or _NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
-        pod_cidrs = tuple(ip_network(text, strict=False) for text in ranges)
+        pod_cidrs = tuple(_network(text) for text in ranges)
     except ValueError as error:
         raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
     reported = found.status.addresses if found.status and found.status.addresses else []
@@ -163,6 +207,45 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
         addresses=tuple(address for address in numeric if address is not None),
         names=tuple(dict.fromkeys(names)),
     )
+
+
+def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
+    """An existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
+    found = _decode(raw, _Service)
+    spec = found.spec or _ServiceSpec()
+    ignored: list[str] = []
+    return RelayService(
+        ref=_ref("Service", found.metadata),
+        cluster_ips=_cluster_ips(spec, ignored),
+        ports=_ports(spec, ignored),
+    )
+
+
+def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, ...]:
+    """The TCP ports of every endpoint in an EndpointSlice. Raises DecodingError.
+
+    As the API's reference says it: of `addresses` the first one counts, `ready` left out means ready, and a
+    port left out means all ports, of which none could be chosen. An endpoint that is a name (addressType
+    FQDN) is passed over.
+    """
+    found = _decode(raw, _EndpointSlice)
+    ports = [
+        (port.name or "", port.port)
+        for port in found.ports or ()
+        if port.port is not None and 0 < port.port < 65536 and (port.protocol or "TCP") == "TCP"
+    ]
+    return tuple(
+        RelayEndpoint(address, name, port, endpoint.node_name, _is_ready(endpoint))
+        for endpoint in found.endpoints or ()
+        if endpoint.addresses and (address := _address(endpoint.addresses[0])) is not None
+        for name, port in ports
+    )
+
+
+def service_of_slice(raw: bytes | dict[str, Any]) -> tuple[str, str]:
+    """Namespace and name of the Service that an EndpointSlice belongs to; no name where no label tells it."""
+    metadata = _decode(raw, _Head).metadata
+    return metadata.namespace or "default", (metadata.labels or {}).get(SERVICE_NAME_LABEL, "")
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:
@@ -179,12 +262,35 @@ def _decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
             return msgspec.json.decode(raw, type=expected)
         return msgspec.convert(raw, expected)
     except msgspec.MsgspecError as error:
-        raise DecodingError(str(error)) from error
+        raise DecodingError(one_line(error)) from error
 
 
 def _ref(kind: str, metadata: _Metadata) -> ObjectRef:
     namespace = "" if kind == "Node" else metadata.namespace or "default"
+    for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
+        if not _NAME.fullmatch(text):
+            raise DecodingError(
+                f"metadata.{what}: {one_line(ascii(text))} is no name that the API server takes"
+            )
     return ObjectRef(kind, namespace, metadata.name)
+
+
+def _created(metadata: _Metadata) -> datetime | None:
+    """The creation time; one without a zone is taken as UTC, so that every node orders objects alike."""
+    time = metadata.creationTimestamp
+    return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
+
+
+def _ports(spec: _ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
+    return tuple(
+        ServicePort(port.name or "", (port.protocol or "TCP").upper(), port.port)
+        for port in spec.ports or ()
+        if _is_port(port.port, problems)
+    )
+
+
+def _is_ready(endpoint: _SliceEndpoint) -> bool:
+    return endpoint.conditions is None or endpoint.conditions.ready is not False
 
 
 def _is_port(number: int, problems: list[str]) -> bool:
@@ -214,8 +320,15 @@ def _points(status: _Status | None, problems: list[str]) -> tuple[LoadBalancerPo
         if entry.ip and address is None:
             problems.append(f"status.loadBalancer.ingress[{index}].ip: {entry.ip!r} is not an IP address")
         if address is not None or entry.hostname:
-            found.append(LoadBalancerPoint(address, entry.hostname or None, entry.ip_mode))
+            hostname = one_line(entry.hostname) if entry.hostname else None
+            found.append(LoadBalancerPoint(address, hostname, entry.ip_mode))
     return tuple(found)
+
+
+def _network(text: str) -> IPNetwork:
+    if "%" in text:
+        raise ValueError(f"{text!r} has a zone")
+    return ip_network(text, strict=False)
 
 
 def _address(text: str) -> IPAddress | None:

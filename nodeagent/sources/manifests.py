@@ -9,21 +9,44 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from nodeagent.errors import SourceError
-from nodeagent.model.objects import Ingress, Node, ObjectRef, Service, Snapshot, Unreadable
+from nodeagent.errors import SourceError, one_line
+from nodeagent.model.objects import (
+    Ingress,
+    Node,
+    ObjectRef,
+    RelayEndpoint,
+    RelayService,
+    Service,
+    Snapshot,
+    Unreadable,
+)
 from nodeagent.sources.decoding import (
     DecodingError,
     decode_ingress,
     decode_node,
+    decode_relay_endpoints,
+    decode_relay_service,
     decode_service,
     describe,
+    service_of_slice,
 )
 
 _Key = TypeVar("_Key")
 _Object = TypeVar("_Object")
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
+_DEEPEST = 100
+"""How deep a document may nest. The composer of libyaml calls itself, and ends the process far below."""
+
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+# What may stand before the first separator of a file: directives (%YAML), comments, nothing.
+_DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
+_GROUPS = {
+    "Service": ("",),
+    "Node": ("",),
+    "Ingress": ("networking.k8s.io", "extensions"),
+    "EndpointSlice": ("discovery.k8s.io",),
+}
 
 
 class _JsonTypesLoader(yaml.CSafeLoader):
@@ -37,19 +60,23 @@ class _JsonTypesLoader(yaml.CSafeLoader):
 
 @dataclass
 class _Gathered:
+    relay: tuple[str, str] | None
     services: dict[ObjectRef, Service] = field(default_factory=dict)
     ingresses: dict[ObjectRef, Ingress] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
+    relay_services: dict[ObjectRef, RelayService] = field(default_factory=dict)
+    slices: list[tuple[RelayEndpoint, ...]] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
 
 
-def read_manifests(directory: Path, node_name: str) -> Snapshot:
+def read_manifests(directory: Path, node_name: str, relay: tuple[str, str] | None = None) -> Snapshot:
     """Reads the manifests in `directory` (not below it, as kubectl does), or one file of that name.
 
-    `node_name` says which Node object is this node's. What can't be read is named in the Snapshot's
+    `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
+    relay; EndpointSlices of others are passed over. What can't be read is named in the Snapshot's
     `unreadable`, the rest is used. Raises SourceError when there is nothing to read at all.
     """
-    gathered = _Gathered()
+    gathered = _Gathered(relay)
     for file in _files(directory):
         for where, document in _documents(file, gathered.unreadable):
             _gather(document, where, gathered)
@@ -57,6 +84,9 @@ def read_manifests(directory: Path, node_name: str) -> Snapshot:
         services=tuple(gathered.services.values()),
         ingresses=tuple(gathered.ingresses.values()),
         node=gathered.nodes.get(node_name),
+        relay_service=next(iter(gathered.relay_services.values()), None),
+        # While an endpoint moves from one slice to another it may stand in both (KEP-752).
+        relay_endpoints=tuple(dict.fromkeys(endpoint for found in gathered.slices for endpoint in found)),
         unreadable=tuple(gathered.unreadable),
     )
 
@@ -81,29 +111,48 @@ def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, 
         unreadable.append(Unreadable(str(file), f"can't be read: {error}"))
         return
     if text.lstrip().startswith(("{", "[")):
+        # JSON, mostly; YAML in its flow style may begin so, too, but takes no surrogate pairs.
         try:
             yield f"{file}:1", msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            unreadable.append(Unreadable(str(file), f"not JSON: {error}"))
-        return
+        except (msgspec.DecodeError, RecursionError) as error:
+            if file.suffix == ".json":
+                unreadable.append(Unreadable(str(file), f"not JSON: {one_line(error)}"))
+                return
+        else:
+            return
     for line, part in _split(text):
         try:
-            document = yaml.load(part, Loader=_JsonTypesLoader)  # noqa: S506 - a safe loader
+            document = _load(part)
         except yaml.MarkedYAMLError as error:
             at = line + (error.problem_mark.line if error.problem_mark else 0)
-            unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {error.problem}"))
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            unreadable.append(Unreadable(f"{file}:{line}", f"not YAML: {error}"))
+            unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {one_line(error.problem)}"))
+        except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
+            # The last three are what PyYAML lets through for an explicit tag that does not fit its value.
+            unreadable.append(Unreadable(f"{file}:{line}", f"not YAML: {one_line(error)}"))
         else:
             if document is not None:
                 yield f"{file}:{line}", document
+
+
+def _load(part: str) -> Any:  # noqa: ANN401 - any YAML value
+    depth = 0
+    for event in yaml.parse(part, Loader=_JsonTypesLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise ValueError(f"nested more than {_DEEPEST} deep")
+    return yaml.load(part, Loader=_JsonTypesLoader)  # noqa: S506 - a safe loader
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
     """Yields (number of its first line, text) of each document, so that a broken one hides no other."""
     start = 0
     for separator in _SEPARATOR.finditer(text):
-        yield text.count("\n", 0, start) + 1, text[start : separator.start()]
+        part = text[start : separator.start()]
+        if not _DIRECTIVES.fullmatch(part):
+            yield text.count("\n", 0, start) + 1, part
         start = separator.end()
     yield text.count("\n", 0, start) + 1, text[start:]
 
@@ -113,12 +162,8 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
         gathered.unreadable.append(Unreadable(where, "not an API object: it has no kind"))
         return
     kind: str = document["kind"]
-    if kind == "List" or (kind.endswith("List") and isinstance(document.get("items"), list)):
-        items = document.get("items")
-        for index, item in enumerate(items if isinstance(items, list) else []):
-            if isinstance(item, dict):
-                item.setdefault("kind", kind.removesuffix("List"))
-            _gather(item, f"{where}: items[{index}]", gathered)
+    if kind.endswith("List"):
+        _gather_list(document, where, gathered)
         return
     try:
         _decode(kind, document, gathered)
@@ -126,11 +171,37 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
         gathered.unreadable.append(Unreadable(f"{where}: {describe(document, kind)}", str(error)))
 
 
+def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> None:
+    """The items of a List, or of a typed one (ServiceList), whose items need not name their kind."""
+    items = document.get("items") or []
+    if not isinstance(items, list):
+        gathered.unreadable.append(Unreadable(where, "a List whose items are no list"))
+        return
+    kind = document["kind"].removesuffix("List")
+    for index, item in enumerate(items):
+        at = f"{where}: items[{index}]"
+        if isinstance(item, dict) and str(item.get("kind", "")).endswith("List"):
+            gathered.unreadable.append(Unreadable(at, "a List within a List"))
+            continue
+        if kind and isinstance(item, dict):
+            item = {"kind": kind, "apiVersion": document.get("apiVersion"), **item}  # noqa: PLW2901
+        _gather(item, at, gathered)
+
+
 def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
+    group = str(document.get("apiVersion") or "").rpartition("/")[0]
+    if group not in _GROUPS.get(kind, ()) and document.get("apiVersion"):
+        return  # Another API's kind of the same name, such as Knative's Ingress.
     if kind == "Service":
         service = decode_service(document)
         if service is not None:
             _add(gathered.services, service.ref, service)
+        relay_service = decode_relay_service(document)
+        if (relay_service.ref.namespace, relay_service.ref.name) == gathered.relay:
+            _add(gathered.relay_services, relay_service.ref, relay_service)
+    elif kind == "EndpointSlice" and gathered.relay is not None:
+        if service_of_slice(document) == gathered.relay:
+            gathered.slices.append(decode_relay_endpoints(document))
     elif kind == "Ingress":
         ingress = decode_ingress(document)
         _add(gathered.ingresses, ingress.ref, ingress)

@@ -1,0 +1,126 @@
+"""Kubernetes Events on the object that an administrator must look at, and how many of them are too many."""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from nodeagent.errors import SourceError
+from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import AlreadyExistsError
+
+_API_VERSIONS = {"Ingress": "networking.k8s.io/v1"}
+_LONGEST_MESSAGE = 1024
+"""Characters: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
+_LONGEST_NAME = 253
+_HOUR = 3600.0
+_MINUTE = 60.0
+
+
+def post_event(  # noqa: PLR0913 - each names one field of the Event
+    connection: Connection,
+    involved: ObjectRef,
+    reason: str,
+    message: str,
+    *,
+    type: Literal["Normal", "Warning"] = "Warning",  # noqa: A002 - the Event's own word
+    node_name: str = "",
+    now: datetime | None = None,
+    uid: str | None = None,
+) -> SourceError | None:
+    """Creates an Event about an object, in the object's namespace.
+
+    Its name follows from object, reason, message and the hour: however many nodes say the same thing, one
+    Event stands an hour. So a repetition within the hour is a success that changes nothing.
+
+    Args:
+        connection: to the API server; RBAC: create events.
+        involved: what it is about.
+        reason: one word in CamelCase, for machines.
+        message: for people; cut after 1,024 characters.
+        type: Normal or Warning.
+        node_name: the node that says so.
+        now: the time; None for now.
+        uid: the object's uid: `kubectl describe` shows only Events that bear it.
+
+    Returns:
+        None when the Event stands, else why it could not be created: no reason to stop doing one's work.
+    """
+    moment = now or datetime.now(UTC)
+    event = _event(involved, reason, message[:_LONGEST_MESSAGE], moment)
+    event["type"] = type
+    event["source"] |= {"host": node_name} if node_name else {}
+    event["reportingInstance"] = node_name
+    if uid:
+        event["involvedObject"]["uid"] = uid
+    try:
+        connection.post_json(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+    except AlreadyExistsError:
+        return None
+    except SourceError as error:
+        return error
+    return None
+
+
+def _event(involved: ObjectRef, reason: str, message: str, moment: datetime) -> dict[str, Any]:
+    # Events about what has no namespace live in "default".
+    namespace = involved.namespace or "default"
+    stamp = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    hour = stamp[:13]
+    said = repr((involved, reason, message, hour))
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": f"{involved.name[: _LONGEST_NAME - len(digest) - 1]}.{digest}",
+            "namespace": namespace,
+        },
+        "involvedObject": {
+            "kind": involved.kind,
+            "apiVersion": _API_VERSIONS.get(involved.kind, "v1"),
+            "name": involved.name,
+            **({"namespace": involved.namespace} if involved.namespace else {}),
+        },
+        "reason": reason,
+        "message": message,
+        "source": {"component": "nodeagent"},
+        "reportingComponent": "nodeagent",
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+
+
+class EventBudget:
+    """How often an Event may be posted: the same at most once an hour, all at most 20 a minute.
+
+    Args:
+        clock: gives monotonic seconds.
+        per_minute: how many Events a minute.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, per_minute: int = 20) -> None:
+        self._clock = clock
+        self._per_minute = per_minute
+        self._last: dict[Hashable, float] = {}
+        self._recent: deque[float] = deque()
+
+    def allow(self, key: Hashable) -> bool:
+        """Tells whether an Event may be posted now, and counts it if so.
+
+        Args:
+            key: what the Event says; the same key is the same Event.
+        """
+        now = self._clock()
+        self._last = {known: at for known, at in self._last.items() if now - at < _HOUR}
+        while self._recent and now - self._recent[0] >= _MINUTE:
+            self._recent.popleft()
+        if key in self._last or len(self._recent) >= self._per_minute:
+            return False
+        self._last[key] = now
+        self._recent.append(now)
+        return True

@@ -1,0 +1,197 @@
+"""A whole collection, read in pages and decoded page by page.
+
+"API concepts: Retrieving large results sets in chunks". The answer must be a proper list: whatever else
+comes with status 200 is an error and never means that there are no objects.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeagent.model.objects import Unreadable
+from nodeagent.sources.decoding import DecodingError, describe
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import BadRequestError, GoneError, NotAListError, NotJsonError
+from nodeagent.sources.kubernetes.resources import Item, Resource
+
+Key = tuple[str, str]
+"""Namespace and name; the namespace is empty for what has none."""
+
+PAGE = 500
+"""Objects a page, as kubectl and client-go ask: about 1 MB of Ingresses, so that memory stays low."""
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A collection at one moment.
+
+    Attributes:
+        resource: what was listed; without its selector where the server refused it.
+        version: resourceVersion to watch from.
+        items: every object, readable or not.
+    """
+
+    resource: Resource
+    version: str
+    items: Mapping[Key, Item]
+
+
+class _Meta(Struct):
+    name: str
+    resourceVersion: str  # noqa: N815 - the API's field
+    namespace: str = ""
+
+
+class _Head(Struct):
+    metadata: _Meta
+
+
+class _ListMeta(Struct):
+    resourceVersion: str  # noqa: N815 - the API's field
+    proceed: str = field(default="", name="continue")
+
+
+class _List(Struct):
+    kind: str
+    metadata: _ListMeta
+    items: list[msgspec.Raw]
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+_list_decoder = msgspec.json.Decoder(_List)
+
+
+def read_list(
+    connection: Connection,
+    resource: Resource,
+    known: Mapping[Key, Item] | None = None,
+    timeout: float = 60.0,
+    progress: Callable[[], None] = lambda: None,
+) -> Listing:
+    """Reads a collection; changes nothing.
+
+    No resourceVersion is sent: the answer is the newest there is and can't go back in time ("API concepts:
+    Semantics for get and list").
+
+    Args:
+        connection: where from.
+        resource: what.
+        known: objects held already: one of the same resourceVersion is not decoded again.
+        timeout: seconds for one page.
+        progress: called after each page.
+
+    Returns:
+        The collection.
+
+    Raises:
+        ApiError: one of its kinds. Nothing read so far counts then.
+    """
+    limit = PAGE
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _pages(connection, resource, known or {}, timeout, limit, progress)
+        except GoneError:
+            # The pages' snapshot was compacted under our hands. Begin anew; in the end all in one page, as
+            # client-go's pager does, which can't expire.
+            if limit == 0:
+                raise
+            limit = PAGE if attempt == 0 else 0
+        except BadRequestError:
+            if not resource.dispensable:
+                raise
+            resource = resource.widened()
+    return _pages(connection, resource, known or {}, timeout, limit, progress)
+
+
+def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
+    """Decodes one object.
+
+    Args:
+        raw: the object as JSON.
+        resource: what it belongs to.
+
+    Returns:
+        Its key, None where not even its name and version can be read; and the item, which says so if the
+        object is unreadable.
+    """
+    try:
+        meta = _head_decoder.decode(raw).metadata
+        version = number(meta.resourceVersion)
+    except (msgspec.MsgspecError, ValueError) as error:
+        return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
+    key = (meta.namespace, meta.name)
+    try:
+        return key, Item(version, resource.decode(raw))
+    except DecodingError as error:
+        return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
+
+
+def number(version: str) -> int:
+    """Reads a resourceVersion; raises ValueError when it is not a decimal number."""
+    if not (version.isascii() and version.isdigit()):
+        raise ValueError(f"resourceVersion {version!r} is not a number")
+    return int(version)
+
+
+def _pages(  # noqa: PLR0913, PLR0917 - what read_list was given
+    connection: Connection,
+    resource: Resource,
+    known: Mapping[Key, Item],
+    timeout: float,
+    limit: int,
+    progress: Callable[[], None],
+) -> Listing:
+    items: dict[Key, Item] = {}
+    version = ""
+    proceed = ""
+    while True:
+        query = {**resource.selector, **({"limit": str(limit)} if limit else {})}
+        if proceed:
+            query["continue"] = proceed
+        page = _page(connection.get_json(resource.path, query, timeout), resource)
+        progress()
+        version = version or page.metadata.resourceVersion
+        for raw in page.items:
+            _add(bytes(raw), resource, known, items)
+        proceed = page.metadata.proceed
+        if not proceed:
+            return Listing(resource, version, items)
+        # The page's bytes are freed before the next page arrives.
+        del page
+
+
+def _page(body: bytes, resource: Resource) -> _List:
+    try:
+        page = _list_decoder.decode(body)
+        number(page.metadata.resourceVersion)
+    except msgspec.ValidationError as error:
+        raise NotAListError(f"list {resource.path}: the answer is no list of objects: {error}") from error
+    except msgspec.DecodeError as error:
+        raise NotJsonError(f"list {resource.path}: the answer is not JSON: {error}") from error
+    except ValueError as error:
+        raise NotAListError(f"list {resource.path}: the answer is no list of objects: {error}") from error
+    if not page.kind.endswith("List"):
+        raise NotAListError(f"list {resource.path}: the answer is a {page.kind}, no list of objects")
+    return page
+
+
+def _add(raw: bytes, resource: Resource, known: Mapping[Key, Item], items: dict[Key, Item]) -> None:
+    key, item = _known(raw, known) or read_item(raw, resource)
+    # No object can have such a name: it only keeps the nameless apart.
+    items[key or ("", f"(unnamed {len(items)})")] = item
+
+
+def _known(raw: bytes, known: Mapping[Key, Item]) -> tuple[Key, Item] | None:
+    if not known:
+        return None
+    try:
+        meta = _head_decoder.decode(raw).metadata
+    except msgspec.MsgspecError:
+        return None
+    key = (meta.namespace, meta.name)
+    item = known.get(key)
+    return (key, item) if item is not None and str(item.version) == meta.resourceVersion else None

@@ -1,0 +1,280 @@
+"""One resource kept up to date: list, then watch, over and over.
+
+The behaviour of client-go's reflector (tools/cache/reflector.go) and "API concepts: Efficient detection of
+changes": a watch resumes from the last resourceVersion; only 410 asks for a new list. Whatever fails, what
+is known stays.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nodeagent.errors import SourceError
+from nodeagent.sources.kubernetes.backoff import Backoff
+from nodeagent.sources.kubernetes.connection import CONNECT_TIMEOUT, Connection
+from nodeagent.sources.kubernetes.errors import ApiError, BadRequestError, GoneError, NotJsonError
+from nodeagent.sources.kubernetes.holding import Holding
+from nodeagent.sources.kubernetes.lines import LineStream
+from nodeagent.sources.kubernetes.listing import number, read_list
+from nodeagent.sources.kubernetes.refusals import refusal
+from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.kubernetes.watch_events import (
+    Bookmark,
+    Deleted,
+    Failed,
+    Stands,
+    Unknown,
+    read_event,
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How patient a reflector is; all in seconds.
+
+    Attributes:
+        list_timeout: for one page of a list.
+        connect_timeout: until a connection stands.
+        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks come about once
+            a minute (KEP-956).
+        watch_seconds: a watch is asked to end after a random time in this range, so that nodes don't come
+            back together, and move to another API server now and then.
+        shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
+        backoff: the first wait after a failure, and the longest.
+    """
+
+    list_timeout: float = 60.0
+    connect_timeout: float = CONNECT_TIMEOUT
+    idle_timeout: float = 150.0
+    watch_seconds: tuple[int, int] = (300, 600)
+    shortest_watch: float = 1.0
+    backoff: tuple[float, float] = (0.5, 30.0)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a reflector has been through; written by its thread alone.
+
+    Attributes:
+        watches: watches begun.
+        lists: lists completed.
+        ignored: watch events passed over because their type is unknown.
+        error: what is wrong now, in words for a person; None while all is well.
+        last_contact: monotonic time of the server's last sign of life; None before the first.
+    """
+
+    watches: int = 0
+    lists: int = 0
+    ignored: int = 0
+    error: str | None = None
+    last_contact: float | None = None
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where the reading stands.
+
+    Attributes:
+        resource: what is asked for, with its selector as far as the server knows it.
+        version: the highest resourceVersion received, where a watch goes on; None when a list is due.
+        productive: whether the last watch brought a line or lasted, so that no wait is needed.
+    """
+
+    resource: Resource
+    version: int | None = None
+    productive: bool = False
+
+
+class Reflector:
+    """Keeps a Holding as the API has it, in a thread of its own.
+
+    Args:
+        connection: where the objects come from.
+        resource: which objects.
+        holding: where they are kept.
+        timing: how patient it is.
+        on_change: called, in this thread, after a value has changed.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        resource: Resource,
+        holding: Holding,
+        timing: Timing,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.resource = resource
+        self.progress = Progress()
+        self._connection = connection
+        self._holding = holding
+        self._timing = timing
+        self._on_change = on_change
+        self._backoff = Backoff(*timing.backoff)
+        self._at = _Position(resource)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: LineStream | None = None
+        self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to list and watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tells the thread to end; nothing is reported from now on."""
+        self._stopping.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.interrupt()
+
+    def join(self, timeout: float) -> bool:
+        """Waits for the thread's end, at most `timeout` seconds; tells whether it has ended.
+
+        A thread that waits for a slow list ends with it; being a daemon, it keeps no process alive.
+        """
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._at.productive = False
+            try:
+                self._advance()
+            except SourceError as error:
+                self._fail(error)
+            except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
+                # A mistake of ours must not silence this resource for ever: tell it, and begin anew.
+                _LOG.exception("%s: unexpected failure; it is listed anew", self.resource.name)
+                self._at.version = None
+                self._fail(error)
+            else:
+                self._pause(None)
+
+    def _advance(self) -> None:
+        """Lists if need be, then watches until the stream ends; raises ApiError where something fails."""
+        if self._at.version is None:
+            self._list()
+        if self._stopping.is_set() or self._at.version is None:
+            return
+        self._watch(self._at.version)
+
+    def _fail(self, error: Exception) -> None:
+        """Decides what is next after a failure, and waits as long as it asks for."""
+        if self._stopping.is_set():
+            return
+        if isinstance(error, GoneError):
+            self._at.version = None
+        elif isinstance(error, BadRequestError) and self._at.resource.dispensable:
+            # read_list finds out by itself; this is a watch at another, older API server.
+            self._at.resource = self._at.resource.widened()
+            self._at.version = None
+        elif isinstance(error, NotJsonError):
+            # A change may have been lost in what could not be read.
+            self._at.version = None
+        if self.progress.error != str(error):
+            # Servers restart, histories are compacted: that is everyday life as long as it goes on at once.
+            level = logging.INFO if self._at.productive else logging.WARNING
+            _LOG.log(level, "%s: %s; what is known stays", self.resource.name, error)
+        self.progress.error = str(error)
+        self._pause(error)
+
+    def _pause(self, error: Exception | None) -> None:
+        """Waits, unless the last watch brought something: then it is taken up again at once."""
+        if self._at.productive:
+            self._backoff.reset()
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        if retry_after is not None or not self._at.productive:
+            self._stopping.wait(self._backoff.next(retry_after))
+
+    def _contact(self) -> None:
+        self.progress.last_contact = time.monotonic()
+
+    def _well(self) -> None:
+        self._contact()
+        if self.progress.error is not None:
+            _LOG.info("%s: the API answers again", self.resource.name)
+        self.progress.error = None
+
+    def _list(self) -> None:
+        known = self._holding.by_key()
+        listing = read_list(
+            self._connection, self._at.resource, known, self._timing.list_timeout, self._contact
+        )
+        if self._stopping.is_set():
+            return
+        self._at.resource = listing.resource
+        changed = self._holding.replace(listing.items)
+        self._at.version = number(listing.version)
+        self.progress.lists += 1
+        self._well()
+        if changed:
+            self._on_change()
+
+    def _watch(self, version: int) -> None:
+        low, high = self._timing.watch_seconds
+        query = {
+            **self._at.resource.selector,
+            "watch": "true",
+            "resourceVersion": str(version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(low, high)),  # noqa: S311 - spreads load, guards nothing
+        }
+        stream = self._connection.stream_lines(
+            self._at.resource.path, query, self._timing.connect_timeout, self._timing.idle_timeout
+        )
+        began = time.monotonic()
+        with self._lock:
+            self._stream = stream
+        try:
+            self.progress.watches += 1
+            self._well()
+            # What a server sends on this stream is newer than `version`, deletions seen before included.
+            self._holding.forget_deletions()
+            self._follow(stream)
+        finally:
+            if time.monotonic() - began >= self._timing.shortest_watch:
+                self._at.productive = True
+            with self._lock:
+                self._stream = None
+            stream.close()
+
+    def _follow(self, stream: LineStream) -> None:
+        if self._stopping.is_set():
+            return
+        for line in stream:
+            if self._stopping.is_set():
+                return
+            self._contact()
+            if self._take(line) and not self._stopping.is_set():
+                self._on_change()
+            self._at.productive = True
+
+    def _take(self, line: bytes) -> bool:
+        """Lets one line change what is held; tells whether a value changed."""
+        changed = False
+        match read_event(line, self._at.resource):
+            case Stands(key, item):
+                changed = self._holding.put(key, item)
+                self._reached(item.version)
+            case Deleted(key, version):
+                changed = self._holding.remove(key, version)
+                self._reached(version)
+            case Bookmark(version):
+                self._reached(version)
+            case Failed(code, body):
+                # A new list is due whatever the code, as client-go has it.
+                self._at.version = None
+                raise refusal(self._connection.asked("watch", self.resource.path), code, body)
+            case Unknown():
+                self.progress.ignored += 1
+        return changed
+
+    def _reached(self, version: int) -> None:
+        # A late duplicate must not turn the clock back.
+        self._at.version = max(version, self._at.version or 0)

@@ -1,0 +1,135 @@
+"""What is read from the API: one row for each list and watch, and how their objects make a Snapshot."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from nodeagent.model.objects import (
+    Ingress,
+    Node,
+    RelayService,
+    Service,
+    Snapshot,
+    Unreadable,
+)
+from nodeagent.sources.decoding import (
+    decode_ingress,
+    decode_node,
+    decode_relay_endpoints,
+    decode_relay_service,
+    decode_service,
+)
+
+RelayName = tuple[str, str]
+"""Namespace and name of an existing relay Service."""
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One collection that is listed and watched.
+
+    Attributes:
+        name: what status and metrics call it.
+        kind: the kind of its objects.
+        path: the collection's path.
+        decode: bytes of one object to its value; None for an object that is none of ours; raises
+            DecodingError.
+        selector: fieldSelector or labelSelector, so that the server sends only what is used.
+        dispensable: `decode` alone selects as well, should the server refuse the selector with 400.
+    """
+
+    name: str
+    kind: str
+    path: str
+    decode: Callable[[bytes], object | None]
+    selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    dispensable: bool = False
+
+    def widened(self) -> "Resource":
+        """Gives the same without its selector, for a server that does not know it."""
+        return replace(self, selector={}, dispensable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object as held: what it means to us, at which resourceVersion.
+
+    Attributes:
+        version: its resourceVersion. Comparing numerically is allowed: KEP-5504, and etcd's revisions
+            always were numbers.
+        value: its decoded value; None for an object that is none of ours, or that can't be read.
+        unreadable: why it can't be read.
+    """
+
+    version: int
+    value: object | None = None
+    unreadable: Unreadable | None = None
+
+
+def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, ...]:
+    """Gives everything that is to be listed and watched.
+
+    Args:
+        node_name: this node's name; no other Node is asked for (RBAC can be as narrow: resourceNames).
+        relay: namespace and name of an existing relay Service; None where this node relays itself.
+    """
+    rows = [
+        Resource(
+            "services",
+            "Service",
+            "/api/v1/services",
+            decode_service,
+            # Kubernetes knows this selector since 1.31.
+            {"fieldSelector": "spec.type=LoadBalancer"},
+            dispensable=True,
+        ),
+        Resource("ingresses", "Ingress", "/apis/networking.k8s.io/v1/ingresses", decode_ingress),
+        Resource(
+            "node", "Node", "/api/v1/nodes", decode_node, {"fieldSelector": f"metadata.name={node_name}"}
+        ),
+    ]
+    if relay is not None:
+        namespace, name = relay
+        rows += [
+            Resource(
+                "relay-service",
+                "Service",
+                f"/api/v1/namespaces/{namespace}/services",
+                decode_relay_service,
+                {"fieldSelector": f"metadata.name={name}"},
+            ),
+            Resource(
+                "relay-endpoints",
+                "EndpointSlice",
+                f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+                decode_relay_endpoints,
+                # The label is how slices name their Service (KEP-752).
+                {"labelSelector": f"kubernetes.io/service-name={name}"},
+            ),
+        ]
+    return tuple(rows)
+
+
+def assemble(held: Mapping[str, Iterable[Item]]) -> Snapshot:
+    """Pure: the objects of each resource, by its name, into one Snapshot."""
+    items = [item for found in held.values() for item in found]
+    slices = _values(held.get("relay-endpoints", ()), tuple)
+    return Snapshot(
+        services=_values(held.get("services", ()), Service),
+        ingresses=_values(held.get("ingresses", ()), Ingress),
+        node=_only(_values(held.get("node", ()), Node)),
+        relay_service=_only(_values(held.get("relay-service", ()), RelayService)),
+        # While an endpoint moves from one slice to another it may stand in both (KEP-752).
+        relay_endpoints=tuple(dict.fromkeys(endpoint for found in slices for endpoint in found)),
+        unreadable=tuple(item.unreadable for item in items if item.unreadable is not None),
+    )
+
+
+def _values(items: Iterable[Item], kind: type[_Value]) -> tuple[_Value, ...]:
+    return tuple(item.value for item in items if isinstance(item.value, kind))
+
+
+def _only(values: tuple[_Value, ...]) -> _Value | None:
+    return values[0] if values else None

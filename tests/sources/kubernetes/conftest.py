@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.sources.kubernetes.connection import Connection
+from tests.apiserver import ApiServer, objects
+
+from .watching import NODE, connected
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the machine's own cluster and proxies out."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    """Give a server with this node's Node."""
+    with ApiServer() as server:
+        server.store.create(objects.node(NODE))
+        yield server
+
+
+@pytest.fixture
+def connection(api: ApiServer, tmp_path: Path) -> Iterator[Connection]:
+    with connected(api, tmp_path) as opened:
+        yield opened

@@ -1,0 +1,444 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from nodeagent.model.objects import Snapshot
+from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.kubernetes.reflector import Timing
+from tests.apiserver import ApiServer, Ending, Rule, faults, objects
+from tests.apiserver.store import Part
+
+from .watching import NODE, Watched, until, watching
+
+INGRESSES = "*/ingresses"
+
+
+def renamed(host: str) -> dict[str, object]:
+    """Give a merge patch that gives an Ingress another host."""
+    return {"spec": {"tls": None, "rules": [{"host": host}]}}
+
+
+def hosts(watched: Watched) -> dict[str, tuple[str, ...]]:
+    """Give the hosts of each Ingress."""
+    return {found.ref.name: found.hosts for found in watched.snapshot().ingresses}
+
+
+def resumed_at(watched: Watched) -> int:
+    """End the watch of Ingresses after its next line; give the version from which it is taken up again."""
+    seen = watched.state().last_contact
+    until(lambda: watched.state().last_contact != seen, "a line")
+    requests = len(watched.api.traffic.seen("watch", INGRESSES))
+    watched.api.end_watches()
+    watched.api.traffic.wait_for_requests("watch", INGRESSES, requests + 1)
+    return int(watched.api.traffic.seen("watch", INGRESSES)[-1].query["resourceVersion"])
+
+
+def test_objects_added_changed_and_deleted(api: ApiServer, connection: Connection) -> None:
+    api.store.create(objects.ingress("a", hosts=["a.example"]))
+    with watching(api, connection) as watched:
+        assert hosts(watched) == {"a": ("a.example",)}
+        node = watched.snapshot().node
+        assert node is not None
+        assert node.name == NODE
+        api.store.create(objects.ingress("b", hosts=["b.example"]))
+        api.store.patch("ingresses", "a", "default", renamed("new.example"))
+        until(
+            lambda: hosts(watched) == {"a": ("new.example",), "b": ("b.example",)}, "both changes to be seen"
+        )
+        api.store.delete("ingresses", "a", "default")
+        watched.until_ingresses("b")
+        lb = objects.service("lb", kind="LoadBalancer", addresses=["192.0.2.1"])
+        api.store.create(lb)
+        until(lambda: watched.services() == ["lb"], "the Service")
+        api.store.apply(objects.service("lb"))
+        until(lambda: watched.services() == [], "a Service that is no LoadBalancer any more to go")
+        assert watched.state().relists == 0
+
+
+def test_there_is_no_snapshot_before_everything_was_listed(api: ApiServer, connection: Connection) -> None:
+    hold = faults.Hold()
+    api.faults.add(hold, path=INGRESSES, verbs={"list"})
+    with watching(api, connection, synced=False) as watched:
+        until(lambda: watched.state("services").synced and watched.state("node").synced, "the other lists")
+        assert watched.cluster.snapshot() is None
+        assert not watched.state().synced
+        hold.release()
+        watched.until_synced()
+
+
+def test_a_node_that_does_not_exist_is_none(api: ApiServer, connection: Connection) -> None:
+    api.store.delete("nodes", NODE)
+    with watching(api, connection) as watched:
+        assert watched.snapshot() == Snapshot()
+        assert watched.changes == 3
+        api.store.create(objects.node(NODE))
+        until(lambda: watched.snapshot().node is not None, "the Node")
+
+
+def test_what_means_nothing_wakes_nobody(api: ApiServer, connection: Connection) -> None:
+    api.store.create(objects.ingress("a"))
+    api.store.create(objects.node("other"))
+    with watching(api, connection) as watched:
+        before = watched.changes
+        heartbeat = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "now"}]}}
+        api.store.patch("nodes", NODE, "", heartbeat, part=Part.STATUS)
+        api.store.patch("nodes", "other", "", {"spec": {"podCIDRs": ["10.9.0.0/24"]}})
+        api.store.patch(
+            "ingresses", "a", "default", {"metadata": {"annotations": {"cert-manager.io/x": "y"}}}
+        )
+        # Events come in order: with these two, all before them has arrived.
+        api.store.patch("nodes", NODE, "", {"spec": {"podCIDRs": ["10.8.0.0/24"]}})
+        api.store.patch("ingresses", "a", "default", renamed("new.example"))
+        until(lambda: watched.changes >= before + 2, "two changes")
+        assert hosts(watched) == {"a": ("new.example",)}
+        assert watched.changes == before + 2
+        assert len(api.traffic.seen("watch", "/api/v1/nodes")) == 1
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+def test_410_asks_for_a_new_list(api: ApiServer, connection: Connection, in_stream: bool) -> None:  # noqa: FBT001
+    api.options.expired_in_stream = in_stream
+    api.store.create_many([objects.ingress("a"), objects.ingress("b")])
+    with watching(api, connection) as watched:
+        api.stop_listening()
+        api.store.delete("ingresses", "a", "default")
+        api.store.create(objects.ingress("c"))
+        api.compact()
+        api.start_listening()
+        watched.until_ingresses("b", "c")
+        assert watched.state().relists == 1
+        until(lambda: watched.state().error is None, "the error to be gone")
+
+
+def test_410_in_a_running_stream(api: ApiServer, connection: Connection) -> None:
+    with watching(api, connection) as watched:
+        api.faults.add(faults.ErrorLine(), path=INGRESSES)
+        api.store.create(objects.ingress("a"))
+        watched.until_ingresses("a")
+        assert watched.state().relists == 1
+
+
+def test_410_for_ever_makes_no_busy_loop(api: ApiServer, connection: Connection) -> None:
+    api.faults.add(faults.Answer(410), path=INGRESSES, verbs={"watch"}, times=None)
+    slow = Timing(backoff=(30.0, 30.0))
+    with watching(api, connection, timing=slow, synced=False) as watched:
+        watched.until_synced()
+        until(lambda: watched.state().error is not None, "the error")
+        tick = time.monotonic() + 0.3
+        until(lambda: time.monotonic() > tick, "some time")
+        assert len(api.traffic.seen("list", INGRESSES)) == 1
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_connection_cut_in_mid_line_resumes(api: ApiServer, connection: Connection, reset: bool) -> None:  # noqa: FBT001
+    with watching(api, connection) as watched:
+        cut = api.faults.add(faults.CutLine(reset=reset), path=INGRESSES, times=2)
+        for name in "abc":
+            api.store.create(objects.ingress(name))
+        watched.until_ingresses("a", "b", "c")
+        assert cut.used == 2
+        assert watched.state().relists == 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_lines_in_small_chunks(api: ApiServer, connection: Connection, size: int) -> None:
+    with watching(api, connection) as watched:
+        api.faults.add(faults.SplitLines(size=size), path=INGRESSES, times=None)
+        api.store.create_many([objects.ingress("a"), objects.ingress("b")])
+        watched.until_ingresses("a", "b")
+        assert watched.state().restarts == 0
+
+
+@pytest.mark.parametrize("how", list(Ending)[:3])
+def test_streams_that_end_are_taken_up_again(api: ApiServer, connection: Connection, how: Ending) -> None:
+    with watching(api, connection) as watched:
+        for name in "abc":
+            restarts = watched.state().restarts
+            api.end_watches(how)
+            api.store.create(objects.ingress(name))
+            until(lambda seen=restarts: watched.state().restarts > seen, "another watch")  # type: ignore[misc]
+        watched.until_ingresses("a", "b", "c")
+        assert [state.relists for state in watched.cluster.states()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("code", [500, 503, 429])
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_trouble_passes(api: ApiServer, connection: Connection, verb: str, code: int) -> None:
+    armed = api.faults.add(faults.Answer(code), path=INGRESSES, verbs={verb}, times=4)
+    with watching(api, connection) as watched:
+        api.store.create(objects.ingress("a"))
+        watched.until_ingresses("a")
+        assert armed.used == 4
+        assert watched.state().error is None
+
+
+def test_retry_after_is_honoured(api: ApiServer, connection: Connection) -> None:
+    api.faults.add(faults.Answer(429, retry_after=1), path=INGRESSES, verbs={"list"})
+    with watching(api, connection, synced=False) as watched:
+        until(lambda: watched.state().error is not None, "the refusal")
+        began = time.monotonic()
+        watched.until_synced()
+        assert 0.9 < time.monotonic() - began < 2.0
+
+
+def test_stopping_waits_for_no_slow_list(api: ApiServer, connection: Connection) -> None:
+    hold = faults.Hold()
+    api.faults.add(hold, path=INGRESSES)
+    with watching(api, connection, synced=False) as watched:
+        hold.wait_until_held()
+        began = time.monotonic()
+        watched.cluster.stop()
+        assert time.monotonic() - began < 1.0
+        changes = watched.changes
+        hold.release()
+        assert watched.cluster.snapshot() is None
+        assert watched.changes == changes
+
+
+def test_stopping_ends_all_watches(api: ApiServer, connection: Connection) -> None:
+    with watching(api, connection) as watched:
+        began = time.monotonic()
+        watched.cluster.stop()
+        assert time.monotonic() - began < 0.5
+        api.traffic.wait_for_no_watch()
+        watched.snapshot()
+
+
+def test_a_silent_stream_is_given_up(api: ApiServer, connection: Connection) -> None:
+    timing = Timing(idle_timeout=0.3, backoff=(0.01, 0.05))
+    api.options.bookmark_interval = 0.1
+    with watching(api, connection, timing=timing) as watched:
+        silence = api.faults.add(faults.Silence(), path=INGRESSES)
+        until(lambda: silence.used == 1, "the silence")
+        api.store.create(objects.ingress("a"))
+        watched.until_ingresses("a")
+        assert watched.state().relists == 0
+        # Bookmarks alone keep the others alive.
+        assert watched.state("services").restarts == 0
+
+
+def test_html_is_no_news(api: ApiServer, connection: Connection) -> None:
+    api.store.create(objects.ingress("a"))
+    with watching(api, connection) as watched:
+        api.faults.add(faults.html_page(), path=INGRESSES, times=5)
+        api.end_watches()
+        until(lambda: "not JSON" in (watched.state().error or ""), "the error to be told")
+        assert watched.ingresses() == ["a"]
+        api.store.create(objects.ingress("b"))
+        watched.until_ingresses("a", "b")
+
+
+def test_duplicates_and_reordered_events(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many([objects.ingress("a"), objects.ingress("b")])
+    with watching(api, connection) as watched:
+        api.faults.add(faults.Duplicate(), path=INGRESSES, times=None)
+        api.faults.add(faults.Reorder(window=0.05), path=INGRESSES, times=20)
+        for turn in range(20):
+            for name in "ab":
+                api.store.patch("ingresses", name, "default", renamed(f"{name}{turn}.example"))
+        api.store.delete("ingresses", "b", "default")
+        api.store.create(objects.ingress("c", hosts=["c.example"]))
+        until(lambda: hosts(watched) == {"a": ("a19.example",), "c": ("c.example",)}, "the last state")
+
+
+def test_unknown_events_are_counted(api: ApiServer, connection: Connection) -> None:
+    body = b'{"type":"RENAMED","object":{"metadata":{"name":"a"}}}\n'
+    with watching(api, connection) as watched:
+        api.faults.add(faults.Answer(200, body=body), path=INGRESSES, verbs={"watch"})
+        api.end_watches()
+        until(lambda: watched.state().ignored == 1, "the count")
+        api.store.create(objects.ingress("b"))
+        watched.until_ingresses("b")
+
+
+@pytest.mark.parametrize("body", [b"{]\n", b'{"type":1}\n', b'{"type":"BOOKMARK","object":{}}\n'])
+def test_a_line_that_is_no_event_asks_for_a_new_list(
+    api: ApiServer, connection: Connection, body: bytes
+) -> None:
+    with watching(api, connection) as watched:
+        api.faults.add(faults.Answer(200, body=body), path=INGRESSES, verbs={"watch"})
+        api.end_watches()
+        until(lambda: watched.state().relists == 1, "a new list")
+        api.store.create(objects.ingress("b"))
+        watched.until_ingresses("b")
+
+
+def test_a_selector_refused_at_the_list(api: ApiServer, connection: Connection) -> None:
+    api.options.service_fields = False
+    api.store.create_many([objects.service("web"), objects.service("lb", kind="LoadBalancer")])
+    with watching(api, connection) as watched:
+        assert watched.services() == ["lb"]
+        before = watched.changes
+        api.store.create(objects.service("another"))
+        api.store.apply(objects.service("web", kind="LoadBalancer"))
+        until(lambda: watched.services() == ["lb", "web"], "both")
+        assert watched.changes == before + 1
+        api.store.apply(objects.service("lb"))
+        until(lambda: watched.services() == ["web"], "only one")
+        assert watched.state("services").objects == 1
+
+
+def test_a_selector_refused_at_the_watch(api: ApiServer, connection: Connection) -> None:
+    api.store.create(objects.service("lb", kind="LoadBalancer"))
+    with watching(api, connection) as watched:
+        api.options.service_fields = False
+        api.end_watches()
+        api.store.create(objects.service("web", kind="LoadBalancer"))
+        until(lambda: watched.services() == ["lb", "web"], "both")
+
+
+def test_401_keeps_what_is_known_until_the_token_is_fixed(api: ApiServer, tmp_path: Path) -> None:
+    api.access.require_token("old")
+    kubeconfig = api.write_kubeconfig(tmp_path / "config")
+    api.store.create(objects.ingress("a"))
+    with connect(kubeconfig) as connection, watching(api, connection) as watched:
+        api.access.require_token("new")
+        api.access.revoke_token("old")
+        api.end_watches()
+        until(lambda: "401" in (watched.state().error or ""), "the error to be told")
+        assert watched.ingresses() == ["a"]
+        api.store.create(objects.ingress("b"))
+        api.write_kubeconfig(kubeconfig, "new")
+        watched.until_ingresses("a", "b")
+        assert watched.state().error is None
+
+
+def test_403_is_no_empty_list(api: ApiServer, connection: Connection) -> None:
+    api.store.create(objects.ingress("a"))
+    with watching(api, connection) as watched:
+        api.access.allow_only([Rule(["*"], ["services", "nodes"], ["*"])])
+        api.end_watches()
+        until(lambda: 'resources: ["ingresses"]' in (watched.state().error or ""), "the error to be told")
+        api.store.create(objects.ingress("b"))
+        api.compact()
+        assert watched.ingresses() == ["a"]
+        api.access.allow_all()
+        watched.until_ingresses("a", "b")
+
+
+def test_the_api_away_at_the_start_and_later(api: ApiServer, connection: Connection) -> None:
+    api.stop_listening()
+    api.store.create(objects.ingress("a"))
+    with watching(api, connection, synced=False) as watched:
+        until(lambda: "refused" in (watched.state().error or ""), "the error to be told")
+        assert watched.cluster.snapshot() is None
+        assert watched.state().last_contact is None
+        api.start_listening()
+        watched.until_synced()
+        watched.until_ingresses("a")
+        watched.until_watching()
+        api.stop_listening()
+        until(lambda: "refused" in (watched.state().error or ""), "the error to be told again")
+        assert watched.ingresses() == ["a"]
+        api.store.delete("ingresses", "a", "default")
+        api.start_listening()
+        watched.until_ingresses()
+
+
+def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: Connection) -> None:
+    api.options.bookmark_interval = 0.05
+    with watching(api, connection) as watched:
+        api.store.create_many(objects.config_map(f"unrelated-{number}") for number in range(10))
+        revision = api.store.revision
+        until(lambda: resumed_at(watched) >= revision, "a bookmark made after those writes")
+        api.compact()
+        api.end_watches(Ending.DROP)
+        api.wait_for_watch("ingresses")
+        api.store.create(objects.ingress("a"))
+        watched.until_ingresses("a")
+        assert watched.state().relists == 0
+
+
+def test_an_empty_list_after_410_removes_what_is_gone(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many([objects.ingress("a"), objects.service("lb", kind="LoadBalancer")])
+    with watching(api, connection) as watched:
+        api.stop_listening()
+        api.store.delete("ingresses", "a", "default")
+        api.compact()
+        api.start_listening()
+        watched.until_ingresses()
+        assert watched.services() == ["lb"]
+
+
+def test_malformed_objects_are_skipped_with_their_reason(api: ApiServer, connection: Connection) -> None:
+    api.store.create(objects.ingress("a"))
+    with watching(api, connection) as watched:
+        broken = objects.service("broken", "web", kind="LoadBalancer")
+        broken["spec"]["ports"] = "many"
+        api.store.create(broken)
+        until(lambda: watched.state("services").unreadable == 1, "the broken one")
+        (told,) = watched.snapshot().unreadable
+        assert told.where == "Service web/broken"
+        assert "ports" in told.reason
+        api.store.create(objects.service("good", "web", kind="LoadBalancer"))
+        until(lambda: watched.services() == ["good"], "the good one")
+        broken["spec"]["ports"] = []
+        api.store.apply(broken)
+        until(lambda: watched.services() == ["broken", "good"], "the repaired one")
+        assert watched.snapshot().unreadable == ()
+
+
+def test_the_relay_service_and_its_endpoints(api: ApiServer, connection: Connection) -> None:
+    relay = ("hairpin-proxy", "hairpin-proxy")
+    endpoints = [objects.Endpoint("10.244.0.5", NODE), objects.Endpoint("10.244.1.5", "n2", ready=False)]
+    api.store.create_many(
+        [
+            objects.service("hairpin-proxy", "hairpin-proxy", cluster_ips=["10.96.0.9"]),
+            objects.service("other", "hairpin-proxy"),
+            objects.endpoint_slice("hairpin-proxy-x", "hairpin-proxy", "hairpin-proxy", endpoints=endpoints),
+            objects.endpoint_slice("other-x", "other", "hairpin-proxy", endpoints=endpoints),
+        ]
+    )
+    with watching(api, connection, relay) as watched:
+        found = watched.snapshot()
+        assert found.relay_service is not None
+        assert [str(address) for address in found.relay_service.cluster_ips] == ["10.96.0.9"]
+        assert [(str(at.address), at.port, at.node_name, at.ready) for at in found.relay_endpoints] == [
+            ("10.244.0.5", 80, NODE, True),
+            ("10.244.0.5", 443, NODE, True),
+            ("10.244.1.5", 80, "n2", False),
+            ("10.244.1.5", 443, "n2", False),
+        ]
+        api.store.delete("endpointslices", "hairpin-proxy-x", "hairpin-proxy")
+        until(lambda: watched.snapshot().relay_endpoints == (), "no endpoints")
+        api.store.delete("services", "hairpin-proxy", "hairpin-proxy")
+        until(lambda: watched.snapshot().relay_service is None, "no relay Service")
+
+
+def test_the_relay_is_not_asked_for_unless_it_is_used(api: ApiServer, connection: Connection) -> None:
+    api.access.allow_only(
+        [
+            Rule([""], ["services"], ["list", "watch"]),
+            Rule(["networking.k8s.io"], ["ingresses"], ["list", "watch"]),
+            Rule([""], ["nodes"], ["list", "watch"], [NODE]),
+        ]
+    )
+    with watching(api, connection) as watched:
+        assert [state.error for state in watched.cluster.states()] == [None] * 3
+
+
+def test_read_once_is_what_the_watches_know(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many(objects.ingresses(600))
+    with watching(api, connection) as watched:
+        assert read_cluster(connection, NODE) == watched.snapshot()
+        api.faults.add(faults.Answer(403), path=INGRESSES)
+        with pytest.raises(Exception, match="403"):
+            read_cluster(connection, NODE)
+
+
+def test_a_callback_that_fails_stops_nothing(api: ApiServer, connection: Connection) -> None:
+    with watching(api, connection) as watched:
+        calls: list[int] = []
+
+        def fail() -> None:
+            calls.append(1)
+            if len(calls) == 1:
+                raise ZeroDivisionError
+
+        watched.cluster._on_change = fail  # noqa: SLF001
+        api.store.create(objects.ingress("a"))
+        until(lambda: len(calls) == 1, "the failing call")
+        api.store.create(objects.ingress("b"))
+        watched.until_ingresses("a", "b")

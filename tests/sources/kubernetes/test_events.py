@@ -1,0 +1,76 @@
+from datetime import UTC, datetime, timedelta
+
+from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.kubernetes import errors
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.events import EventBudget, post_event
+from tests.apiserver import ApiServer, Rule, faults
+
+REF = ObjectRef("Service", "ingress-nginx", "controller")
+NOON = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def test_an_event_stands_on_its_object(api: ApiServer, connection: Connection) -> None:
+    assert post_event(connection, REF, "NameRefused", "x.example is not allowed", node_name="n1") is None
+    (event,) = api.store.all("events")
+    assert event["metadata"]["namespace"] == "ingress-nginx"
+    assert event["involvedObject"] == {
+        "kind": "Service",
+        "apiVersion": "v1",
+        "namespace": "ingress-nginx",
+        "name": "controller",
+    }
+    assert (event["reason"], event["message"]) == ("NameRefused", "x.example is not allowed")
+    assert (event["type"], event["count"]) == ("Warning", 1)
+    assert event["source"] == {"component": "nodeagent", "host": "n1"}
+
+
+def test_many_nodes_make_one_event_an_hour(api: ApiServer, connection: Connection) -> None:
+    for node, minute in (("n1", 0), ("n2", 20), ("n3", 59)):
+        now = NOON + timedelta(minutes=minute)
+        assert post_event(connection, REF, "NameRefused", "x", node_name=node, now=now) is None
+    assert len(api.store.all("events")) == 1
+    assert post_event(connection, REF, "NameRefused", "x", now=NOON + timedelta(hours=1)) is None
+    assert post_event(connection, REF, "NameRefused", "y", now=NOON) is None
+    assert len(api.store.all("events")) == 3
+
+
+def test_an_object_without_namespace_has_its_events_in_default(
+    api: ApiServer, connection: Connection
+) -> None:
+    long_name = "n" * 253
+    message = "m" * 5000
+    assert post_event(connection, ObjectRef("Node", "", long_name), "Full", message, uid="u-1") is None
+    (event,) = api.store.all("events")
+    assert event["metadata"]["namespace"] == "default"
+    assert len(event["metadata"]["name"]) == 253
+    assert len(event["message"]) == 1024
+    assert event["involvedObject"]["uid"] == "u-1"
+
+
+def test_failures_are_returned(api: ApiServer, connection: Connection) -> None:
+    api.access.allow_only([Rule([""], ["services"], ["list"])])
+    refused = post_event(connection, REF, "NameRefused", "x")
+    assert isinstance(refused, errors.ForbiddenError)
+    assert 'resources: ["events"], verbs: ["create"]' in str(refused)
+    api.faults.add(faults.Disconnect())
+    assert isinstance(post_event(connection, REF, "NameRefused", "x"), errors.UnreachableError)
+
+
+def test_the_same_event_is_posted_at_most_once_an_hour() -> None:
+    now = [0.0]
+    budget = EventBudget(clock=lambda: now[0])
+    assert budget.allow("a")
+    assert not budget.allow("a")
+    now[0] = 3599.0
+    assert not budget.allow("a")
+    now[0] = 3600.0
+    assert budget.allow("a")
+
+
+def test_at_most_twenty_events_a_minute() -> None:
+    now = [0.0]
+    budget = EventBudget(clock=lambda: now[0])
+    assert [budget.allow(number) for number in range(22)] == [True] * 20 + [False] * 2
+    now[0] = 60.0
+    assert budget.allow(21)

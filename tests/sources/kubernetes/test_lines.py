@@ -1,0 +1,27 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.sources.kubernetes.lines import LineSplitter
+
+LINES = st.lists(st.binary(min_size=1, max_size=30).filter(lambda line: b"\n" not in line), max_size=8)
+
+
+@given(lines=LINES, rest=st.sampled_from([b"", b"half"]), cuts=st.lists(st.integers(0, 200), max_size=20))
+def test_lines_come_whole_however_the_bytes_are_cut(lines: list[bytes], rest: bytes, cuts: list[int]) -> None:
+    data = b"".join(line + b"\n" for line in lines) + rest
+    splitter = LineSplitter()
+    seen: list[bytes] = []
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    for start, end in pairwise(edges):
+        seen += splitter.feed(data[start:end])
+    assert seen == lines
+
+
+def test_a_line_is_given_as_soon_as_its_end_is_there() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b'{"a":') == []
+    assert splitter.feed(b'1}\n{"b"') == [b'{"a":1}']
+    assert splitter.feed(b":2}") == []
+    assert splitter.feed(b"\n\n") == [b'{"b":2}']

@@ -1,0 +1,137 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nodeagent.sources.kubernetes import errors
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.resources import Resource, watched
+from tests.apiserver import ApiServer, faults, objects
+
+INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
+
+
+def resource(name: str = "ingresses") -> Resource:
+    return next(row for row in watched("n1") if row.name == name)
+
+
+def test_pages_are_put_together(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many(objects.ingresses(1300))
+    listing = read_list(connection, resource())
+    assert len(listing.items) == 1300
+    assert listing.version == str(api.store.revision)
+    assert [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)] == ["500"] * 3
+
+
+def test_compaction_between_pages_begins_the_list_anew(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many(objects.ingresses(1300))
+    first, second = faults.Hold(), faults.Hold()
+    api.faults.add(first, path=INGRESSES)
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(read_list, connection, resource())
+        first.wait_until_held()
+        api.faults.add(second, path=INGRESSES)
+        first.release()
+        second.wait_until_held()
+        api.store.delete("ingresses", "site-00000", "default")
+        api.store.create(objects.ingress("late"))
+        api.compact()
+        second.release()
+        listing = answer.result()
+    assert len(listing.items) == 1300
+    assert ("default", "late") in listing.items
+    assert ("default", "site-00000") not in listing.items
+    assert listing.version == str(api.store.revision)
+
+
+def test_a_list_that_expires_over_and_over_is_read_in_one_page(
+    api: ApiServer, connection: Connection
+) -> None:
+    api.store.create_many(objects.ingresses(1300))
+    api.faults.add(faults.Answer(410), path=INGRESSES, times=2)
+    assert len(read_list(connection, resource()).items) == 1300
+    assert "limit" not in api.traffic.seen("list", INGRESSES)[-1].query
+
+
+def test_a_list_that_never_comes_is_an_error(api: ApiServer, connection: Connection) -> None:
+    api.faults.add(faults.Answer(410), path=INGRESSES, times=None)
+    with pytest.raises(errors.GoneError):
+        read_list(connection, resource())
+    assert len(api.traffic.seen("list", INGRESSES)) <= 4
+
+
+def test_services_are_narrowed_by_the_server(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many([objects.service("web"), objects.service("lb", kind="LoadBalancer")])
+    assert set(read_list(connection, resource("services")).items) == {("default", "lb")}
+
+
+def test_services_are_narrowed_here_where_the_server_refuses(api: ApiServer, connection: Connection) -> None:
+    api.options.service_fields = False
+    api.store.create_many([objects.service("web"), objects.service("lb", kind="LoadBalancer")])
+    listing = read_list(connection, resource("services"))
+    assert [key for key, item in listing.items.items() if item.value] == [("default", "lb")]
+    assert not listing.resource.selector
+
+
+def test_a_refused_selector_that_is_needed_is_an_error(api: ApiServer, connection: Connection) -> None:
+    api.faults.add(faults.Answer(400), path="/api/v1/nodes")
+    with pytest.raises(errors.BadRequestError):
+        read_list(connection, resource("node"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"Status","metadata":{"resourceVersion":"7"},"items":[]}',
+        b'{"kind":"IngressList","metadata":{},"items":[]}',
+        b'{"kind":"IngressList","metadata":{"resourceVersion":""},"items":[]}',
+        b'{"kind":"IngressList","metadata":{"resourceVersion":"x"},"items":[]}',
+        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"}}',
+        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":null}',
+        b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":{}}',
+        b'{"metadata":{"resourceVersion":"7"},"items":[]}',
+        b"[]",
+        b"null",
+    ],
+)
+def test_what_is_no_list_is_never_an_empty_one(api: ApiServer, connection: Connection, body: bytes) -> None:
+    api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
+    with pytest.raises(errors.NotAListError, match="no list of objects"):
+        read_list(connection, resource())
+
+
+@pytest.mark.parametrize("body", [b"", b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"it'])
+def test_json_that_ends_early_is_an_error(api: ApiServer, connection: Connection, body: bytes) -> None:
+    api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
+    with pytest.raises(errors.NotJsonError):
+        read_list(connection, resource())
+
+
+def test_malformed_objects_hide_no_others(api: ApiServer, connection: Connection) -> None:
+    broken = objects.ingress("broken")
+    broken["spec"]["rules"] = "none"
+    api.store.create_many([objects.ingress("good"), broken])
+    items = read_list(connection, resource()).items
+    assert items["default", "good"].value is not None
+    told = items["default", "broken"].unreadable
+    assert told is not None
+    assert told.where == "Ingress default/broken"
+    assert "rules" in told.reason
+
+
+def test_objects_without_name_or_version_are_told(api: ApiServer, connection: Connection) -> None:
+    items = b'{"metadata":{"resourceVersion":"5"}},{"metadata":{"name":"a"}},7'
+    body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
+    api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
+    found = read_list(connection, resource()).items.values()
+    where = [item.unreadable.where for item in found if item.unreadable]
+    assert where == ["Ingress (unnamed)", "Ingress default/a", "Ingress (unnamed)"]
+
+
+def test_what_did_not_change_is_not_decoded_again(api: ApiServer, connection: Connection) -> None:
+    api.store.create_many([objects.ingress("a"), objects.ingress("b")])
+    before = read_list(connection, resource()).items
+    api.store.patch("ingresses", "b", "default", {"spec": {"ingressClassName": "other"}})
+    after = read_list(connection, resource(), before).items
+    assert after["default", "a"] is before["default", "a"]
+    assert after["default", "b"] != before["default", "b"]

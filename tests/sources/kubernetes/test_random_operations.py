@@ -1,0 +1,153 @@
+"""Thousands of random writes under random faults: in the end it is as a fresh list says."""
+
+import random
+import threading
+
+import pytest
+
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.reflector import Timing
+from tests.apiserver import ApiError, ApiServer, Ending, Object, faults, objects
+
+from .watching import NODE, until, watching
+
+RELAY = ("hairpin-proxy", "relay")
+TIMING = Timing(
+    list_timeout=2.0,
+    connect_timeout=1.0,
+    idle_timeout=0.3,
+    shortest_watch=0.05,
+    backoff=(0.002, 0.02),
+)
+OPERATIONS = 5000
+
+
+class Chaos:
+    """Random writes to a server and random trouble with it, all from one seed."""
+
+    def __init__(self, api: ApiServer, seed: int, *, reordering: bool) -> None:
+        self.api = api
+        self.reordering = reordering
+        self.random = random.Random(seed)  # noqa: S311 - a test's dice
+
+    def write(self) -> None:
+        """Do one write to one of a few objects, so that they meet often."""
+        make = self.random.choice([self._ingress, self._ingress, self._service, self._slice, self._node])
+        made = make()
+        metadata = made["metadata"]
+        plural = self.api.store.resource_of(made).plural
+        name, place = metadata["name"], metadata.get("namespace", "")
+        if self.random.random() < 0.3 and self._stands(plural, name, place):
+            self.api.store.delete(plural, name, place)
+        else:
+            self.api.store.apply(made)
+
+    def _stands(self, plural: str, name: str, namespace: str) -> bool:
+        try:
+            self.api.store.get(plural, name, namespace)
+        except ApiError:
+            return False
+        return True
+
+    def _address(self) -> str:
+        return f"192.0.2.{self.random.randrange(1, 200)}"
+
+    def _ingress(self) -> Object:
+        number = self.random.randrange(20)
+        made = objects.ingress(
+            f"i{number}", f"ns{number % 3}", hosts=[f"h{self.random.randrange(9)}.example"]
+        )
+        if self.random.random() < 0.05:
+            made["spec"]["rules"] = "broken"
+        return made
+
+    def _service(self) -> Object:
+        if self.random.random() < 0.2:
+            return objects.service(RELAY[1], RELAY[0], cluster_ips=[self._address()])
+        kind = self.random.choice(["LoadBalancer", "LoadBalancer", "ClusterIP"])
+        return objects.service(f"s{self.random.randrange(8)}", kind=kind, addresses=[self._address()])
+
+    def _slice(self) -> Object:
+        endpoints = [
+            objects.Endpoint(self._address(), NODE, ready=self.random.random() < 0.5)
+            for _ in range(self.random.randrange(3))
+        ]
+        name = self.random.choice([RELAY[1], "other"])
+        return objects.endpoint_slice(
+            f"{name}-{self.random.randrange(3)}", name, RELAY[0], endpoints=endpoints
+        )
+
+    def _node(self) -> Object:
+        cidr = f"10.244.{self.random.randrange(4)}.0/24"
+        return objects.node(self.random.choice([NODE, "other"]), pod_cidrs=[cidr])
+
+    def trouble(self) -> None:
+        """Let something go wrong."""
+        # A stream that was cut before its late event came can't be resumed rightly by anybody: what is
+        # behind has been told to be ahead. Real servers never reorder, so one run has cuts, the other late
+        # events.
+        of_a_run = (
+            [faults.Reorder(window=0.01)]
+            if self.reordering
+            else [faults.CutLine(), faults.CutLine(reset=True)]
+        )
+        fault = self.random.choice(
+            [
+                faults.Answer(500),
+                faults.Answer(410),
+                faults.Answer(429),
+                faults.html_page(),
+                faults.Disconnect(),
+                faults.Disconnect(reset=True),
+                faults.CutBody(after=200),
+                faults.Delay(0.01),
+                faults.SplitLines(size=self.random.randrange(1, 50)),
+                faults.Duplicate(),
+                faults.Silence(),
+                faults.ErrorLine(),
+                faults.ErrorLine(500, "InternalError", "etcdserver: no leader"),
+                *of_a_run,
+                None,
+                None,
+                None,
+            ]
+        )
+        if fault is not None:
+            plural = self.random.choice(["ingresses", "services", "endpointslices", "nodes"])
+            self.api.faults.add(fault, path=f"*/{plural}", times=self.random.randrange(1, 4))
+            return
+        match self.random.randrange(4):
+            case 0:
+                self.api.compact()
+            case 1:
+                # As good as away: every request, also a list begun by another fault, is cut for a while.
+                self.api.faults.add(faults.Disconnect(), times=10)
+            case _:
+                endings = [Ending.CLEAN] if self.reordering else [Ending.CLEAN, Ending.DROP, Ending.RESET]
+                self.api.end_watches(self.random.choice(endings))
+
+
+@pytest.mark.parametrize(("seed", "reordering"), [(1, False), (2, True)])
+def test_random_writes_under_faults_end_as_a_fresh_list(
+    api: ApiServer,
+    connection: Connection,
+    seed: int,
+    reordering: bool,  # noqa: FBT001
+) -> None:
+    chaos = Chaos(api, seed, reordering=reordering)
+    breath = threading.Event()
+    api.options.bookmark_interval = 0.05
+    with watching(api, connection, RELAY, TIMING) as watched:
+        for number in range(OPERATIONS):
+            chaos.write()
+            if number % 10 == 0:
+                chaos.trouble()
+                # Writes take no time here: without a breath all would be over before the first relist.
+                breath.wait(0.004)
+            if number % 1000 == 999:
+                api.faults.clear()
+                watched.until_settled()
+        until(lambda: all(state.error is None for state in watched.cluster.states()), "all to be well")
+        states = watched.cluster.states()
+        assert min(state.restarts for state in states) > 10
+        assert min(state.relists for state in states) > 1

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+
+from nodeagent.sources.kubernetes import errors
+from nodeagent.sources.kubernetes.refusals import ApiPath, Asked, missing_rule, refusal
+
+ASKED = Asked("list", "/apis/networking.k8s.io/v1/ingresses", "10.96.0.1:443")
+
+
+def status(**fields: object) -> bytes:
+    return json.dumps({"kind": "Status", "status": "Failure", **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, errors.BadRequestError),
+        (401, errors.UnauthorizedError),
+        (403, errors.ForbiddenError),
+        (404, errors.NotFoundError),
+        (410, errors.GoneError),
+        (302, errors.ServerTroubleError),
+        (409, errors.ServerTroubleError),
+        (429, errors.ServerTroubleError),
+        (500, errors.ServerTroubleError),
+    ],
+)
+@pytest.mark.parametrize("body", [status(message="the words"), b"<html>", b"", b"[]", b"null"])
+def test_each_status_has_its_error_whatever_the_body(
+    code: int, kind: type[errors.ApiError], body: bytes
+) -> None:
+    error = refusal(ASKED, code, body)
+    assert type(error) is kind
+    assert "list /apis/networking.k8s.io/v1/ingresses at 10.96.0.1:443" in str(error)
+    assert ("the words" in str(error)) == (b"words" in body and code != 401)
+
+
+def test_retry_after_comes_from_the_header_or_the_details() -> None:
+    assert refusal(ASKED, 429, b"", {"Retry-After": "7"}).retry_after == 7
+    assert refusal(ASKED, 503, status(details={"retryAfterSeconds": 3})).retry_after == 3
+    assert refusal(ASKED, 503, b"", {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}).retry_after is None
+
+
+def test_a_version_from_the_servers_future_asks_for_a_new_list() -> None:
+    details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
+    assert type(refusal(ASKED, 504, status(message="Timeout", details=details))) is errors.GoneError
+
+
+def test_already_exists_is_told_from_other_conflicts() -> None:
+    assert type(refusal(ASKED, 409, status(reason="AlreadyExists"))) is errors.AlreadyExistsError
+
+
+def test_anonymous_is_a_matter_of_credentials_not_of_rights() -> None:
+    words = 'ingresses is forbidden: User "system:anonymous" cannot list resource "ingresses"'
+    assert type(refusal(ASKED, 403, status(message=words))) is errors.UnauthorizedError
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "rule"),
+    [
+        (
+            "list",
+            "/api/v1/services",
+            'a ClusterRole: {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}',
+        ),
+        (
+            "watch",
+            "/apis/discovery.k8s.io/v1/namespaces/hp/endpointslices",
+            (
+                "a Role in namespace hp: "
+                '{apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}'
+            ),
+        ),
+        (
+            "create",
+            "/api/v1/namespaces/default/events",
+            'a Role in namespace default: {apiGroups: [""], resources: ["events"], verbs: ["create"]}',
+        ),
+    ],
+)
+def test_a_forbidden_request_names_the_rule_that_is_missing(verb: str, path: str, rule: str) -> None:
+    assert missing_rule(Asked(verb, path, "x")) == rule
+    assert rule in str(refusal(Asked(verb, path, "x"), 403, status(message="no")))
+
+
+@pytest.mark.parametrize(
+    ("path", "parsed"),
+    [
+        ("/api/v1/nodes/n1", ApiPath("", "", "nodes", "n1")),
+        ("/api/v1/namespaces/kube-system", ApiPath("", "", "namespaces", "kube-system")),
+        (
+            "/apis/apps/v1/namespaces/kube-system/daemonsets/agent",
+            ApiPath("apps", "kube-system", "daemonsets", "agent"),
+        ),
+        ("/", ApiPath("", "", "", "")),
+    ],
+)
+def test_paths(path: str, parsed: ApiPath) -> None:
+    assert ApiPath.parse(path) == parsed

@@ -1,0 +1,104 @@
+"""The relay Service and its endpoints, from single objects and from manifests."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.model.objects import RelayEndpoint
+from nodeagent.sources.decoding import DecodingError, decode_relay_endpoints, decode_relay_service
+from nodeagent.sources.manifests import read_manifests
+from tests.apiserver import objects
+
+RELAY = ("hairpin-proxy", "relay")
+
+
+def endpoint_slice(**changes: object) -> bytes:
+    made = objects.endpoint_slice(
+        "relay-x",
+        "relay",
+        "hairpin-proxy",
+        endpoints=[objects.Endpoint("10.244.0.5", "n1")],
+        ports={"http": 80},
+    )
+    return json.dumps(made | changes).encode()
+
+
+def endpoint(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"addresses": ["10.244.0.5"], **fields}
+
+
+def test_an_endpoint() -> None:
+    (found,) = decode_relay_endpoints(endpoint_slice())
+    assert found == RelayEndpoint(found.address, "http", 80, "n1", ready=True)
+    assert str(found.address) == "10.244.0.5"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ({"ready": True}, True),
+        ({"ready": False}, False),
+        ({"ready": None}, True),
+        ({}, True),
+        (None, True),
+        ({"ready": False, "serving": True, "terminating": True}, False),
+    ],
+)
+def test_ready_is_as_the_api_means_it(conditions: object, ready: bool) -> None:  # noqa: FBT001
+    (found,) = decode_relay_endpoints(endpoint_slice(endpoints=[endpoint(conditions=conditions)]))
+    assert found.ready is ready
+    assert found.node_name is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"endpoints": None},
+        {"endpoints": []},
+        {"ports": None},
+        {"ports": [{"name": "all", "port": None}]},
+        {"ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]},
+        {"ports": [{"name": "odd", "port": 70000}]},
+        {"endpoints": [{"addresses": []}]},
+        {"endpoints": [{"addresses": ["relay.example.com"]}], "addressType": "FQDN"},
+    ],
+)
+def test_what_can_not_be_sent_to_is_passed_over(changes: dict[str, object]) -> None:
+    assert decode_relay_endpoints(endpoint_slice(**changes)) == ()
+
+
+def test_a_slice_that_is_none() -> None:
+    with pytest.raises(DecodingError):
+        decode_relay_endpoints(endpoint_slice(endpoints="many"))
+
+
+@pytest.mark.parametrize("address", ["None", ""])
+def test_a_headless_relay_service_has_no_address(address: str) -> None:
+    made = objects.service("relay", "hairpin-proxy", cluster_ips=[address])
+    assert decode_relay_service(made).cluster_ips == ()
+
+
+def test_manifests_hold_the_relay_too(tmp_path: Path) -> None:
+    near, far = objects.Endpoint("10.244.0.5", "n1"), objects.Endpoint("10.244.1.5", "n2")
+    made = [
+        objects.service("relay", "hairpin-proxy", cluster_ips=["10.96.0.9"]),
+        objects.service("relay", "default", cluster_ips=["10.96.0.10"]),
+        objects.endpoint_slice("relay-x", "relay", "hairpin-proxy", endpoints=[near], ports={"http": 80}),
+        objects.endpoint_slice(
+            "relay-y", "relay", "hairpin-proxy", endpoints=[near, far], ports={"http": 80}
+        ),
+        objects.endpoint_slice("relay-z", "relay", "default", endpoints=[far], ports={"http": 81}),
+        objects.endpoint_slice("other", "other", "hairpin-proxy", endpoints=[far], ports={"http": 82}),
+    ]
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": made}), encoding="utf-8")
+    found = read_manifests(tmp_path, "n1", RELAY)
+    assert found.relay_service is not None
+    assert found.relay_service.ref.path == "hairpin-proxy/relay"
+    assert [(str(at.address), at.port) for at in found.relay_endpoints] == [
+        ("10.244.0.5", 80),
+        ("10.244.1.5", 80),
+    ]
+    without = read_manifests(tmp_path, "n1")
+    assert (without.relay_service, without.relay_endpoints) == (None, ())

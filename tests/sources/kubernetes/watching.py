@@ -1,0 +1,123 @@
+"""What the tests of this folder share: a watched cluster that can be waited on."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from nodeagent.model.objects import Snapshot
+from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
+from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.kubernetes.reflector import Timing
+from nodeagent.sources.kubernetes.resources import RelayName
+from tests.apiserver import ApiServer
+
+NODE = "n1"
+QUICK = Timing(list_timeout=5.0, connect_timeout=2.0, idle_timeout=5.0, backoff=(0.01, 0.05))
+
+
+def until(done: Callable[[], bool], what: str, timeout: float = 5.0) -> None:
+    """Return as soon as the condition holds; fail when it does not within `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    tick = threading.Event()
+    while not done():
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        tick.wait(0.002)
+
+
+def unordered(snapshot: Snapshot) -> Snapshot:
+    """Give the snapshot with its members in a fixed order."""
+    return replace(
+        snapshot,
+        services=tuple(sorted(snapshot.services, key=lambda found: found.ref)),
+        ingresses=tuple(sorted(snapshot.ingresses, key=lambda found: found.ref)),
+        relay_endpoints=tuple(sorted(snapshot.relay_endpoints, key=str)),
+        unreadable=tuple(sorted(snapshot.unreadable)),
+    )
+
+
+@dataclass
+class Watched:
+    """A running Cluster against a simulated API server."""
+
+    api: ApiServer
+    connection: Connection
+    relay: RelayName | None = None
+    timing: Timing = QUICK
+    changes: int = 0
+    cluster: Cluster = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self.cluster = Cluster(self.connection, NODE, self.relay, self._changed, self.timing)
+
+    def _changed(self) -> None:
+        with self._lock:
+            self.changes += 1
+
+    def state(self, name: str = "ingresses") -> ResourceState:
+        """Give how it stands with one resource."""
+        return next(state for state in self.cluster.states() if state.name == name)
+
+    def snapshot(self) -> Snapshot:
+        """Give the snapshot; every resource must have been listed."""
+        found = self.cluster.snapshot()
+        assert found is not None, "every resource was listed"
+        return found
+
+    def ingresses(self) -> list[str]:
+        """Give the names of the Ingresses, sorted."""
+        return sorted(found.ref.name for found in self.snapshot().ingresses)
+
+    def services(self) -> list[str]:
+        """Give the names of the Services, sorted."""
+        return sorted(found.ref.name for found in self.snapshot().services)
+
+    def until_synced(self, timeout: float = 5.0) -> None:
+        """Return when every resource was listed."""
+        until(lambda: self.cluster.snapshot() is not None, "the first snapshot", timeout)
+
+    def until_ingresses(self, *names: str, timeout: float = 5.0) -> None:
+        """Return when the Ingresses are exactly these."""
+        until(lambda: self.ingresses() == sorted(names), f"ingresses {names}", timeout)
+
+    def until_settled(self, timeout: float = 10.0) -> None:
+        """Return when the snapshot is what a fresh list gives."""
+        fresh = unordered(read_cluster(self.connection, NODE, self.relay))
+        until(lambda: unordered(self.snapshot()) == fresh, "the state of a fresh list", timeout)
+
+    def until_watching(self) -> None:
+        """Return when every watch is open."""
+        for state in self.cluster.states():
+            plural = {"node": "nodes", "relay-service": "services", "relay-endpoints": "endpointslices"}
+            self.api.wait_for_watch(plural.get(state.name, state.name))
+
+
+@contextmanager
+def watching(
+    api: ApiServer,
+    connection: Connection,
+    relay: RelayName | None = None,
+    timing: Timing = QUICK,
+    *,
+    synced: bool = True,
+) -> Iterator[Watched]:
+    """Run a Cluster; unless `synced` is false, wait until all its watches are open."""
+    watched = Watched(api, connection, relay, timing)
+    watched.cluster.start()
+    try:
+        if synced:
+            watched.until_synced()
+            watched.until_watching()
+        yield watched
+    finally:
+        api.faults.clear()
+        watched.cluster.stop()
+
+
+def connected(api: ApiServer, folder: Path) -> Connection:
+    """Give a connection by a kubeconfig, as a user would have it."""
+    return connect(api.write_kubeconfig(folder / "kubeconfig"))
