@@ -14,11 +14,12 @@ _NAME_CODES = frozenset({"NotProven", "NeverWritten", "BadName", "Conflict"})
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One Event: about which Service, its reason in one word, and the message."""
+    """One Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
 
     service: ObjectRef
     code: str
     message: str
+    uid: str = ""
 
 
 def announcements(desired: Desired) -> tuple[Announcement, ...]:
@@ -26,8 +27,9 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
 
     Every node says the same in the same words, so that one Event serves all.
     """
+    uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     found = [
-        Announcement(decision.load_balancer, decision.code, decision.reason)
+        Announcement(decision.load_balancer, decision.code, decision.reason, decision.uid)
         for decision in desired.load_balancers
         if decision.verdict is Verdict.REFUSED
     ]
@@ -36,7 +38,7 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
         if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in _NAME_CODES:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     found += [
-        Announcement(service, f"Name{code}", _about(decisions))
+        Announcement(service, f"Name{code}", _about(decisions), uids.get(service, ""))
         for (service, code), decisions in refused.items()
     ]
     return tuple(sorted(found, key=lambda one: (one.service, one.code)))

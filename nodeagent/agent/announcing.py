@@ -41,7 +41,12 @@ class Announcer:
         while True:
             one = self._queue.get()
             failure = post_event(
-                self._connection, one.service, one.code, one.message, node_name=self._node_name
+                self._connection,
+                one.service,
+                one.code,
+                one.message,
+                node_name=self._node_name,
+                uid=one.uid or None,
             )
             text = str(failure) if failure else ""
             if text and text != self._told_failure:

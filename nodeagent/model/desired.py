@@ -62,7 +62,7 @@ class LoadBalancerDecision:
 
     `code` is the reason's stable short name, for machines. `relay_addresses` are what its names point at:
     its own on this node, or the ClusterIPs of an existing relay Service. `remarks` are about parts of it: a
-    UDP port left alone, an address that is none.
+    UDP port left alone, an address that is none. `uid` is the Service's, by which Events find it.
     """
 
     load_balancer: ObjectRef
@@ -72,6 +72,7 @@ class LoadBalancerDecision:
     addresses: tuple[IPAddress, ...] = ()
     relay_addresses: tuple[IPAddress, ...] = ()
     remarks: tuple[str, ...] = ()
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

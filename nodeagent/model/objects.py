@@ -65,6 +65,7 @@ class Service:
     points: tuple[LoadBalancerPoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     problems: tuple[str, ...] = ()
+    uid: str = ""
 
     @property
     def load_balancer_ips(self) -> tuple[IPAddress, ...]:

@@ -100,6 +100,7 @@ def _decide(
         addresses=service.load_balancer_ips,
         relay_addresses=relayed.shown_at,
         remarks=relayed.remarks,
+        uid=service.uid,
     )
     return LoadBalancerPlan(
         service,
@@ -120,6 +121,7 @@ def _refused(service: Service, refusal: Refusal, *, proxy: bool) -> LoadBalancer
         refusal.reason,
         addresses=service.load_balancer_ips,
         remarks=refusal.remarks,
+        uid=service.uid,
     )
     return LoadBalancerPlan(service, proxy=proxy, decision=decision)
 

@@ -10,7 +10,6 @@ from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress, IPNetwork
@@ -24,6 +23,7 @@ from nodeagent.model.objects import (
     Service,
     ServicePort,
 )
+from nodeagent.sources import api_objects as api
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """How an EndpointSlice names its Service (KEP-752)."""
@@ -37,109 +37,6 @@ class DecodingError(SourceError):
     """One object can't be read at all; the others are served."""
 
 
-class _Metadata(Struct):
-    name: str
-    namespace: str | None = None
-    creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-
-
-class _Head(Struct):
-    metadata: _Metadata
-
-
-class _Point(Struct, rename="camel"):
-    ip: str | None = None
-    hostname: str | None = None
-    ip_mode: str | None = None
-
-
-class _LoadBalancer(Struct):
-    ingress: list[_Point] | None = None
-
-
-class _Status(Struct, rename="camel"):
-    load_balancer: _LoadBalancer | None = None
-
-
-class _Port(Struct):
-    port: int
-    name: str | None = None
-    protocol: str | None = None
-
-
-class _ServiceSpec(Struct):
-    type: str | None = None
-    clusterIP: str | None = None  # noqa: N815 - the API's field
-    clusterIPs: list[str] | None = None  # noqa: N815
-    ports: list[_Port] | None = None
-
-
-class _Service(_Head):
-    spec: _ServiceSpec | None = None
-    status: _Status | None = None
-
-
-class _Tls(Struct):
-    hosts: list[str] | None = None
-
-
-class _Rule(Struct):
-    host: str | None = None
-
-
-class _IngressSpec(Struct, rename="camel"):
-    ingress_class_name: str | None = None
-    tls: list[_Tls] | None = None
-    rules: list[_Rule] | None = None
-
-
-class _Ingress(_Head):
-    spec: _IngressSpec | None = None
-    status: _Status | None = None
-
-
-class _NodeSpec(Struct):
-    podCIDR: str | None = None  # noqa: N815 - the API's field
-    podCIDRs: list[str] | None = None  # noqa: N815
-
-
-class _NodeAddress(Struct):
-    type: str
-    address: str
-
-
-class _NodeStatus(Struct):
-    addresses: list[_NodeAddress] | None = None
-
-
-class _Node(_Head):
-    spec: _NodeSpec | None = None
-    status: _NodeStatus | None = None
-
-
-class _Conditions(Struct):
-    ready: bool | None = None
-
-
-class _SliceEndpoint(Struct, rename="camel"):
-    addresses: list[str]
-    conditions: _Conditions | None = None
-    node_name: str | None = None
-
-
-class _SlicePort(Struct):
-    name: str | None = None
-    port: int | None = None
-    protocol: str | None = None
-
-
-class _EndpointSlice(_Head):
-    endpoints: list[_SliceEndpoint] | None = None
-    ports: list[_SlicePort] | None = None
-
-
 _Raw = TypeVar("_Raw")
 
 # RFC 1123 subdomain, as the API server demands of names (apimachinery's validation.IsDNS1123Subdomain).
@@ -148,14 +45,15 @@ _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z
 
 def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
     """The Service, or None when its type is not LoadBalancer. Raises DecodingError."""
-    found = _decode(raw, _Service)
-    spec = found.spec or _ServiceSpec()
+    found = _decode(raw, api.Service)
+    spec = found.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
         return None
     problems: list[str] = []
     annotations = found.metadata.annotations or {}
     return Service(
         ref=_ref("Service", found.metadata),
+        uid=found.metadata.uid or "",
         created=_created(found.metadata),
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
@@ -171,8 +69,8 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
 
     Of its annotations only the one that decisions rest on: controllers write others all the time.
     """
-    found = _decode(raw, _Ingress)
-    spec = found.spec or _IngressSpec()
+    found = _decode(raw, api.Ingress)
+    spec = found.spec or api.IngressSpec()
     problems: list[str] = []
     asked = [host for tls in spec.tls or () for host in tls.hosts or ()]
     asked += [rule.host for rule in spec.rules or () if rule.host]
@@ -191,8 +89,8 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
 
 def decode_node(raw: bytes | dict[str, Any]) -> Node:
     """The Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
-    found = _decode(raw, _Node)
-    spec = found.spec or _NodeSpec()
+    found = _decode(raw, api.Node)
+    spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
         pod_cidrs = tuple(_network(text) for text in ranges)
@@ -211,8 +109,8 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
 
 def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
     """An existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
-    found = _decode(raw, _Service)
-    spec = found.spec or _ServiceSpec()
+    found = _decode(raw, api.Service)
+    spec = found.spec or api.ServiceSpec()
     ignored: list[str] = []
     return RelayService(
         ref=_ref("Service", found.metadata),
@@ -228,7 +126,7 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
     port left out means all ports, of which none could be chosen. An endpoint that is a name (addressType
     FQDN) is passed over.
     """
-    found = _decode(raw, _EndpointSlice)
+    found = _decode(raw, api.EndpointSlice)
     ports = [
         (port.name or "", port.port)
         for port in found.ports or ()
@@ -244,14 +142,14 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
 
 def service_of_slice(raw: bytes | dict[str, Any]) -> tuple[str, str]:
     """Namespace and name of the Service that an EndpointSlice belongs to; no name where no label tells it."""
-    metadata = _decode(raw, _Head).metadata
+    metadata = _decode(raw, api.Head).metadata
     return metadata.namespace or "default", (metadata.labels or {}).get(SERVICE_NAME_LABEL, "")
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:
     """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind (unnamed)` at worst."""
     try:
-        return str(_ref(kind, _decode(raw, _Head).metadata))
+        return str(_ref(kind, _decode(raw, api.Head).metadata))
     except DecodingError:
         return f"{kind} (unnamed)"
 
@@ -265,7 +163,7 @@ def _decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
         raise DecodingError(one_line(error)) from error
 
 
-def _ref(kind: str, metadata: _Metadata) -> ObjectRef:
+def _ref(kind: str, metadata: api.Metadata) -> ObjectRef:
     namespace = "" if kind == "Node" else metadata.namespace or "default"
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
         if not _NAME.fullmatch(text):
@@ -275,13 +173,13 @@ def _ref(kind: str, metadata: _Metadata) -> ObjectRef:
     return ObjectRef(kind, namespace, metadata.name)
 
 
-def _created(metadata: _Metadata) -> datetime | None:
+def _created(metadata: api.Metadata) -> datetime | None:
     """The creation time; one without a zone is taken as UTC, so that every node orders objects alike."""
     time = metadata.creationTimestamp
     return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
 
 
-def _ports(spec: _ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
+def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
     return tuple(
         ServicePort(port.name or "", (port.protocol or "TCP").upper(), port.port)
         for port in spec.ports or ()
@@ -289,7 +187,7 @@ def _ports(spec: _ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
     )
 
 
-def _is_ready(endpoint: _SliceEndpoint) -> bool:
+def _is_ready(endpoint: api.SliceEndpoint) -> bool:
     return endpoint.conditions is None or endpoint.conditions.ready is not False
 
 
@@ -300,7 +198,7 @@ def _is_port(number: int, problems: list[str]) -> bool:
     return False
 
 
-def _cluster_ips(spec: _ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
+def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
     given = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
     found = []
     for text in given:
@@ -312,7 +210,7 @@ def _cluster_ips(spec: _ServiceSpec, problems: list[str]) -> tuple[IPAddress, ..
     return tuple(found)
 
 
-def _points(status: _Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
     entries = status.load_balancer.ingress if status and status.load_balancer else None
     found = []
     for index, entry in enumerate(entries or ()):

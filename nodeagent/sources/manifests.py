@@ -115,11 +115,15 @@ def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, 
         try:
             yield f"{file}:1", msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
-            if file.suffix == ".json":
+            if file.suffix != ".json":
+                yield from _yaml_documents(text, file, unreadable)
+            else:
                 unreadable.append(Unreadable(str(file), f"not JSON: {one_line(error)}"))
-                return
-        else:
-            return
+    else:
+        yield from _yaml_documents(text, file, unreadable)
+
+
+def _yaml_documents(text: str, file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
     for line, part in _split(text):
         try:
             document = _load(part)

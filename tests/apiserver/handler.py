@@ -145,8 +145,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._end(watches.Ending.CLEAN)
                 return
             with api.streaming(feed):
-                self._begin_stream()
-                ending = stream.run(live)
+                ending = stream.run(live, self._begin_stream)
             self._end(ending)
         finally:
             feed.close()

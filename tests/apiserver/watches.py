@@ -209,11 +209,12 @@ class Stream:
         """
         return self._store.follow(self._resource, self._terms.since, self._feed.put)
 
-    def run(self, live: int) -> Ending:
+    def run(self, live: int, begin: Callable[[], None]) -> Ending:
         """Send lines until the stream ends.
 
         Args:
             live: what `follow` gave.
+            begin: sends the answer's head; a client that is gone already makes it raise OSError.
 
         Returns:
             How it ended: the caller closes the stream accordingly.
@@ -221,6 +222,7 @@ class Stream:
         open_watch = OpenWatch(self._resource.plural, self._asked.path, self._asked.query)
         self._traffic.opened(open_watch)
         try:
+            begin()
             return self._send_all(open_watch, live)
         finally:
             self._traffic.closed(open_watch)

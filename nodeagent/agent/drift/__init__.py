@@ -1,0 +1,6 @@
+"""Drift: notices at once when another program changes what nodeagent put on the node. Repairs nothing itself.
+
+One watcher a part: `hosts_file.HostsFileWatcher`, `addresses.AddressWatcher`, `nftables.NftablesWatcher`,
+`relay.RelayWatcher`. All wait for events of the kernel, none asks at intervals. `fights.Fights` slows repairs
+down when another program undoes them over and over.
+"""

@@ -1,0 +1,113 @@
+"""Whether repairs of a part are a fight with another program, and how long to wait before the next. PURE."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nodeagent.agent.parts import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a repair means.
+
+    Attributes:
+        delay: Seconds to wait before this part is repaired again; 0 when there is no fight.
+        fighting: Whether another program undoes our repairs.
+        announce: Whether the fight began, or the delay grew, with this repair: to be said now, and not again.
+        repairs: Repairs of the part since its last long quiet, this one included.
+        within: Seconds since the first of them.
+    """
+
+    delay: float
+    fighting: bool
+    announce: bool
+    repairs: int
+    within: float
+
+    def __str__(self) -> str:
+        """For the log; empty when there is no fight."""
+        if not self.fighting:
+            return ""
+        return (
+            f"another program keeps undoing this: {self.repairs} repairs in {self.within:.0f} s; "
+            f"the next repair waits {self.delay:g} s"
+        )
+
+
+@dataclass(slots=True)
+class _Record:
+    first: float
+    last: float
+    repairs: int = 0
+    level: int = 0
+    recent: deque[float] = field(default_factory=deque)
+
+
+class Fights:
+    """Remembers repairs, part by part.
+
+    Args:
+        clock: Monotonic time in seconds.
+        limit: So many repairs ...
+        window: ... within so many seconds are a fight.
+        first: Seconds of the first delay; each further repair doubles it.
+        longest: Seconds of the longest delay; must be below `forget`.
+        forget: Seconds without a repair after which a part starts afresh.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is one figure of the policy
+        self,
+        clock: Callable[[], float],
+        *,
+        limit: int = 5,
+        window: float = 60.0,
+        first: float = 1.0,
+        longest: float = 300.0,
+        forget: float = 600.0,
+    ) -> None:
+        if longest >= forget:
+            raise ValueError("a delay as long as the time to forget would end every fight by itself")
+        self._clock = clock
+        self._limit, self._window = limit, window
+        self._first, self._longest, self._forget = first, longest, forget
+        self._records: dict[Part, _Record] = {}
+
+    def repaired(self, part: Part) -> Verdict:
+        """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for."""
+        now = self._clock()
+        record = self._records.get(part)
+        if record is None or now - record.last >= self._forget:
+            record = self._records[part] = _Record(now, now)
+        record.last = now
+        record.repairs += 1
+        record.recent.append(now)
+        while len(record.recent) > self._limit or now - record.recent[0] > self._window:
+            record.recent.popleft()
+        before = self._delay(record)
+        if record.level or len(record.recent) >= self._limit:
+            record.level += 1
+        delay = self._delay(record)
+        return Verdict(delay, record.level > 0, delay > before, record.repairs, now - record.first)
+
+    def remaining(self, part: Part) -> float:
+        """Seconds until `part` may be repaired again; 0 when it may be now."""
+        record = self._records.get(part)
+        if record is None:
+            return 0.0
+        return max(0.0, record.last + self._delay(record) - self._clock())
+
+    def fighting(self) -> frozenset[Part]:
+        """The parts that are fought over now."""
+        now = self._clock()
+        return frozenset(
+            part
+            for part, record in self._records.items()
+            if record.level and now - record.last < self._forget
+        )
+
+    def _delay(self, record: _Record) -> float:
+        if record.level == 0:
+            return 0.0
+        # The exponent is bounded: a fight of months must not overflow a float.
+        return min(self._first * 2.0 ** min(record.level - 1, 64), self._longest)

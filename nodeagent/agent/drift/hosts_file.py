@@ -1,0 +1,119 @@
+"""Watches the hosts file: its name in its directory, and the file itself where that is a mount point."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from nodeagent.agent import inotify
+from nodeagent.agent.drift.watcher import OnDrift, Watcher
+from nodeagent.agent.inotify import EventsLostError, Inotify
+from nodeagent.agent.parts import Part
+from nodeagent.appliers.hosts.file import Reading, read
+from nodeagent.appliers.hosts.mounts import is_mount_point
+from nodeagent.errors import ApplyError
+
+_FILE = inotify.MODIFY | inotify.ATTRIB | inotify.CLOSE_WRITE
+_SELF = inotify.DELETE_SELF | inotify.MOVE_SELF
+_NAMES = inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
+
+
+class HostsFileWatcher(Watcher):
+    """Notices every change to a hosts file: writes, replacement by a rename, deletion, new times or rights.
+
+    A watch on the directory goes on when the inode is replaced. It sees a file only as the directory's child,
+    though: where a single file is mounted over the name, writes come through the other end of the mount,
+    and the file is watched too.
+
+    Args:
+        path: The hosts file; it may be absent, its directory not.
+        on_drift: See `Watcher`; the part is "hosts".
+    """
+
+    part: ClassVar[Part] = "hosts"
+
+    def __init__(self, path: Path, on_drift: OnDrift) -> None:
+        super().__init__(on_drift)
+        self._path = path
+        self._inotify: Inotify | None = None
+        self._directory_watch = 0
+        self._touched = False
+        self._lost = ""
+        self._expected: Reading | None = None
+        self._told: Reading | str | None = None
+
+    def expect(self, content: bytes | None) -> None:
+        """Say what the file holds by our own will, after every pass; None: there is to be no file.
+
+        The file is read at once. If it holds just that, this very state of it (inode, size, time) wakes
+        nobody from now on; if it does not, another program was faster, and that is drift. Call it in the
+        `quiet` block that held the write.
+        """
+        found = self._look()
+        with self._lock:
+            self._told = None
+            if isinstance(found, Reading) and _content(found) == content:
+                self._expected = found
+            else:
+                self._expected = None
+                self._touched = True
+                self._ring()
+
+    def _open(self) -> None:
+        self._inotify = Inotify()
+        self._directory_watch = self._inotify.watch_directory(self._path.parent, _NAMES | _FILE | _SELF)
+        if is_mount_point(self._path):
+            self._inotify.watch_file(self._path, _FILE | _SELF)
+
+    def _close(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+
+    def _descriptors(self) -> tuple[int, ...]:
+        return (self._inotify.fileno(),) if self._inotify else ()
+
+    def _read(self) -> None:
+        if self._inotify is None:
+            return
+        try:
+            for event in self._inotify.fetch():
+                of_directory = event.watch == self._directory_watch
+                if of_directory and event.mask & _SELF:
+                    raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))
+                if not of_directory or event.name == self._path.name:
+                    self._touched = True
+        except EventsLostError as error:
+            self._lost = str(error)
+
+    def _judge(self) -> str:
+        if self._lost:
+            what, self._lost, self._touched = f"{self._path} may have changed: {self._lost}", "", False
+            return what
+        if not self._touched:
+            return ""
+        self._touched = False
+        found = self._look()
+        # One edit makes several events: the same state is told once.
+        if found in (self._expected, self._told):
+            return ""
+        self._told = found
+        return found if isinstance(found, str) else f"{self._path} {_difference(self._expected, found)}"
+
+    def _look(self) -> Reading | str:
+        try:
+            return read(self._path)
+        except ApplyError as error:
+            return str(error)
+
+
+def _content(reading: Reading) -> bytes | None:
+    return None if reading.stamp is None else reading.content
+
+
+def _difference(expected: Reading | None, found: Reading) -> str:
+    if found.stamp is None:
+        return "was deleted"
+    if expected is None or expected.stamp is None:
+        return "was changed"
+    how = "replaced" if found.stamp.inode != expected.stamp.inode else "written"
+    same = ", with the same content" if found.content == expected.content else ""
+    return f"was {how} by another program{same}"

@@ -1,0 +1,181 @@
+"""Watches HAProxy by a connection to its master's socket, which ends with the master.
+
+The socket works for a sidecar in another pid namespace, where pidfd_open(2) can't. Seen with 2.6: the master
+never times an idle connection out (held for 500 s; the statistics socket would after 10); it ends when its
+worker dies (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies; and a
+reload cuts the connection, for the master executes itself anew. Its listening socket stays open meanwhile.
+"""
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from nodeagent.agent import inotify
+from nodeagent.agent.drift.watcher import OnDrift, Watcher
+from nodeagent.agent.inotify import EventsLostError, Inotify
+from nodeagent.agent.parts import Part
+from nodeagent.appliers.relay.master_socket import Processes, processes
+from nodeagent.appliers.relay.unix_socket import Unreachable
+
+_RETURN_SECONDS = 0.3
+"""How long HAProxy may be away before it counts as gone: a reload takes a fraction of it."""
+_PAUSE_SECONDS = 0.02
+_ASK_SECONDS = 0.2
+_SILENT_SECONDS = 1.0
+"""Between two calls while a socket takes connections that nobody answers: its answer makes no event."""
+
+_Identity = tuple[int, tuple[int, ...], int]
+"""Of a HAProxy: its master, its workers, how often it was reloaded. Process ids as HAProxy sees them."""
+
+
+class RelayWatcher(Watcher):
+    """Notices that HAProxy died, was restarted or reloaded by another program, or answers again.
+
+    While HAProxy is away, its directory is watched for the socket.
+
+    Args:
+        master_socket: Where HAProxy's master listens; its directory must stand.
+        on_drift: See `Watcher`; the part is "relay".
+    """
+
+    part: ClassVar[Part] = "relay"
+
+    def __init__(self, master_socket: Path, on_drift: OnDrift) -> None:
+        super().__init__(on_drift)
+        self._path = master_socket
+        self._inotify: Inotify | None = None
+        self._connection: socket.socket | None = None
+        self._why = ""
+        self._found: _Identity | None = None
+        self._known: _Identity | None = None
+        self._begun = False
+        self._until = 0.0
+        self._silent = False
+        self._running = True
+
+    def expect(self, *, running: bool) -> None:
+        """Say whether HAProxy is to run by our own will, in the `quiet` block that starts or stops it.
+
+        At first it is. One that is not to run may go without a word.
+        """
+        with self._lock:
+            self._running = running
+
+    def _open(self) -> None:
+        self._inotify = Inotify()
+        self._inotify.watch_directory(
+            self._path.parent, inotify.CREATE | inotify.MOVED_TO | inotify.DELETE_SELF | inotify.MOVE_SELF
+        )
+        self._await_return()
+
+    def _close(self) -> None:
+        self._hang_up()
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+
+    def _descriptors(self) -> tuple[int, ...]:
+        found = (self._inotify.fileno(),) if self._inotify else ()
+        return (*found, self._connection.fileno()) if self._connection else found
+
+    def _timeout(self) -> float | None:
+        if self._connection is not None:
+            return None
+        if time.monotonic() < self._until:
+            return _PAUSE_SECONDS
+        if self._known is not None and not self._quiet:
+            return 0.0  # the time ran out since the last judgement
+        return _SILENT_SECONDS if self._silent else None
+
+    def _trouble(self) -> str:
+        return "" if self._connection else f"HAProxy does not answer: {self._why}"
+
+    def _read(self) -> None:
+        if self._socket_appeared():
+            self._await_return()
+        if self._connection is not None and _ended(self._connection):
+            self._hang_up()
+            self._await_return()
+        if self._connection is None:
+            self._call()
+        elif self._settling:
+            # Our reload may be done before its cut is seen here.
+            self._found = _identity(processes(self._path, _ASK_SECONDS)) or self._found
+        if self._connection is not None and (self._quiet or self._settling or not self._begun):
+            self._known = self._found
+        self._begun = True
+
+    def _judge(self) -> str:
+        if self._connection is None:
+            # Another try follows unless the time is up.
+            if self._known is None or time.monotonic() < self._until:
+                return ""
+            self._known = None
+            return f"HAProxy is gone: {self._why}" if self._running else ""
+        before, self._known = self._known, self._found
+        if before is None:
+            return "HAProxy answers again"
+        return "" if before == self._found else "HAProxy was restarted or reloaded by another program"
+
+    def _socket_appeared(self) -> bool:
+        """Take in what happened in the directory; raises FileNotFoundError when that is gone."""
+        if self._inotify is None:
+            return False
+        appeared = False
+        try:
+            for event in self._inotify.fetch():
+                if event.mask & (inotify.DELETE_SELF | inotify.MOVE_SELF):
+                    raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))
+                appeared |= event.name == self._path.name
+        except EventsLostError:
+            return True
+        return appeared
+
+    def _await_return(self) -> None:
+        self._until = time.monotonic() + _RETURN_SECONDS
+
+    def _call(self) -> None:
+        """Connect, and keep the connection if a master with a worker is behind it."""
+        self._silent = False
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_ASK_SECONDS)
+        try:
+            connection.connect(str(self._path))
+        except OSError as error:
+            connection.close()
+            self._why = f"{self._path}: {os.strerror(error.errno) if error.errno else error}"
+            return
+        # Asked over a connection of its own: the one that is held has nothing to read until it ends.
+        found = processes(self._path, _ASK_SECONDS)
+        self._found = _identity(found)
+        if self._found is None:
+            connection.close()
+            self._silent = True
+            self._why = str(found) if isinstance(found, Unreachable) else "its master has no worker"
+            return
+        # Otherwise recv() would wait so long, whatever its flags.
+        connection.settimeout(0)
+        self._connection = connection
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(4096) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _identity(found: Processes | Unreachable) -> _Identity | None:
+    """None when nobody answers, or no worker serves."""
+    if isinstance(found, Unreachable) or not found.workers:
+        return None
+    return found.master, found.workers, found.reloads

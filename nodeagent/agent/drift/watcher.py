@@ -1,0 +1,203 @@
+"""What all watchers share: a thread that waits, quiet for own changes, a fresh start after a failure."""
+
+import os
+import select
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nodeagent.agent.parts import Part
+
+OnDrift = Callable[[Part, str], None]
+"""Called with the part and what was seen, for a person."""
+
+_START_SECONDS = 2.0
+_STOP_SECONDS = 1.0
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 30.0
+_STABLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherState:
+    """Whether a watcher sees what happens to its part; `error` says why it does not, or what it waits for."""
+
+    name: Part
+    running: bool
+    error: str = ""
+
+
+class Watcher(ABC):
+    """Watches one part of the node in a daemon thread of its own.
+
+    The thread lives in the network and mount namespace of the thread that calls `start`.
+
+    Args:
+        on_drift: Called from the watcher's thread whenever another program changed the part, or may have.
+            It should return at once: nothing is noticed meanwhile, though nothing is lost either.
+    """
+
+    part: ClassVar[Part]
+
+    def __init__(self, on_drift: OnDrift) -> None:
+        self._on_drift = on_drift
+        self._lock = threading.Lock()
+        self._bell = -1
+        self._tried = threading.Event()
+        self._stopping = False
+        self._quiet = 0
+        self._settling = False
+        self._state = WatcherState(self.part, running=False, error="not started")
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to watch; once for each watcher.
+
+        Returns when it watches or could not yet (see `state`; then it tries on), so that what is read
+        afterwards and changes later is noticed. Waits two seconds at most.
+        """
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name=f"drift-{self.part}", daemon=True)
+        self._thread.start()
+        self._tried.wait(_START_SECONDS)
+
+    def stop(self) -> None:
+        """End within a second; idempotent. No call of `on_drift` begins afterwards."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with self._lock:
+            self._stopping = True
+            self._ring()
+        if thread is not threading.current_thread():
+            thread.join(_STOP_SECONDS)
+
+    def state(self) -> WatcherState:
+        """How the watcher is; from any thread."""
+        return self._state
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Hold back all calls while the block runs, for changes of our own; may be nested.
+
+        What happens meanwhile is judged at the end of the block, by what `expect` was told by then: a
+        change by another program at the same time is not lost.
+        """
+        with self._lock:
+            self._quiet += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._quiet -= 1
+                self._settling = True
+                self._ring()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Begin to listen. Raises OSError where that can't be had."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Let go of everything; also after an `_open` that failed half way."""
+
+    @abstractmethod
+    def _descriptors(self) -> tuple[int, ...]:
+        """What to wait on."""
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Take in what came, without waiting. Raises OSError when the watch is broken.
+
+        `_settling` is set when a quiet block ended since the last call.
+        """
+
+    @abstractmethod
+    def _judge(self) -> str:
+        """Say what of that is drift, and forget it; empty when nothing is. Not called in a quiet block."""
+
+    def _timeout(self) -> float | None:
+        """Seconds after which to read and judge even without an event; None for never."""
+        return None
+
+    def _trouble(self) -> str:
+        """What a watch that runs nonetheless waits for; for the state."""
+        return ""
+
+    def _ring(self) -> None:
+        """Wake the thread; under the lock."""
+        if self._bell >= 0:
+            os.eventfd_write(self._bell, 1)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        interrupted = ""
+        try:
+            while not self._stopping:
+                began = time.monotonic()
+                opened = False
+                try:
+                    self._open()
+                    opened = True
+                    if interrupted:
+                        self._tell(f"the watch was interrupted and has begun anew ({interrupted})")
+                    self._loop()
+                except Exception as error:  # noqa: BLE001 - a watcher never dies silently, of whatever cause
+                    interrupted = _words(error)
+                    self._state = WatcherState(self.part, running=False, error=interrupted)
+                    if opened:
+                        self._tell(f"the watch was interrupted: {interrupted}")
+                finally:
+                    self._tried.set()
+                    self._close()
+                if time.monotonic() - began > _STABLE_SECONDS:
+                    pause = _FIRST_PAUSE_SECONDS
+                self._sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        finally:
+            with self._lock:
+                os.close(self._bell)
+                self._bell = -1
+            self._state = WatcherState(self.part, running=False, error="stopped")
+
+    def _loop(self) -> None:
+        while not self._stopping:
+            with self._lock:
+                self._read()
+                what = ""
+                if not self._quiet:
+                    self._settling = False
+                    what = self._judge()
+            self._state = WatcherState(self.part, running=True, error=self._trouble())
+            self._tried.set()
+            if what:
+                self._tell(what)
+            self._wait(self._descriptors(), self._timeout())
+
+    def _sleep(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+            self._wait((), left)
+
+    def _wait(self, descriptors: tuple[int, ...], seconds: float | None) -> None:
+        poll = select.poll()
+        for descriptor in (self._bell, *descriptors):
+            poll.register(descriptor, select.POLLIN)
+        # Rounded up: a rest below a millisecond would be waited for in a busy loop.
+        ready = poll.poll(None if seconds is None else int(seconds * 1000) + 1)
+        if any(descriptor == self._bell for descriptor, _ in ready):
+            os.eventfd_read(self._bell)
+
+    def _tell(self, what: str) -> None:
+        if not self._stopping:
+            self._on_drift(self.part, what)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

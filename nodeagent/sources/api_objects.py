@@ -1,0 +1,149 @@
+"""The API's objects as they come: of each, the few fields that are used, under the API's own names."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+
+class Metadata(Struct):
+    """ObjectMeta."""
+
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+    creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class Head(Struct):
+    """What every object has."""
+
+    metadata: Metadata
+
+
+class Point(Struct, rename="camel"):
+    """An entry of `status.loadBalancer.ingress`."""
+
+    ip: str | None = None
+    hostname: str | None = None
+    ip_mode: str | None = None
+
+
+class LoadBalancer(Struct):
+    """`status.loadBalancer`."""
+
+    ingress: list[Point] | None = None
+
+
+class Status(Struct, rename="camel"):
+    """The status of a Service or an Ingress."""
+
+    load_balancer: LoadBalancer | None = None
+
+
+class Port(Struct):
+    """A Service's port."""
+
+    port: int
+    name: str | None = None
+    protocol: str | None = None
+
+
+class ServiceSpec(Struct):
+    """A Service's spec."""
+
+    type: str | None = None
+    clusterIP: str | None = None  # noqa: N815 - the API's field
+    clusterIPs: list[str] | None = None  # noqa: N815
+    ports: list[Port] | None = None
+
+
+class Service(Head):
+    """core/v1 Service."""
+
+    spec: ServiceSpec | None = None
+    status: Status | None = None
+
+
+class Tls(Struct):
+    """An Ingress's TLS section."""
+
+    hosts: list[str] | None = None
+
+
+class Rule(Struct):
+    """An Ingress's rule."""
+
+    host: str | None = None
+
+
+class IngressSpec(Struct, rename="camel"):
+    """An Ingress's spec."""
+
+    ingress_class_name: str | None = None
+    tls: list[Tls] | None = None
+    rules: list[Rule] | None = None
+
+
+class Ingress(Head):
+    """networking.k8s.io/v1 Ingress."""
+
+    spec: IngressSpec | None = None
+    status: Status | None = None
+
+
+class NodeSpec(Struct):
+    """A Node's spec."""
+
+    podCIDR: str | None = None  # noqa: N815 - the API's field
+    podCIDRs: list[str] | None = None  # noqa: N815
+
+
+class NodeAddress(Struct):
+    """One of a Node's addresses."""
+
+    type: str
+    address: str
+
+
+class NodeStatus(Struct):
+    """A Node's status."""
+
+    addresses: list[NodeAddress] | None = None
+
+
+class Node(Head):
+    """core/v1 Node."""
+
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class Conditions(Struct):
+    """An endpoint's conditions."""
+
+    ready: bool | None = None
+
+
+class SliceEndpoint(Struct, rename="camel"):
+    """An endpoint of an EndpointSlice."""
+
+    addresses: list[str]
+    conditions: Conditions | None = None
+    node_name: str | None = None
+
+
+class SlicePort(Struct):
+    """A port of an EndpointSlice."""
+
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+
+
+class EndpointSlice(Head):
+    """discovery.k8s.io/v1 EndpointSlice."""
+
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
