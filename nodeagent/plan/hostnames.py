@@ -31,4 +31,7 @@ def is_wildcard(name: str) -> bool:
 
 def covering(name: str, suffixes: Iterable[str]) -> str | None:
     """The first of `suffixes` that `name` equals or stands below, label by label; None if there is none."""
-    return next((suffix for suffix in suffixes if name == suffix or name.endswith(f".{suffix}")), None)
+    ends = tuple(suffixes)
+    if not name.endswith(ends):  # most names, decided without a loop
+        return None
+    return next((suffix for suffix in ends if name == suffix or name.endswith(f".{suffix}")), None)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nodeagent.config.options import Config, HostsOptions
-from nodeagent.model.addresses import sort_key
+from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Ingress
@@ -30,8 +30,13 @@ def decide_names(
 ) -> tuple[NameDecision, ...]:
     """One decision for each name, and one more for each load balancer that claims it in vain."""
     claims: dict[str, list[_Claim]] = {}
+    owners: dict[object, Ownership] = {}
     for ingress in sorted(ingresses, key=by_age):
-        owner = find_owner(ingress, load_balancers)
+        # Ingresses of one controller report the same: what that means is found out once.
+        reported = (ingress.points, ingress.problems)
+        owner = owners.get(reported)
+        if owner is None:
+            owner = owners[reported] = find_owner(ingress, load_balancers)
         for name in dict.fromkeys(canonical(host) for host in ingress.hosts):
             claims.setdefault(name, []).append(_Claim(name, ingress, owner))
     return tuple(decision for name in sorted(claims) for decision in _decide(claims[name], facts, config))
@@ -42,13 +47,14 @@ def hosts_lines(
 ) -> tuple[HostsLine, ...]:
     """The lines for all served names, a line for each family their load balancer is relayed in."""
     relays = {plan.service.ref: plan.names_at for plan in load_balancers}
-    lines = [
-        HostsLine(address, decision.name)
-        for decision in names
-        if decision.verdict is Verdict.SERVED and decision.load_balancer is not None
-        for address in relays[decision.load_balancer]
-    ]
-    return tuple(sorted(lines, key=lambda line: (sort_key(line.address), line.name)))
+    served: dict[IPAddress, list[str]] = {}
+    for decision in names:
+        if decision.verdict is Verdict.SERVED and decision.load_balancer is not None:
+            for address in relays[decision.load_balancer]:
+                served.setdefault(address, []).append(decision.name)
+    return tuple(
+        HostsLine(address, name) for address in sorted(served, key=sort_key) for name in sorted(served[address])
+    )
 
 
 def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
@@ -69,54 +75,43 @@ def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
 
 
 def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
-    for verdict, code, reason in (
-        _by_form(claim.name),
-        _by_never_list(claim.name, facts, config.hosts),
-        _by_owner(claim.owner),
-        _by_kind(claim.name, config),
-        _by_options(claim.name, config),
-        _by_relay(claim.owner),
-        _by_user_line(claim.name, facts, config.hosts),
-        _by_proof(claim.name, config.hosts),
-    ):
+    """The first question that has an answer decides."""
+    for ask in (_by_form, _by_never_list, _by_owner, _by_kind, _by_options, _by_relay, _by_user_line):
+        verdict, code, reason = ask(claim, facts, config)
         if verdict is not None:
             return _decision(claim, verdict, code, reason)
-    raise AssertionError(f"{claim.name}: nothing decided")
+    return _decision(claim, *_by_proof(claim.name, config.hosts))
 
 
 _Answer = tuple[Verdict | None, str, str]
 _UNDECIDED: _Answer = (None, "", "")
 
 
-def _by_form(name: str) -> _Answer:
+def _by_form(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+    name = claim.name
     problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
     if problem:
         return Verdict.REFUSED, "BadName", f"never written: {problem}"
     return _UNDECIDED
 
 
-def _by_kind(name: str, config: Config) -> _Answer:
-    if not is_wildcard(name):
+def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
+    name = claim.name
+    if covering(name, _LOCAL):
+        whose = "belongs to the node's loopback"
+    elif name in facts.node_names:
+        whose = "is one of this node's own names"
+    elif name in facts.api_server_names:
+        whose = "is the API server's name"
+    elif covering(name, (config.hosts.cluster_domain, *_API_SERVER)):
+        whose = "belongs to the cluster's own DNS"
+    else:
         return _UNDECIDED
-    if config.dnat.backend == "none":
-        return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
-    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
+    return Verdict.REFUSED, "NeverWritten", f"never written: it {whose}"
 
 
-def _by_never_list(name: str, facts: Facts, options: HostsOptions) -> _Answer:
-    whose = (
-        (covering(name, _LOCAL), "belongs to the node's loopback"),
-        (name if name in facts.node_names else None, "is one of this node's own names"),
-        (name if name in facts.api_server_names else None, "is the API server's name"),
-        (covering(name, (options.cluster_domain, *_API_SERVER)), "belongs to the cluster's own DNS"),
-    )
-    for found, what in whose:
-        if found:
-            return Verdict.REFUSED, "NeverWritten", f"never written: it {what}"
-    return _UNDECIDED
-
-
-def _by_owner(owner: Ownership) -> _Answer:
+def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+    owner = claim.owner
     plan = owner.load_balancer
     if plan is None:
         return Verdict.SKIPPED, owner.code, owner.reason
@@ -125,37 +120,45 @@ def _by_owner(owner: Ownership) -> _Answer:
     return _UNDECIDED
 
 
-def _by_options(name: str, config: Config) -> _Answer:
+def _by_kind(claim: _Claim, _facts: Facts, config: Config) -> _Answer:
+    if not is_wildcard(claim.name):
+        return _UNDECIDED
+    if config.dnat.backend == "none":
+        return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
+    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
+
+
+def _by_options(claim: _Claim, _facts: Facts, config: Config) -> _Answer:
     if not config.hosts.enabled:
         if config.dnat.backend == "none":
             return Verdict.REFUSED, "HostsDisabled", "not covered: hosts.enabled is false, and DNAT is off"
         return Verdict.SKIPPED, "HostsDisabled", "hosts.enabled is false: DNAT alone serves it"
-    suffix = covering(name, config.hosts.exclude)
+    suffix = covering(claim.name, config.hosts.exclude)
     if suffix:
         return Verdict.SKIPPED, "Excluded", f"covered by hosts.exclude: {suffix}"
     return _UNDECIDED
 
 
-def _by_relay(owner: Ownership) -> _Answer:
-    plan = owner.load_balancer
+def _by_relay(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+    plan = claim.owner.load_balancer
     if plan is not None and not plan.names_at:
         reason = f"not all ports of {plan.service.ref} are relayed: DNAT alone serves those that are"
         return Verdict.SKIPPED, "PartlyRelayed", reason
     return _UNDECIDED
 
 
-def _by_user_line(name: str, facts: Facts, options: HostsOptions) -> _Answer:
-    line = facts.user_names.get(name)
+def _by_user_line(claim: _Claim, facts: Facts, config: Config) -> _Answer:
+    line = facts.user_names.get(claim.name)
     if line is None:
         return _UNDECIDED
     if line.by_hairpin_proxy:
-        reason = f"left to hairpin-proxy's line {line.line_number} of {options.file}: --adopt takes it over"
+        reason = f"left to hairpin-proxy's line {line.line_number} of {config.hosts.file}: --adopt takes it over"
         return Verdict.SKIPPED, "HairpinProxyLine", reason
-    reason = f"left to line {line.line_number} of {options.file}, which sets it to {line.address}"
+    reason = f"left to line {line.line_number} of {config.hosts.file}, which sets it to {line.address}"
     return Verdict.SKIPPED, "UserLine", reason
 
 
-def _by_proof(name: str, options: HostsOptions) -> _Answer:
+def _by_proof(name: str, options: HostsOptions) -> tuple[Verdict, str, str]:
     suffix = covering(name, options.allow)
     if suffix:
         return Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}"

@@ -1,0 +1,1 @@
+"""Tests of the drift watchers against a real kernel."""

@@ -1,0 +1,153 @@
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+import pytest
+
+from nodeagent.agent.drift.addresses import AddressWatcher
+from nodeagent.appliers.addresses.applier import AddressApplier
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import RelayAddress
+from nodeagent.model.objects import ObjectRef
+from tests.agent.drift.recorder import Recorder, running
+from tests.appliers.dnat.network import Namespace
+
+RANGES = (IPv4Network("169.254.66.0/24"), IPv6Network("fd68:6169:7270::/112"))
+ONE, TWO, SIX = (ip_address(each) for each in ("169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"))
+WEB = ObjectRef("Service", "ingress-nginx", "controller")
+
+
+@dataclass
+class Watched:
+    """A namespace with the relay's addresses on a bridge, which stands in for a dummy device."""
+
+    node: Namespace
+    watcher: AddressWatcher
+    applier: AddressApplier
+    said: Recorder
+
+    def keep(self, *addresses: IPAddress) -> None:
+        """Make these the relay's addresses, as the agent does."""
+        with self.node.inside(), self.watcher.quiet():
+            self.watcher.expect(addresses)
+            desired = tuple(RelayAddress(each, WEB) for each in addresses)
+            change = self.applier.change(self.applier.read(), desired)
+            assert not self.applier.grow(change).failures
+            assert not self.applier.shrink(change).failures
+
+    def finally_drifts(self) -> None:
+        """The last thing that a test of silence does: drift, which must be the first that is told."""
+        self.node.ip("addr add 169.254.66.99/32 dev lo")
+        assert self.said.next() == "169.254.66.99 was put on lo"
+
+
+@pytest.fixture
+def relay() -> Iterator[Watched]:
+    node = Namespace()
+    said = Recorder()
+    made = Watched(
+        node, AddressWatcher("hairpin0", RANGES, said), AddressApplier("hairpin0", RANGES, "bridge"), said
+    )
+    with node.inside(), running(made.watcher):
+        made.keep(ONE, SIX)
+        yield made
+    node.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("addr del 169.254.66.5/32 dev hairpin0", "169.254.66.5 was removed from hairpin0"),
+        ("addr del fd68:6169:7270::5/128 dev hairpin0", "fd68:6169:7270::5 was removed from hairpin0"),
+        ("addr flush dev hairpin0", "was removed from hairpin0"),
+        ("link del hairpin0", "hairpin0 was deleted"),
+        ("link set hairpin0 down", "hairpin0 was set down"),
+        ("addr add 169.254.66.77/32 dev lo", "169.254.66.77 was put on lo"),
+    ],
+)
+def test_every_change_of_the_relay_addresses_is_seen(relay: Watched, command: str, told: str) -> None:
+    relay.node.ip(command)
+    relay.said.until(told)
+
+
+def test_a_relay_address_on_another_device_is_seen(relay: Watched) -> None:
+    relay.node.ip("link add other0 type veth peer name other1", "addr add 169.254.66.5/32 dev other0")
+    assert relay.said.next() == "169.254.66.5 was put on other0"
+
+
+def test_a_device_renamed_is_seen(relay: Watched) -> None:
+    relay.node.ip("link set hairpin0 down")
+    relay.said.until("was set down")
+    relay.node.ip("link set hairpin0 name mine")
+    relay.said.until("renamed to mine")
+
+
+def test_a_failed_duplicate_detection_is_seen(relay: Watched) -> None:
+    node = relay.node
+    node.sysctl("net/ipv6/conf/default/accept_dad", "1")
+    node.ip(
+        "link add left type veth peer name right",
+        "link set left up",
+        "link set right up",
+        "addr add fd68:6169:7270::9/128 dev left nodad",
+    )
+    relay.said.until("was put on left")
+    node.ip("addr add fd68:6169:7270::9/128 dev right")
+    relay.said.until("duplicate address detection failed", 5)
+
+
+def test_own_changes_wake_nobody(relay: Watched) -> None:
+    relay.keep(ONE, TWO, SIX)
+    relay.keep(TWO)
+    relay.keep()
+    relay.keep(ONE, SIX)
+    relay.finally_drifts()
+
+
+def test_a_foreign_removal_during_our_own_change_is_not_lost(relay: Watched) -> None:
+    with relay.watcher.quiet():
+        relay.keep(ONE, TWO, SIX)
+        relay.node.ip("addr del 169.254.66.5/32 dev hairpin0")
+    relay.said.until("169.254.66.5 was removed")
+
+
+def test_pods_that_come_and_go_wake_nobody_and_cost_little(relay: Watched) -> None:
+    pods = [
+        command
+        for number in range(50)
+        for command in (
+            f"link add veth{number} type veth peer name peer{number}",
+            f"link set veth{number} up",
+            f"link set peer{number} up",
+            f"addr add 10.244.{number}.1/24 dev veth{number}",
+            f"link set veth{number} master hairpin0",
+            f"link set veth{number} nomaster",
+            f"link del veth{number}",
+        )
+    ]
+    before = time.process_time()
+    relay.node.ip(*pods)
+    relay.finally_drifts()
+    # pyroute2's monitor takes 0.15 s for the same.
+    assert time.process_time() - before < 0.1
+
+
+def test_lost_notifications_are_told_and_the_watch_goes_on(relay: Watched) -> None:
+    notifications = relay.watcher._socket  # noqa: SLF001 - at its full size it is read faster than filled
+    assert notifications is not None
+    notifications._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # noqa: SLF001
+    deadline = time.monotonic() + 10
+    told = "nothing"
+    number = 0
+    while "lost" not in told:
+        assert time.monotonic() < deadline
+        batch = "\n".join(f"addr add 10.1.{number % 250}.{each}/32 dev lo" for each in range(1, 250))
+        with relay.node.inside():
+            subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
+        number += 1
+        told = relay.said.next(0.01)
+    relay.node.ip("link del hairpin0")
+    relay.said.until("hairpin0 was deleted")

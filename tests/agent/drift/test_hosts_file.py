@@ -1,0 +1,194 @@
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from nodeagent.agent.drift.hosts_file import HostsFileWatcher
+from nodeagent.appliers.hosts.applier import HostsApplier
+from nodeagent.model.desired import HostsLine
+from tests.agent.drift.recorder import Recorder, running
+from tests.appliers.hosts.private_mounts import bind, in_private_mounts
+from tests.appliers.hosts.samples import NETWORKS
+
+USER = b"127.0.0.1 localhost\n"
+
+
+@dataclass
+class Watched:
+    """A hosts file kept by its applier, and watched."""
+
+    path: Path
+    watcher: HostsFileWatcher
+    applier: HostsApplier
+    said: Recorder
+
+    def write(self, *lines: HostsLine) -> None:
+        """Make these the block's lines, as the agent does."""
+        with self.watcher.quiet():
+            change = self.applier.apply(self.applier.change(lines))
+            self.watcher.expect(change.after)
+
+    def finally_drifts(self) -> None:
+        """The last thing that a test of silence does: it ends in drift, and that must come first."""
+        os.utime(self.path)
+        assert self.said.next().endswith("was written by another program, with the same content")
+
+
+def line(name: str) -> HostsLine:
+    return HostsLine(ip_address("169.254.66.2"), name)
+
+
+def watched(directory: Path) -> Watched:
+    path = directory / "hosts"
+    said = Recorder()
+    return Watched(
+        path,
+        HostsFileWatcher(path, said),
+        HostsApplier(path, NETWORKS, directory / "run", adopt=False),
+        said,
+    )
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Watched]:
+    made = watched(tmp_path)
+    made.path.write_bytes(USER)
+    with running(made.watcher):
+        made.write(line("shop.example.com"))
+        yield made
+
+
+def edit_in_place(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"192.0.2.1 user\n")
+
+
+def replace(path: Path) -> None:
+    subprocess.run(["sed", "-i", "s/shop/other/", path], check=True)
+
+
+def move_over(path: Path) -> None:
+    other = path.with_name("another")
+    other.write_bytes(USER)
+    shutil.move(other, path)
+
+
+def give_times(path: Path) -> None:
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (edit_in_place, "written"),
+        (replace, "replaced"),
+        (move_over, "replaced"),
+        (Path.unlink, "deleted"),
+        (give_times, "with the same content"),
+    ],
+)
+def test_every_change_by_another_program_is_seen(
+    hosts: Watched, change: Callable[[Path], object], word: str
+) -> None:
+    change(hosts.path)
+    hosts.said.until(word)
+
+
+def test_it_is_seen_again_after_the_repair(hosts: Watched) -> None:
+    for _ in range(5):
+        replace(hosts.path)
+        hosts.said.until("replaced")
+        hosts.write(line("shop.example.com"))
+
+
+def test_the_same_old_file_put_back_twice_is_seen_twice(hosts: Watched, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_bytes(USER)
+    for _ in range(3):
+        subprocess.run(["ln", "-f", old, hosts.path], check=True)
+        hosts.said.until("replaced")
+        hosts.write(line("shop.example.com"))
+
+
+def test_own_writes_wake_nobody(hosts: Watched) -> None:
+    for number in range(20):
+        hosts.write(*(line(f"{name}.example.com") for name in range(number)))
+    hosts.write()
+    hosts.finally_drifts()
+
+
+def test_a_foreign_write_during_our_own_is_not_lost(hosts: Watched) -> None:
+    with hosts.watcher.quiet():
+        change = hosts.applier.apply(hosts.applier.change([line("new.example.com")]))
+        edit_in_place(hosts.path)
+        hosts.watcher.expect(change.after)
+    hosts.said.until("changed")
+
+
+def test_an_edit_before_the_first_pass_is_seen(tmp_path: Path) -> None:
+    made = watched(tmp_path)
+    with running(made.watcher):
+        made.path.write_bytes(USER)
+        made.said.until("changed")
+
+
+def test_other_files_in_the_directory_wake_nobody(hosts: Watched, tmp_path: Path) -> None:
+    for number in range(200):
+        other = tmp_path / f"hosts.{number}"
+        other.write_bytes(USER)
+        other.rename(tmp_path / "resolv.conf")
+    for _ in range(200):
+        hosts.path.read_bytes()
+    hosts.finally_drifts()
+
+
+def test_a_directory_that_is_replaced_is_watched_anew(hosts: Watched, tmp_path: Path) -> None:
+    tmp_path.rename(tmp_path.with_name("moved"))
+    hosts.said.until("moved or deleted")
+    tmp_path.mkdir()
+    hosts.said.until("begun anew", 3)
+    hosts.path.write_bytes(USER)
+    assert hosts.said.next() != "nothing"
+
+
+@in_private_mounts
+def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -> None:
+    node, mine = tmp_path / "node", tmp_path / "mine"
+    for directory in (node, mine):
+        directory.mkdir()
+        (directory / "hosts").write_bytes(USER)
+    bind(node / "hosts", mine / "hosts")
+    made = watched(mine)
+    with running(made.watcher):
+        made.write(line("shop.example.com"))
+        made.write(line("shop.example.com"), line("blog.example.com"))
+        edit_in_place(node / "hosts")
+        assert "written by another program" in made.said.next()
+        made.write(line("shop.example.com"))
+        # Replaced on the host: the mount keeps the orphan, and only the loss of its name tells.
+        replace(node / "hosts")
+        made.said.until("mounted as a single file")
+
+
+def test_an_overflow_of_the_queue_is_told_and_the_watch_goes_on(hosts: Watched) -> None:
+    source = hosts.watcher._inotify  # noqa: SLF001 - the real queue's size is the whole machine's (sysctl)
+    assert source is not None
+    source.on_queue_overflow()
+    assert "inotify's queue" in hosts.said.next()
+    replace(hosts.path)
+    hosts.said.until("replaced")
+
+
+def test_an_inotify_that_breaks_is_opened_anew(hosts: Watched) -> None:
+    source = hosts.watcher._inotify  # noqa: SLF001 - the kernel gives no way to break it
+    assert source is not None
+    source.fail(OSError(errno.EIO, "Input/output error"))
+    hosts.said.until("begun anew")
+    replace(hosts.path)
+    hosts.said.until("replaced")

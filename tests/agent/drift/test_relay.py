@@ -1,0 +1,125 @@
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodeagent.agent.drift.relay import RelayWatcher
+from nodeagent.appliers.relay import RelayApplier, process
+from nodeagent.appliers.relay.master_socket import Processes, processes
+from tests.agent.drift.recorder import Recorder, running
+from tests.appliers.relay.condition import eventually
+from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, isolated, listener
+
+RUN = Path("/run/nodeagent")
+MASTER = RUN / "master.sock"
+A, B = listener(RELAY), listener(RELAY_2)
+
+
+@contextmanager
+def watched() -> Iterator[tuple[RelayWatcher, RelayApplier, Recorder]]:
+    """HAProxy with one listener, and its watcher."""
+    RUN.mkdir(mode=0o700)
+    (RUN / "lock").touch()  # as beside a running agent: the directory stays when HAProxy is stopped
+    said = Recorder()
+    watcher = RelayWatcher(MASTER, said)
+    relay = applier(drain_seconds=0.1)
+    with running(watcher):
+        apply(watcher, relay, A)
+        yield watcher, relay, said
+
+
+def apply(watcher: RelayWatcher, relay: RelayApplier, *listeners: object) -> None:
+    wanted = [each for each in (A, B) if each in listeners]
+    with watcher.quiet():
+        watcher.expect(running=bool(wanted))
+        relay.apply(relay.change(wanted))
+    assert eventually(lambda: bool(watcher.state().error) != bool(wanted))
+
+
+def found() -> Processes:
+    answer = processes(MASTER, 2.0)
+    assert isinstance(answer, Processes)
+    return answer
+
+
+@isolated
+def test_a_killed_worker_master_or_both_is_seen_within_a_second() -> None:
+    with watched() as (watcher, relay, said):
+        for victims in (("worker",), ("master",), ("master", "worker")):
+            alive = found()
+            pids = {"master": alive.master, "worker": alive.workers[0]}
+            for victim in victims:
+                os.kill(pids[victim], signal.SIGKILL)
+            assert "HAProxy is gone" in said.next(), victims
+            assert "HAProxy does not answer" in watcher.state().error
+            apply(watcher, relay, A)
+        apply(watcher, relay, A, B)
+        process.stop(RUN / "haproxy.cfg", 0.1)
+        assert "HAProxy is gone" in said.next()
+
+
+@isolated
+def test_own_reloads_starts_and_stops_wake_nobody() -> None:
+    with watched() as (watcher, relay, said):
+        for listeners in ((A, B), (A,), (B,), (), (A,), (A, B)):
+            apply(watcher, relay, *listeners)
+        os.kill(found().master, signal.SIGKILL)
+        assert "HAProxy is gone" in said.next()
+
+
+@isolated
+def test_a_reload_by_another_program_is_told() -> None:
+    with watched() as (_, _, said):
+        os.kill(found().master, signal.SIGUSR2)
+        assert said.next() == "HAProxy was restarted or reloaded by another program"
+
+
+@isolated
+def test_a_sidecar_that_comes_back_by_itself_is_told() -> None:
+    with watched() as (_, _, said):
+        process.stop(RUN / "haproxy.cfg", 0.1)
+        assert "HAProxy is gone" in said.next()
+        command = ["haproxy", "-W", "-S", f"{MASTER},mode,600", "-f", str(RUN / "haproxy.cfg")]
+        subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        assert said.next(3) == "HAProxy answers again"
+
+
+@isolated
+def test_none_at_first_is_no_drift_and_the_state_says_so() -> None:
+    RUN.mkdir(mode=0o700)
+    said = Recorder()
+    watcher = RelayWatcher(MASTER, said)
+    with running(watcher):
+        assert "No such file or directory" in watcher.state().error
+        assert said.next(0.7) == "nothing"
+
+
+@isolated
+def test_a_socket_that_nobody_answers_at_is_called_on() -> None:
+    with watched() as (_, _, said):
+        master = found().master
+        os.kill(master, signal.SIGKILL)
+        assert "HAProxy is gone" in said.next()
+        MASTER.unlink()
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(MASTER))
+            silent.listen()
+            assert said.next(1.0) == "nothing"
+        process.stop(RUN / "haproxy.cfg", 0.1)
+        process.start("haproxy", RUN / "haproxy.cfg", MASTER)
+        said.until("HAProxy answers again", 3)
+
+
+@isolated
+def test_a_connection_without_a_word_is_not_timed_out() -> None:
+    # 500 s were tried by hand; the statistics socket's own limit of 10 s would show here.
+    with watched() as (_, _, said):
+        began = time.monotonic()
+        assert said.next(11.0) == "nothing"
+        assert time.monotonic() - began > 10
+        os.kill(found().workers[0], signal.SIGKILL)
+        assert "HAProxy is gone" in said.next()
