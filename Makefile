@@ -18,7 +18,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 venv"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || scripts/install-packages packages/venv.txt
 	@echo "making $(VENV)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 

@@ -16,7 +16,7 @@ from nodeagent.agent.ownership import Ownership
 from nodeagent.agent.pacing import seconds_until_pass
 from nodeagent.agent.parts import ALL_PARTS
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reloading import Reloading
+from nodeagent.agent.reloading import ConfigFile, Reloading
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.agent.telemetry.pages import pages
@@ -39,7 +39,10 @@ _EVERYTHING_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the daemon was started with. `config_file` is read anew on SIGHUP; None means all defaults."""
+    """What the daemon was started with.
+
+    `config_file` is read anew when it changes and on SIGHUP; None means all defaults.
+    """
 
     node_name: str
     config_file: Path | None = None
@@ -81,6 +84,7 @@ class Daemon:
         self._last_pass = (0.0, 0.0)
         self._last_everything = 0.0
         self._stumbled_until = 0.0
+        self._config_file = ConfigFile(settings.config_file)
         self._ending = False
         self._reload = False
 
@@ -122,7 +126,7 @@ class Daemon:
         """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
         self._board.beat()
         self._api.update(self._cluster.states())
-        if self._reload:
+        if self._config_file.has_changed() or self._reload:
             self._reload = False
             self._take_over_config()
         self._settle_role()

@@ -1,5 +1,6 @@
 """Whether a configuration that was read anew may take over from the one in force."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,3 +51,36 @@ class Reloading:
                 "configuration, then start with the new one",
             )
         return Outcome(config)
+
+
+class ConfigFile:
+    """Notices that the configuration file became another, as a ConfigMap's does when it is edited.
+
+    Args:
+        file: The file; None: there is none, and it never changes.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._seen = self._stamp()
+
+    def has_changed(self) -> bool:
+        """Whether the file is another than at the last call; looks at its inode, size and time, through links.
+
+        A ConfigMap's file is a link that is swapped: the inode behind it changes. An absent file is no
+        change; it is told when it is back.
+        """
+        now = self._stamp()
+        if now is None or now == self._seen:
+            return False
+        self._seen = now
+        return True
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        if self._file is None:
+            return None
+        try:
+            found = os.stat(self._file)  # noqa: PTH116 - a stamp, no path's business
+        except OSError:
+            return None
+        return (found.st_ino, found.st_size, found.st_mtime_ns)
