@@ -65,7 +65,7 @@ class ConfigFile:
         self._seen = self._stamp()
 
     def has_changed(self) -> bool:
-        """Whether the file is another than at the last call; looks at its inode, size and time, through links.
+        """Whether the file is another than at the last call, by inode, size and time, through links.
 
         A ConfigMap's file is a link that is swapped: the inode behind it changes. An absent file is no
         change; it is told when it is back.
