@@ -95,7 +95,17 @@ class Watcher(ABC):
             with self._lock:
                 self._quiet -= 1
                 self._settling = True
+                what = "" if self._quiet else self._settled()
                 self._ring()
+            if what:
+                self._tell(what)
+
+    def _settled(self) -> str:
+        """Judge at once, where what is expected may be another by the time the thread comes to it.
+
+        Called under the lock when the last quiet block ends; must not wait.
+        """
+        return ""
 
     @abstractmethod
     def _open(self) -> None:

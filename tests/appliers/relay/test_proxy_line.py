@@ -65,8 +65,7 @@ def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() 
         assert states()[443].load_balancer == INGRESS
         assert "refused" in states()[8443].check
         with backend(down.server) as later:
-            assert eventually(lambda: states()[8443].up)
-            assert Seen("v2", "local") in later
+            assert eventually(lambda: states()[8443].up and Seen("v2", "local") in later)
 
 
 @isolated
