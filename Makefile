@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo test test-unit lint bench schema clean
+.PHONY: help venv packages demo test test-unit lint bench deploy schema clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -36,11 +36,17 @@ test: packages ## all tests (as root: they make network namespaces)
 test-unit: venv ## the tests that need neither root nor a testbed
 	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli
 
+bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, 5 minutes)
+	@$(BIN)/python -m benchmarks
+
 lint: venv ## ruff, mypy --strict and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+deploy: venv ## write daemonset/deploy.yaml anew from the base
+	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 
 schema: venv ## write docs/schema/ anew from the code
 	@$(BIN)/python -m nodeagent.cli.document docs/schema

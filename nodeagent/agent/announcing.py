@@ -25,7 +25,7 @@ class Announcer:
         self._node_name = node_name
         self._budget = EventBudget()
         self._queue: queue.Queue[Announcement] = queue.Queue(_LONGEST_QUEUE)
-        self._told_failure = ""
+        self._told: type[Exception] | None = None
 
     def start(self) -> None:
         """Begins to post; the thread ends with the process."""
@@ -48,7 +48,7 @@ class Announcer:
                 node_name=self._node_name,
                 uid=one.uid or None,
             )
-            text = str(failure) if failure else ""
-            if text and text != self._told_failure:
-                _LOG.warning("an Event could not be posted", extra={"fields": {"reason": text}})
-            self._told_failure = text
+            # Told once for each kind of failure: its words differ with every namespace.
+            if failure is not None and type(failure) is not self._told:
+                _LOG.warning("an Event could not be posted", extra={"fields": {"reason": str(failure)}})
+            self._told = None if failure is None else type(failure)

@@ -12,6 +12,7 @@ from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.appliers import build_appliers
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.facts import Circumstances, read_circumstances
+from nodeagent.agent.garbage import spare_what_stays
 from nodeagent.agent.ownership import Ownership
 from nodeagent.agent.pacing import seconds_until_pass
 from nodeagent.agent.parts import ALL_PARTS
@@ -23,7 +24,7 @@ from nodeagent.agent.telemetry.pages import pages
 from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.watch import NodeWatch
-from nodeagent.config.options import Config
+from nodeagent.config.options import Config, ListenAddress
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -41,13 +42,16 @@ _EVERYTHING_SECONDS = 600.0
 class Settings:
     """What the daemon was started with.
 
-    `config_file` is read anew when it changes and on SIGHUP; None means all defaults.
+    `config_file` is read anew when it changes and on SIGHUP; None means all defaults. `telemetry` is where
+    the agent's pages are shown. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
     """
 
     node_name: str
     config_file: Path | None = None
     kubeconfig: Path | None = None
     daemonset: OwnDaemonSet | None = None
+    telemetry: ListenAddress = Config().telemetry.listen
+    adopt: bool = False
 
 
 class Daemon:
@@ -78,7 +82,7 @@ class Daemon:
         )
         self._run_dir = Path(relay.run_dir)
         self._ownership = Ownership(self._run_dir, self._triggers.wake)
-        self._appliers = build_appliers(config, adopt=False)
+        self._appliers = build_appliers(config, adopt=settings.adopt)
         self._reconciler: Reconciler | None = None
         self._watch: NodeWatch | None = None
         self._last_pass = (0.0, 0.0)
@@ -98,7 +102,7 @@ class Daemon:
             signal.signal(number, self._on_end)
         signal.signal(signal.SIGHUP, self._on_reload)
         service = TelemetryService(
-            pages(self._board, self._metrics), self._config.telemetry.listen.endpoint, self._run_dir
+            pages(self._board, self._metrics), self._settings.telemetry.endpoint, self._run_dir
         )
         self._ownership.start()
         try:
@@ -163,8 +167,9 @@ class Daemon:
         self._start_working()
 
     def _start_working(self) -> None:
+        settings = self._settings
         self._reconciler = Reconciler(
-            self._settings.node_name, self._config, self._appliers, self._read_circumstances
+            settings.node_name, self._config, self._appliers, self._read_circumstances, adopt=settings.adopt
         )
         self._watch = NodeWatch(self._config, self._triggers.drifted)
         self._watch.start()
@@ -209,9 +214,12 @@ class Daemon:
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
+        first = not self._last_everything
         if everything:
             self._last_everything = began
         self._account.of_pass(done, calls, reconciler)
+        if first:
+            spare_what_stays()
 
     def _read_circumstances(self) -> Circumstances:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
@@ -229,7 +237,7 @@ class Daemon:
         _LOG.info("the configuration was read anew")
         self._metrics.config_reloaded()
         self._config = outcome.config
-        self._appliers = build_appliers(outcome.config, adopt=False)
+        self._appliers = build_appliers(outcome.config, adopt=self._settings.adopt)
         if self._reconciler is not None:
             self._stop_watching()
             self._start_working()

@@ -57,21 +57,25 @@ class Reconciler:
         config: The configuration.
         appliers: Who changes the node.
         read_circumstances: Reads the facts that change seldom.
+        adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as the appliers have it.
         clock: Monotonic seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a pass rests on
         self,
         node_name: str,
         config: Config,
         appliers: Appliers,
         read_circumstances: Callable[[], Circumstances],
+        *,
+        adopt: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node_name = node_name
         self._config = config
         self._appliers = appliers
         self._read_circumstances = read_circumstances
+        self._adopt = adopt
         self._clock = clock
         self._around: Circumstances | None = None
         self._services: tuple[Service, ...] | None = None
@@ -135,7 +139,7 @@ class Reconciler:
     def _plan(self, snapshot: Snapshot) -> Desired:
         if self._around is None:
             raise AssertionError("a plan without circumstances")
-        facts = gather_facts(self._node_name, self._around, self._config, self._appliers, adopt=False)
+        facts = gather_facts(self._node_name, self._around, self._config, self._appliers, adopt=self._adopt)
         return plan(snapshot, facts, self._config)
 
     def _admitted(self, drift: Mapping[Part, str]) -> tuple[dict[Part, str], frozenset[Part]]:

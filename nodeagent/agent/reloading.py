@@ -17,6 +17,7 @@ _FIXED: dict[str, Callable[[Config], object]] = {
     "relay.ipv4": lambda config: config.relay.ipv4,
     "relay.ipv6": lambda config: config.relay.ipv6,
     "relay.runDir": lambda config: config.relay.run_dir,
+    "relay.haproxyDir": lambda config: config.relay.haproxy_dir,
     "relay.service": lambda config: config.relay.service,
     "hosts.file": lambda config: config.hosts.file,
     "telemetry.listen": lambda config: config.telemetry.listen,

@@ -1,5 +1,7 @@
 """What calls for a pass: gathered from any thread, taken by the loop."""
 
+import os
+import select
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,48 +32,51 @@ class Triggers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        # A descriptor and not a condition: a signal's handler may run in the loop's own thread between its
+        # last look and its wait, and a condition would sleep over what the handler said.
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._events = 0
         self._drift: dict[Part, str] = {}
         self._first: float | None = None
         self._latest = 0.0
-        self._woken = False
 
     def cluster_changed(self) -> None:
         """An object of the cluster is not what it was."""
-        with self._changed:
+        with self._lock:
             self._events += 1
             self._note()
 
     def drifted(self, part: Part, what: str) -> None:
         """A part of the node may not stand as it was left; `what` was seen. The first sight is kept."""
-        with self._changed:
+        with self._lock:
             self._drift.setdefault(part, what)
             self._note()
 
     def wake(self) -> None:
-        """Ends the loop's wait without calling for a pass: a signal came, or ownership changed."""
-        with self._changed:
-            self._woken = True
-            self._changed.notify_all()
+        """Ends the loop's wait without calling for a pass: a signal came, or ownership changed.
+
+        Takes no lock: a signal's handler may call it.
+        """
+        os.eventfd_write(self._bell, 1)
 
     def waiting(self) -> Waiting | None:
         """What waits for a pass; None when nothing does."""
-        with self._changed:
+        with self._lock:
             if self._first is None:
                 return None
             return Waiting(self._events, self._first, self._latest)
 
     def wait(self, timeout: float | None) -> None:
         """Returns when something new calls or wakes, or after `timeout` seconds (None: never)."""
-        with self._changed:
-            if not self._woken:
-                self._changed.wait(timeout)
-            self._woken = False
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        if poll.poll(None if timeout is None else int(timeout * 1000) + 1):
+            os.eventfd_read(self._bell)
 
     def take(self) -> Calls:
         """Takes all calls; what comes later calls for another pass."""
-        with self._changed:
+        with self._lock:
             calls = Calls(self._events, dict(self._drift), self._first)
             self._events, self._drift, self._first = 0, {}, None
             return calls
@@ -80,6 +85,4 @@ class Triggers:
         self._latest = self._clock()
         if self._first is None:
             self._first = self._latest
-        # A call that comes before the loop waits must not be slept over.
-        self._woken = True
-        self._changed.notify_all()
+        self.wake()

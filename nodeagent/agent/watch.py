@@ -28,7 +28,7 @@ class NodeWatch:
         self._hosts = HostsFileWatcher(Path(config.hosts.file), on_drift)
         self._addresses = AddressWatcher(relay.interface, (relay.ipv4, relay.ipv6), on_drift)
         self._nftables = NftablesWatcher(on_drift)
-        self._relay = RelayWatcher(Path(relay.run_dir) / _MASTER_SOCKET, on_drift)
+        self._relay = RelayWatcher(Path(relay.haproxy_directory) / _MASTER_SOCKET, on_drift)
         self._watchers = [
             *([self._hosts] if config.hosts.enabled else []),
             *([self._nftables] if config.dnat.backend != "none" else []),

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.invocation import invocation, option, running_options
+from nodeagent.cli.invocation import adopt_option, invocation, option, running_options
 from nodeagent.cli.logs import configure
+from nodeagent.config.options import ListenAddress
 from nodeagent.errors import ConfigError
 
 _LOG = logging.getLogger("nodeagent")
@@ -35,7 +36,21 @@ _LOG = logging.getLogger("nodeagent")
     metavar="NAMESPACE/NAME",
     help="The DaemonSet that runs this agent: when it is gone at the end, the node is cleaned up.",
 )
-def run(log_format: Any, log_level: Any, daemonset: str | None, config: Path | None, **options: Any) -> int:  # noqa: ANN401
+@adopt_option
+@option(
+    "--telemetry-listen",
+    metavar="ADDRESS:PORT",
+    help="This node's own, where telemetry.listen of the configuration would be the same on all nodes.",
+)
+def run(
+    *,
+    log_format: Any,  # noqa: ANN401 - one of the words above
+    log_level: Any,  # noqa: ANN401 - the same
+    daemonset: str | None,
+    telemetry_listen: str | None,
+    config: Path | None,
+    **options: Any,  # noqa: ANN401 - what `invocation` takes
+) -> int:
     """Keep this node as it shall be: watch the API, repair drift, until SIGTERM.
 
     SIGHUP reads the configuration anew. What stands on the node stays when the agent ends, unless its
@@ -49,7 +64,14 @@ def run(log_format: Any, log_level: Any, daemonset: str | None, config: Path | N
     from nodeagent.agent.daemon import Daemon, Settings  # noqa: PLC0415
     from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
 
-    settings = Settings(call.node_name, config, call.kubeconfig, _own_daemonset(daemonset))
+    settings = Settings(
+        call.node_name,
+        config,
+        call.kubeconfig,
+        _own_daemonset(daemonset),
+        _address(telemetry_listen) or call.config.telemetry.listen,
+        call.adopt,
+    )
     with connect(call.kubeconfig) as connection:
         _LOG.info(
             "starting",
@@ -64,6 +86,13 @@ def run(log_format: Any, log_level: Any, daemonset: str | None, config: Path | N
         )
         Daemon(settings, call.config, connection).run()
     return 0
+
+
+def _address(text: str | None) -> ListenAddress | None:
+    try:
+        return ListenAddress.parse(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"--telemetry-listen: {error}") from error
 
 
 def _own_daemonset(text: str | None) -> Any:  # noqa: ANN401 - its type is imported late

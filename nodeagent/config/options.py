@@ -164,7 +164,7 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     """`node`: HAProxy on this node. `service`: an existing relay Service."""
     launch: bool = False
     """With `kind: node`: start HAProxy as a child (testbed, use by hand). Otherwise the HAProxy whose
-    master socket stands in `runDir` is used: the sidecar's."""
+    master socket stands in `haproxyDir` is used: the sidecar's."""
     interface: InterfaceName = InterfaceName("hairpin0")
     """The dummy device that holds the relay addresses; `lo` is used where the kernel has no such device."""
     ipv4: RelayRange4 = RelayRange4("169.254.66.0/24")
@@ -172,9 +172,17 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     ipv6: RelayRange6 = RelayRange6("fd68:6169:7270::/112")
     """The same for IPv6."""
     run_dir: AbsolutePath = AbsolutePath("/run/nodeagent")
-    """Holds haproxy.cfg, master.sock and the agent's state."""
+    """Holds the agent's state, the lock above all. All agents of a node (an upgrade's two pods) share it."""
+    haproxy_dir: AbsolutePath | None = None
+    """Holds haproxy.cfg and HAProxy's sockets; `runDir` when it is not given. Two pods that share `runDir`
+    need one each: their HAProxies would overwrite each other's sockets."""
     service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
     """With `kind: service`: that Service."""
+
+    @property
+    def haproxy_directory(self) -> AbsolutePath:
+        """Where haproxy.cfg and HAProxy's sockets stand."""
+        return self.haproxy_dir or self.run_dir
 
 
 class DnatOptions(Struct, frozen=True, rename="camel"):

@@ -34,4 +34,7 @@ def covering(name: str, suffixes: Iterable[str]) -> str | None:
     ends = tuple(suffixes)
     if not name.endswith(ends):  # most names, decided without a loop
         return None
-    return next((suffix for suffix in ends if name == suffix or name.endswith(f".{suffix}")), None)
+    for suffix in ends:
+        if name == suffix or name.endswith(f".{suffix}"):
+            return suffix
+    return None

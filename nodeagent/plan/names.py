@@ -37,7 +37,7 @@ def decide_names(
         owner = owners.get(reported)
         if owner is None:
             owner = owners[reported] = find_owner(ingress, load_balancers)
-        for name in dict.fromkeys(canonical(host) for host in ingress.hosts):
+        for name in dict.fromkeys(map(canonical, ingress.hosts)):
             claims.setdefault(name, []).append(_Claim(name, ingress, owner))
     return tuple(decision for name in sorted(claims) for decision in _decide(claims[name], facts, config))
 
@@ -53,7 +53,9 @@ def hosts_lines(
             for address in relays[decision.load_balancer]:
                 served.setdefault(address, []).append(decision.name)
     return tuple(
-        HostsLine(address, name) for address in sorted(served, key=sort_key) for name in sorted(served[address])
+        HostsLine(address, name)
+        for address in sorted(served, key=sort_key)
+        for name in sorted(served[address])
     )
 
 
@@ -152,7 +154,9 @@ def _by_user_line(claim: _Claim, facts: Facts, config: Config) -> _Answer:
     if line is None:
         return _UNDECIDED
     if line.by_hairpin_proxy:
-        reason = f"left to hairpin-proxy's line {line.line_number} of {config.hosts.file}: --adopt takes it over"
+        reason = (
+            f"left to hairpin-proxy's line {line.line_number} of {config.hosts.file}: --adopt takes it over"
+        )
         return Verdict.SKIPPED, "HairpinProxyLine", reason
     reason = f"left to line {line.line_number} of {config.hosts.file}, which sets it to {line.address}"
     return Verdict.SKIPPED, "UserLine", reason

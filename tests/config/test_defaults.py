@@ -22,6 +22,7 @@ relay:
   ipv4: 169.254.66.0/24
   ipv6: fd68:6169:7270::/112
   runDir: /run/nodeagent
+  haproxyDir:
   service: {namespace: hairpin-proxy, name: hairpin-proxy}
 dnat:
   backend: auto

@@ -119,6 +119,7 @@ def test_a_service_without_a_name_is_an_error(entry: str) -> None:
         ("relay.ipv6", "10.0.0.0/8", "'10.0.0.0'"),
         ("relay.ipv6", "fd00::1/64", "fd00::1/64 has host bits set"),
         ("relay.runDir", "run/nodeagent", "'run/nodeagent' is not an absolute path"),
+        ("relay.haproxyDir", "relay", "'relay' is not an absolute path"),
         ("relay.runDir", "''", "'' is not an absolute path"),
         ("relay.runDir", '"/run/a\\nb"', "'/run/a\\nb' is not an absolute path"),
         ("relay.service", "hairpin-proxy", "must be a mapping of keys"),

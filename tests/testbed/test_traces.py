@@ -1,6 +1,6 @@
 """A world leaves nothing behind, however it ends."""
 
-# ruff: noqa: D103 - the name of a test says what it shows
+
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The world is a fair proving ground: outside works, inside fails as in a real cluster, a relay heals it."""
 
-# ruff: noqa: D103 - the name of a test says what it shows
+
 
 from __future__ import annotations
 

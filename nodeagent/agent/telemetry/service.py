@@ -16,6 +16,7 @@ before being seen. It is logged once, with what to do.
 import errno
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -98,16 +99,18 @@ class TelemetryService:
         Thread(target=self._retry, args=(self._endpoint,), name="telemetry-bind", daemon=True).start()
 
     def close(self) -> None:
-        """Serves no longer, and removes the unix socket. Idempotent."""
+        """Serves no longer, and removes the unix socket, with those that killed agents left. Idempotent."""
         self._closing.set()
         with self._lock:
             servers, self._servers = self._servers, []
             self._bound = None
         for server in servers:
             server.close()
-        if self._socket is not None:
+        if self._socket is not None and self._run_dir is not None:
             Path(self._socket).unlink(missing_ok=True)
             self._socket = None
+            with suppress(OSError):
+                remove_stale(self._run_dir)
 
     def _serve_unix(self, run_dir: Path) -> None:
         try:

@@ -1,11 +1,12 @@
 """The applier of the hosts file: read what stands, work out the change, make it so."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nodeagent.appliers.hosts import journal
-from nodeagent.appliers.hosts.block import HostsFile, Problem, parse, render
+from nodeagent.appliers.hosts.block import HostsFile, Problem, assemble, parse, written
 from nodeagent.appliers.hosts.change import HostsChange, How
 from nodeagent.appliers.hosts.errors import ChangedMeanwhileError, MountPointError
 from nodeagent.appliers.hosts.file import Reading, delete, guard_path, read, write_atomic
@@ -85,10 +86,11 @@ class HostsApplier:
         exists = state.reading.stamp is not None
         how: How = "in place" if is_mount_point(self._path) else "rename"
         absent = state.file.absent or not exists
-        after: bytes | None = render(state.file.user, wanted, adopt=self._adopt, absent=absent)
+        block = written(wanted)
+        after: bytes | None = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         if absent and not after and how == "rename":
             after = None
-        old, new = _written_addresses(state.file.block or ()), _wanted_addresses(wanted)
+        added, removed, moved = _names_changed(frozenset(state.file.block or ()), frozenset(block))
         return HostsChange(
             path=self._path,
             before=state.reading.content if exists else None,
@@ -98,9 +100,9 @@ class HostsApplier:
             stamp=state.reading.stamp,
             problems=state.problems,
             legacy=state.file.legacy,
-            added=tuple(sorted(new.keys() - old.keys())),
-            removed=tuple(sorted(old.keys() - new.keys())),
-            moved=tuple(sorted(name for name in old.keys() & new.keys() if old[name] != new[name])),
+            added=added,
+            removed=removed,
+            moved=moved,
         )
 
     def apply(self, change: HostsChange) -> HostsChange:
@@ -161,15 +163,24 @@ class HostsApplier:
                 return current, ()
 
 
-def _wanted_addresses(lines: Iterable[HostsLine]) -> dict[str, set[str]]:
-    addresses: dict[str, set[str]] = {}
-    for line in lines:
-        addresses.setdefault(line.name, set()).add(str(line.address))
-    return addresses
+def _names_changed(old: AbstractSet[bytes], new: AbstractSet[bytes]) -> tuple[tuple[str, ...], ...]:
+    """The names that get lines, lose them, and change their address, told by the few lines that differ."""
+    if old == new:
+        return (), (), ()
+    touched = _addresses(old ^ new)
+    # Other lines of these names, which stay; they are our own: `address<TAB>name`.
+    staying = [line for line in old & new if line.rpartition(b"\t")[2].decode("ascii") in touched]
+    before, after = _addresses([*staying, *(old - new)]), _addresses([*staying, *(new - old)])
+    moved = (name for name in before.keys() & after.keys() if before[name] != after[name])
+    return (
+        tuple(sorted(after.keys() - before.keys())),
+        tuple(sorted(before.keys() - after.keys())),
+        tuple(sorted(moved)),
+    )
 
 
-def _written_addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
-    """Read the block's lines; what a user wrote between the markers counts by its first field, too."""
+def _addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
+    """Read lines of a block; what a user wrote between the markers counts by its first field, too."""
     addresses: dict[str, set[str]] = {}
     for line in block:
         address, *names = line.partition(b"#")[0].decode("ascii", "backslashreplace").split() or [""]

@@ -92,8 +92,13 @@ def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, abse
     Raises:
         ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
     """
+    return assemble(user, written(lines), adopt=adopt, absent=absent)
+
+
+def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent: bool = False) -> bytes:
+    """As `render`, from the lines of the block as `written` gives them."""
     kept = without_legacy_lines(user) if adopt else user
-    if not lines:
+    if not block:
         return kept
     end_of_line = _end_of_line(kept)
     begin = BEGIN
@@ -102,7 +107,25 @@ def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, abse
         kept += end_of_line
     elif absent and not kept:
         begin += _ABSENT
-    return kept + b"".join(line + end_of_line for line in (begin, *_written(lines), END))
+    return kept + b"".join(line + end_of_line for line in (begin, *block, END))
+
+
+def written(lines: Sequence[HostsLine]) -> list[bytes]:
+    """Give the block's lines, in order and without their ends.
+
+    Raises:
+        ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
+    """
+    for line in lines:
+        if _SAFE_NAME.fullmatch(line.name) is None:
+            raise ApplyError(
+                f"refusing to write the name {line.name!r} into a hosts file: it holds something that is no "
+                "part of a host name, or is longer than 253 characters. The file was left as it was"
+            )
+    # Few addresses bear many names: what Python works out slowly is worked out once for each address.
+    known = {address: (int(address), str(address)) for address in {line.address for line in lines}}
+    rows = {(line.address.version, line.name, *known[line.address]) for line in lines}
+    return [f"{address}\t{name}".encode("ascii") for _, name, _, address in sorted(rows)]
 
 
 def remove(content: bytes, own: OwnLines) -> bytes:
@@ -198,17 +221,6 @@ def _as_found(lines: Sequence[bytes], kept: Sequence[int], begin: int | None) ->
     return (found if untouched else user), False
 
 
-def _written(lines: Sequence[HostsLine]) -> list[bytes]:
-    for line in lines:
-        if _SAFE_NAME.fullmatch(line.name) is None:
-            raise ApplyError(
-                f"refusing to write the name {line.name!r} into a hosts file: it holds something that is no "
-                "part of a host name, or is longer than 253 characters. The file was left as it was"
-            )
-    ordered = sorted(set(lines), key=lambda line: (line.address.version, line.name, int(line.address)))
-    return [f"{line.address}\t{line.name}".encode("ascii") for line in ordered]
-
-
 def _end_of_line(user: bytes) -> bytes:
     newlines = user.count(b"\n")
     return b"\r\n" if newlines and newlines == user.count(b"\r\n") else b"\n"
@@ -224,7 +236,7 @@ def _is_begin(line: bytes) -> bool:
 
 
 def _is_end(line: bytes) -> bool:
-    return line.rstrip() == END
+    return line.startswith(END) and line.rstrip() == END
 
 
 def _is_torn_begin(line: bytes) -> bool:

@@ -29,17 +29,17 @@ class RelayApplier:
     """HAProxy on this node.
 
     With `relay.launch` nodeagent starts HAProxy and ends it again; otherwise it steers the one behind
-    `master.sock` in the run directory (the sidecar's). Either way no connection in flight is cut by a change.
+    `master.sock` in HAProxy's directory (the sidecar's). Either way a change cuts no connection in flight.
 
     Args:
-        options: the relay's options; `run_dir` must be absolute.
+        options: the relay's options.
         drain_seconds: how long connections may go on when HAProxy is stopped (not at a reload: there the old
             process stays for them).
     """
 
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
         self._launch = options.launch
-        self._directory = RunDirectory(Path(options.run_dir))
+        self._directory = RunDirectory(Path(options.haproxy_directory))
         self._drain_seconds = drain_seconds
 
     def read(self) -> RelayState:

@@ -118,7 +118,7 @@ def render(listeners: Iterable[Listener], run_dir: PurePath) -> str:
     """
     if not _PATH.fullmatch(str(run_dir)):
         raise ApplyError(
-            f"relay.runDir {str(run_dir)!r} can't stand in HAProxy's configuration. "
+            f"relay.runDir or relay.haproxyDir: {str(run_dir)!r} can't stand in HAProxy's configuration. "
             "The relay was left as it was. Use an absolute path of letters, digits, '.', '_' and '-'."
         )
     ordered = sorted(set(listeners), key=lambda listener: listener.bind.sort_key())

@@ -53,7 +53,7 @@ class RunDirectory:
                     f"{self.path} belongs to user {status.st_uid} with mode {S_IMODE(status.st_mode):04o}: "
                     "others could change what HAProxy is told. The relay was left as it was. Make the "
                     f"directory writable by this user alone (chown {os.geteuid()}, chmod 0700), "
-                    "or set relay.runDir."
+                    "or set relay.runDir or relay.haproxyDir."
                 )
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(self._candidate, flags, 0o600), "w") as file:
@@ -76,7 +76,7 @@ class RunDirectory:
             self.install(text)
 
     def remove(self) -> None:
-        """Removes the relay's files, and the directory if nothing else is in it. Idempotent.
+        """Removes the relay's files, and the directory if it is empty then and no mount. Idempotent.
 
         Raises:
             ApplyError: a file can't be removed.
@@ -86,7 +86,7 @@ class RunDirectory:
             sockets = (*self.path.glob("*.sock"), *self.path.glob("*.sock.*"))
             for file in (self.config, self._candidate, *sockets):
                 file.unlink(missing_ok=True)
-            if self.path.is_dir() and not any(self.path.iterdir()):
+            if self.path.is_dir() and not self.path.is_mount() and not any(self.path.iterdir()):
                 self.path.rmdir()
         except OSError as error:
             raise ApplyError(f"the relay's files in {self.path} can't all be removed: {error}.") from error

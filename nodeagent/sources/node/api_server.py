@@ -14,6 +14,7 @@ from nodeagent.model.addresses import Endpoint
 
 KUBELET_KUBECONFIGS = (
     Path("/etc/kubernetes/kubelet.conf"),  # kubeadm
+    Path("/host/etc/kubernetes/kubelet.conf"),  # the same, from within the DaemonSet's pod
     Path("/var/lib/kubelet/kubeconfig"),  # EKS, kops
     Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
     Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
