@@ -1,0 +1,228 @@
+"""The manifests are ones that Kubernetes takes, and say what the design demands of them."""
+
+import json
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from nodeagent import __version__
+from nodeagent.config.options import Config
+from nodeagent.config.reading import parse_config
+from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.manifests import (
+    COMPONENTS,
+    DEPLOYMENTS,
+    configuration,
+    containers,
+    pod,
+    the,
+    with_components,
+)
+from tests.daemonset.pod_security import faults
+
+_OLDEST = 29
+_NEWEST = int(str(kubernetes_validate.latest_version()).split(".")[1])
+_VERSIONS = [f"1.{minor}" for minor in range(_OLDEST, _NEWEST + 1)]
+
+
+def _all_objects(tmp_path: Path) -> list[Object]:
+    """Each object that any deployment or component makes, once."""
+    found = [one for deployment in DEPLOYMENTS for one in render(DAEMONSET / deployment)]
+    for component in COMPONENTS:
+        found += render(with_components(tmp_path, "base", component))
+    return list({json.dumps(one): one for one in found}.values())
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+def test_kubernetes_knows_every_field(version: str, tmp_path: Path) -> None:
+    """Strictly: no field that this version would drop or refuse."""
+    for found in _all_objects(tmp_path):
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+def test_the_validation_is_one() -> None:
+    broken = deepcopy(the(render(DAEMONSET / "base"), "DaemonSet"))
+    broken["spec"]["template"]["spec"]["hostNetwrok"] = True
+    with pytest.raises(kubernetes_validate.ValidationError, match="hostNetwrok"):
+        kubernetes_validate.validate(broken, _VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_agent_takes_the_configuration(deployment: str) -> None:
+    objects = render(DAEMONSET / deployment)
+    config = parse_config(configuration(objects), deployment)
+    mounts = {mount["mountPath"] for mount in containers(pod(objects))["agent"]["volumeMounts"]}
+    assert str(config.relay.run_dir) in mounts
+    assert str(config.hosts.file.parent) in mounts
+    if config.relay.kind == "node":
+        assert str(config.relay.haproxy_directory) in mounts
+        assert config.relay.haproxy_directory != config.relay.run_dir
+        assert not config.relay.launch
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_example_of_a_service_is_right(deployment: str) -> None:
+    """Whoever takes the comment's mark away has a configuration that says what it seems to."""
+    text = configuration(render(DAEMONSET / deployment))
+    config = parse_config(text.replace("services: []", "services:").replace("# - {", "- {"), deployment)
+    assert [one.proxy_protocol for one in config.load_balancers.services] == ["v1"]
+
+
+def _config_of(overlay: str) -> Config:
+    return parse_config(configuration(render(DAEMONSET / "overlays" / overlay)), overlay)
+
+
+def test_each_overlay_makes_the_difference_that_it_is_for() -> None:
+    assert _config_of("hosts-only").dnat.backend == "none"
+    assert _config_of("iptables").dnat.backend == "iptables"
+    assert [one.path for one in _config_of("k3s").load_balancers.services] == ["kube-system/traefik"]
+    existing = _config_of("existing-relay")
+    assert (existing.relay.kind, existing.relay.service.path) == ("service", "hairpin-proxy/hairpin-proxy")
+
+
+def test_with_an_existing_relay_the_pod_brings_none() -> None:
+    spec = pod(render(DAEMONSET / "overlays/existing-relay"))
+    assert list(containers(spec)) == ["agent"]
+    assert "relay" not in {volume["name"] for volume in spec["volumes"]}
+
+
+@pytest.mark.parametrize("kustomization", sorted(DAEMONSET.rglob("kustomization.yaml")), ids=str)
+def test_each_kustomization_says_whom_it_is_for(kustomization: Path) -> None:
+    if kustomization.parent.name != "base":
+        assert kustomization.read_text("utf-8").startswith("# ")
+
+
+def test_image_tags_are_versions_and_the_agents_is_this_one() -> None:
+    images = {one["name"]: one["image"] for one in containers(pod(render(DAEMONSET))).values()}
+    assert images["agent"] == images["prepare"] == f"nodeagent:{__version__}"
+    assert re.fullmatch(r"haproxy:\d+\.\d+\.\d+", images["relay"])
+
+
+def test_old_and_new_pod_may_overlap() -> None:
+    """They share what makes one of them the writer, and nothing that each HAProxy has to itself."""
+    daemonset = the(render(DAEMONSET), "DaemonSet")["spec"]
+    spec = daemonset["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert daemonset["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    assert not any("ports" in one for one in containers(spec).values())
+    assert volumes["run"]["hostPath"] == {"path": "/run/nodeagent", "type": "DirectoryOrCreate"}
+    assert "emptyDir" in volumes["relay"]
+
+
+def test_it_runs_on_every_linux_node_first_and_without_cluster_dns() -> None:
+    spec = pod(render(DAEMONSET))
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert spec["priorityClassName"] == "system-node-critical"
+    assert spec["dnsPolicy"] == "Default"
+
+
+def test_only_the_agent_has_a_token() -> None:
+    spec = pod(render(DAEMONSET))
+    assert spec["automountServiceAccountToken"] is False
+    mounting = {
+        name
+        for name, one in containers(spec).items()
+        if any(mount["name"] == "token" for mount in one["volumeMounts"])
+    }
+    assert mounting == {"agent"}
+
+
+def test_what_the_environment_calls_an_option_is_one() -> None:
+    """NODEAGENT_... is passed over in silence when no option has that name."""
+    from nodeagent.cli.run import run  # noqa: PLC0415 - click and its command only here
+
+    known = {str(one.envvar) for one in run.params}
+    spec = pod(render(DAEMONSET))
+    used = {one["name"] for one in containers(spec)["agent"]["env"] if one["name"].startswith("NODEAGENT_")}
+    component = (DAEMONSET / "components/metrics/kustomization.yaml").read_text("utf-8")
+    assert used | set(re.findall(r"NODEAGENT_\w+", component)) <= known
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_every_deployment_is_as_secure_as_it_can_be(deployment: str) -> None:
+    assert faults(pod(render(DAEMONSET / deployment)), _capabilities(deployment)) == []
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_every_component_keeps_it_so(component: str, tmp_path: Path) -> None:
+    spec = pod(render(with_components(tmp_path, "base", component)))
+    assert faults(spec, _capabilities("base")) == []
+
+
+def _capabilities(deployment: str) -> dict[str, list[str]]:
+    if deployment == "overlays/existing-relay":
+        return {"agent": ["NET_ADMIN"]}
+    agent = ["NET_ADMIN", "NET_RAW"] if deployment == "overlays/iptables" else ["NET_ADMIN"]
+    return {"prepare": [], "agent": agent, "relay": ["NET_BIND_SERVICE"]}
+
+
+_Change = Callable[[Object], Any]
+
+
+def _security(name: str) -> Callable[[Object], Object]:
+    return lambda spec: containers(spec)[name]["securityContext"]
+
+
+_WEAKER: dict[str, _Change] = {
+    "privileged": lambda spec: _security("agent")(spec).update(privileged=True),
+    "escalation": lambda spec: _security("relay")(spec).pop("allowPrivilegeEscalation"),
+    "a writable root": lambda spec: _security("prepare")(spec).update(readOnlyRootFilesystem=False),
+    "a capability more": lambda spec: _security("agent")(spec)["capabilities"]["add"].append("SYS_ADMIN"),
+    "all capabilities kept": lambda spec: _security("relay")(spec)["capabilities"].pop("drop"),
+    "no seccomp": lambda spec: spec.pop("securityContext"),
+    "an unconfined container": lambda spec: _security("agent")(spec).update(
+        seccompProfile={"type": "Unconfined"}
+    ),
+    "the host's processes": lambda spec: spec.update(hostPID=True),
+    "the host's IPC": lambda spec: spec.update(hostIPC=True),
+    "a shared process namespace": lambda spec: spec.update(shareProcessNamespace=True),
+    "a port": lambda spec: containers(spec)["agent"].update(ports=[{"containerPort": 9467}]),
+    "the node's root": lambda spec: spec["volumes"][0]["hostPath"].update(path="/"),
+    "the runtime's socket": lambda spec: spec["volumes"].append(
+        {"name": "containerd", "hostPath": {"path": "/run/containerd"}}
+    ),
+    "/etc in the relay": lambda spec: containers(spec)["relay"]["volumeMounts"].append(
+        {"name": "etc", "mountPath": "/host/etc"}
+    ),
+    "a token in the relay": lambda spec: spec.update(automountServiceAccountToken=True),
+    "memory without limit": lambda spec: containers(spec)["relay"]["resources"].pop("limits"),
+    "no probe": lambda spec: containers(spec)["agent"].pop("livenessProbe"),
+    "one more container": lambda spec: spec["containers"].append(
+        {**containers(spec)["relay"], "name": "debug"}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", _WEAKER.values(), ids=_WEAKER)
+def test_a_weaker_pod_is_noticed(change: _Change) -> None:
+    """One field changed: the test above would fail."""
+    spec = deepcopy(pod(render(DAEMONSET)))
+    change(spec)
+    assert faults(spec, _capabilities("base"))
+
+
+def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) -> None:
+    objects = render(with_components(tmp_path, "base", "metrics"))
+    annotations = the(objects, "DaemonSet")["spec"]["template"]["metadata"]["annotations"]
+    environment = {one["name"]: one for one in containers(pod(objects))["agent"]["env"]}
+    assert (
+        environment["NODEAGENT_TELEMETRY_LISTEN"]["value"]
+        == f"$(HOST_IP):{annotations['prometheus.io/port']}"
+    )
+    # A reference to a variable counts only when the variable stands before it.
+    assert list(environment).index("HOST_IP") < list(environment).index("NODEAGENT_TELEMETRY_LISTEN")
+    monitor = yaml.safe_load((DAEMONSET / "monitoring/podmonitor.yaml").read_text("utf-8"))
+    replaced = [
+        one.get("replacement", "") for one in monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
+    ]
+    assert "$1:9467" in replaced

@@ -1,0 +1,163 @@
+"""The rights that the manifests give suffice for all that the agent asks of the API, and none is too many."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeagent.errors import SourceError
+from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.kubernetes.cluster import Cluster
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet, is_going
+from nodeagent.sources.kubernetes.resources import watched
+from tests.apiserver import ApiServer, objects
+from tests.apiserver.access import Rule, rules_bound_to
+from tests.apiserver.wire import request
+from tests.daemonset.kustomize import DAEMONSET, render
+from tests.daemonset.manifests import DEPLOYMENTS, containers, pod
+from tests.sources.kubernetes.watching import NODE, QUICK, connected, until
+
+_RELAY = ("hairpin-proxy", "hairpin-proxy")
+
+
+def _rules(deployment: str) -> list[Rule]:
+    """What the manifests grant to the account that the pod runs as."""
+    found = render(DAEMONSET / deployment)
+    return rules_bound_to(found, "nodeagent", pod(found)["serviceAccountName"])
+
+
+def _relay_of(deployment: str) -> tuple[str, str] | None:
+    return _RELAY if deployment == "overlays/existing-relay" else None
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the machine's own cluster and proxies out."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        server.store.create_many(
+            [
+                objects.node(NODE),
+                objects.node("other"),
+                objects.load_balancer("web", addresses=["203.0.113.10"], annotations={}),
+                objects.ingress("site"),
+                objects.service(_RELAY[1], _RELAY[0]),
+                objects.endpoint_slice("relay-1", _RELAY[1], _RELAY[0], endpoints=[]),
+                objects.daemon_set("nodeagent", "nodeagent"),
+                objects.daemon_set("other", "nodeagent"),
+            ]
+        )
+        yield server
+
+
+def troubles(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, str] | None) -> set[str]:
+    """Do everything that the agent does with the API under these rules; gives what of it went wrong."""
+    api.access.allow_only(rules)
+    with ExitStack() as stack:
+        connection = stack.enter_context(connected(api, folder))
+        cluster = Cluster(connection, NODE, relay, timing=QUICK)
+        cluster.start()
+        stack.callback(cluster.stop)
+        found = set(_of_watches(api, cluster, relay))
+        found |= set(_of_single_requests(connection))
+    return found
+
+
+def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None) -> Iterator[str]:
+    paths = {resource.name: resource.path for resource in watched(NODE, relay)}
+
+    def settled() -> bool:
+        """Whether each resource is watched, or refused."""
+        open_paths = {one.path for one in api.traffic.watches()}
+        return all(
+            state.error is not None or (state.synced and paths[state.name] in open_paths)
+            for state in cluster.states()
+        )
+
+    until(settled, "every resource to be watched or refused")
+    for state in cluster.states():
+        if state.error is not None:
+            assert "forbidden" in state.error, state.error
+            yield f"{state.name}: {'not watched' if state.synced else 'not listed'}"
+
+
+def _of_single_requests(connection: Connection) -> Iterator[str]:
+    if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotProven", "a message"):
+        yield "no Event"
+    try:
+        assert not is_going(connection, OwnDaemonSet("nodeagent", "nodeagent"))
+    except SourceError:
+        yield "can't tell whether it is uninstalled"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_rights_suffice(api: ApiServer, tmp_path: Path, deployment: str) -> None:
+    assert troubles(api, tmp_path, _rules(deployment), _relay_of(deployment)) == set()
+
+
+def _each_less() -> Iterator[tuple[str, int, str]]:
+    """Each verb of each rule of each deployment that differs from the base, and of the base."""
+    for deployment in ("base", "overlays/existing-relay"):
+        for number, rule in enumerate(_rules(deployment)):
+            for verb in rule.verbs:
+                yield deployment, number, verb
+
+
+@pytest.mark.parametrize(("deployment", "number", "verb"), [*_each_less()])
+def test_no_right_can_be_done_without(
+    api: ApiServer, tmp_path: Path, deployment: str, number: int, verb: str
+) -> None:
+    rules = _rules(deployment)
+    less = replace(rules[number], verbs=[one for one in rules[number].verbs if one != verb])
+    rules[number] = less
+    assert troubles(api, tmp_path, rules, _relay_of(deployment)), f"{verb} of {less.resources} is too much"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_each_rule_is_about_one_thing_by_name(deployment: str) -> None:
+    """No wildcard, so that the test above takes away all that there is."""
+    for rule in _rules(deployment):
+        assert len(rule.api_groups) == len(rule.resources) == 1
+        assert "*" not in {*rule.api_groups, *rule.resources, *rule.verbs}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/pods"),
+        ("GET", "/api/v1/namespaces/nodeagent/configmaps"),
+        ("GET", f"/api/v1/nodes/{NODE}"),
+        ("GET", "/api/v1/namespaces/default/services/web"),
+        ("GET", "/api/v1/namespaces/default/events"),
+        ("GET", "/apis/apps/v1/daemonsets"),
+        ("GET", "/apis/apps/v1/namespaces/nodeagent/daemonsets/other"),
+        ("GET", "/apis/discovery.k8s.io/v1/endpointslices"),
+        ("POST", "/api/v1/namespaces/default/services"),
+        ("PATCH", f"/api/v1/nodes/{NODE}/status"),
+        ("DELETE", "/api/v1/namespaces/default/services/web"),
+    ],
+)
+def test_everything_else_is_refused(api: ApiServer, method: str, path: str) -> None:
+    api.access.allow_only(_rules("base"))
+    body = None if method in {"GET", "DELETE"} else {"metadata": {"name": "x"}}
+    assert request(api, method, path, body)[0] == 403
+
+
+def test_the_daemonset_that_it_asks_for_is_its_own() -> None:
+    """NODEAGENT_DAEMONSET, made of the pod's namespace, is what the Role names."""
+    spec = pod(render(DAEMONSET))
+    environment = {one["name"]: one.get("value") for one in containers(spec)["agent"]["env"]}
+    (rule,) = [one for one in _rules("base") if "daemonsets" in one.resources]
+    named = [f"$(POD_NAMESPACE)/{name}" for name in rule.resource_names]
+    assert named == [environment["NODEAGENT_DAEMONSET"]]
+    assert rule.namespace == "nodeagent"

@@ -1,0 +1,83 @@
+"""The rendered file is the base; and the renderer does as kustomize does."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.daemonset.kustomize import DAEMONSET, RENDERED, Object, UnknownFeatureError, render, text
+from tests.daemonset.manifests import COMPONENTS, KUSTOMIZATIONS, with_components
+
+_OLDEST_KUSTOMIZE = (4, 0)
+"""Components and `patches` as they stand in daemonset/ need it: kubectl 1.21."""
+
+
+def _kustomize_of_kubectl() -> tuple[int, ...]:
+    if shutil.which("kubectl") is None:
+        return ()
+    told = subprocess.run(
+        ["kubectl", "version", "--client", "--output", "json"], capture_output=True, text=True, check=False
+    )
+    version = json.loads(told.stdout or "{}").get("kustomizeVersion", "") if told.returncode == 0 else ""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+@pytest.fixture(scope="module")
+def _kubectl() -> None:
+    if _kustomize_of_kubectl() < _OLDEST_KUSTOMIZE:
+        pytest.skip("no kubectl with kustomize 4 or newer here to compare with")
+
+
+def _by_identity(objects: list[Object]) -> dict[str, Object]:
+    return {
+        f"{one['kind']} {one['metadata'].get('namespace', '-')}/{one['metadata']['name']}": one
+        for one in objects
+    }
+
+
+def test_the_rendered_file_is_the_base() -> None:
+    assert RENDERED.read_text("utf-8") == text(DAEMONSET), "run `make deploy`"
+
+
+def test_the_rendered_file_holds_what_the_base_holds() -> None:
+    assert list(yaml.safe_load_all(RENDERED.read_text("utf-8"))) == render(DAEMONSET / "base")
+
+
+@pytest.mark.usefixtures("_kubectl")
+@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+def test_kubectl_renders_the_same(name: str) -> None:
+    _assert_kubectl_agrees(DAEMONSET / name)
+
+
+@pytest.mark.usefixtures("_kubectl")
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_kubectl_renders_each_component_the_same(component: str, tmp_path: Path) -> None:
+    _assert_kubectl_agrees(with_components(tmp_path, "base", component))
+
+
+def _assert_kubectl_agrees(directory: Path) -> None:
+    told = subprocess.run(
+        ["kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", str(directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    theirs = _by_identity([one for one in yaml.safe_load_all(told.stdout) if one])
+    assert theirs == _by_identity(render(directory))
+
+
+def test_a_feature_that_the_renderer_does_not_know_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("resources: []\nnamePrefix: x-\n")
+    with pytest.raises(UnknownFeatureError, match="namePrefix"):
+        render(tmp_path)
+
+
+def test_a_patch_of_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+    patch = "{apiVersion: v1, kind: ConfigMap, metadata: {name: absent}}"
+    (tmp_path / "kustomization.yaml").write_text(f"patches: [{{patch: '{patch}'}}]\n")
+    with pytest.raises(UnknownFeatureError, match="absent"):
+        render(tmp_path)
