@@ -1,0 +1,61 @@
+"""Agents of one node: started by tests, and gone in the end with all that they made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from tests.daemon.running_agent import RunningAgent
+from tests.testbed.node_state import living_processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from tests.testbed.namespaces import Host
+
+_MISTAKES = ("a pass failed", "unexpected failure")
+
+
+class Agents:
+    """Starts agents, and ends them: none of them may have made a mistake, nor anything be left of them.
+
+    Args:
+        node: Where they run.
+        kubeconfig: Where they find the API server.
+        config: Their configuration.
+    """
+
+    def __init__(self, node: Host, kubeconfig: Path, config: Path) -> None:
+        self.node = node
+        self.config = config
+        self._kubeconfig = kubeconfig
+        self._started: list[RunningAgent] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for agent in self._started:
+            agent.stop()
+        if not self._started:
+            return
+        answer = self._started[-1].cleanup()
+        assert answer.exit_code == 0, answer
+        assert living_processes(self.node, "haproxy") == []
+        for agent in self._started:
+            for words in _MISTAKES:
+                assert agent.lines(words) == []
+
+    def start(self, *options: str, config: Path | None = None) -> RunningAgent:
+        """Begin to start one; `await_ready` waits for it."""
+        agent = RunningAgent(self.node, self._kubeconfig, config or self.config, *options)
+        self._started.append(agent)
+        return agent
+
+    def start_ready(self, *options: str) -> RunningAgent:
+        """Start one and wait until its first sync is applied."""
+        agent = self.start(*options)
+        agent.await_ready()
+        return agent

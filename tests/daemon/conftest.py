@@ -1,0 +1,59 @@
+"""Fixtures: a world and its API a module, and agents on its first node."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
+from tests.daemon.settings import write_config
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.daemon.running_agent import RunningAgent
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """One world a test module; the shape of kube-proxy's rules makes no difference here."""
+    if os.geteuid() != 0:
+        pytest.skip("the testbed makes namespaces: run it as root")
+    with World(kube_proxy="nftables") as standing:
+        yield standing
+
+
+@pytest.fixture(scope="module")
+def shared_api(world: World) -> Iterator[ClusterApi]:
+    """The world's API server; tests take `api`."""
+    with ClusterApi(world.lb, world.tmp) as served:
+        yield served
+
+
+@pytest.fixture
+def api(shared_api: ClusterApi) -> Iterator[ClusterApi]:
+    """The API server, as the manifests describe the world; after the test it is that again."""
+    yield shared_api
+    shared_api.reset()
+
+
+@pytest.fixture(scope="module")
+def agent(world: World, shared_api: ClusterApi) -> Iterator[RunningAgent]:
+    """An agent on node1 for all tests of a module; ready."""
+    config = write_config(world.tmp / "nodeagent.yaml")
+    with Agents(world.node1, shared_api.kubeconfig, config) as agents:
+        started = agents.start()
+        started.await_ready()
+        yield started
+
+
+@pytest.fixture
+def agents(world: World, api: ClusterApi) -> Iterator[Agents]:
+    """Starts agents on node1 for one test, which leaves nothing of them behind."""
+    config = write_config(world.tmp / "nodeagent.yaml")
+    with Agents(world.node1, api.kubeconfig, config) as started:
+        yield started

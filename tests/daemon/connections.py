@@ -1,0 +1,195 @@
+"""Users of the node: connections that stay open, downloads that go slowly, and requests without end."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import ssl
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection, HTTPSConnection
+from itertools import count
+from typing import TYPE_CHECKING, Self
+
+from tests.testbed.addresses import LOAD_BALANCER_IP, NODE1, REGISTRY, SITE
+from tests.testbed.inside import inside
+from tests.testbed.oci_image import MIB
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from tests.testbed.addresses import Address
+    from tests.testbed.namespaces import Host
+    from tests.testbed.oci_image import Image
+    from tests.testbed.processes import Process
+    from tests.testbed.world import World
+
+# curl's answer and exit code, a line a request. The pause leaves the processor to others.
+_LOOP = """
+while :; do
+    curl -q --silent --output /dev/null --max-time 10 --write-out '%{http_code} %{exitcode}\\n' "$1"
+    sleep 0.02
+done
+"""
+_numbers = count(1)
+
+
+class OpenConnection:
+    """A connection from node1 to a load balancer that is kept open, request after request.
+
+    Args:
+        world: The world.
+        address: The load balancer's.
+        name: The server's name.
+        tls: Whether it speaks TLS; otherwise plain HTTP.
+    """
+
+    def __init__(
+        self, world: World, address: Address = LOAD_BALANCER_IP, name: str = SITE, *, tls: bool = True
+    ) -> None:
+        port = 443 if tls else 80
+        with inside(world.node1):
+            raw = socket.create_connection((str(address), port), timeout=20)
+        self.http: HTTPConnection
+        if tls:
+            context = ssl.create_default_context(cafile=world.certificates.ca)
+            self.http = HTTPSConnection(name, port)
+            self.http.sock = context.wrap_socket(raw, server_hostname=name)
+        else:
+            self.http = HTTPConnection(name, port)
+            self.http.sock = raw
+        # It must be this connection: a cut one is not to be made anew in silence.
+        self.http.auto_open = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Send one more request; it must be answered, to node1."""
+        body = self.ask()
+        assert body.startswith(f"client={NODE1} "), body
+
+    def ask(self) -> str:
+        """Send one more request; gives the page."""
+        self.http.request("GET", "/")
+        return self.http.getresponse().read().decode()
+
+    def close(self) -> None:
+        """Close it."""
+        self.http.close()
+
+
+class SlowDownload:
+    """A layer of an image that node1 reads bit by bit from the registry: the server waits for the reader.
+
+    Args:
+        world: The world.
+        image: The image.
+    """
+
+    def __init__(self, world: World, image: Image) -> None:
+        self._image = image
+        self._connection = OpenConnection(world, name=REGISTRY)
+        repository = image.reference.removeprefix(f"{REGISTRY}/").removesuffix(":latest")
+        self._connection.http.request("GET", f"/v2/{repository}/blobs/sha256:{image.layer.digest}")
+        self._answer = self._connection.http.getresponse()
+        assert self._answer.status == 200, self._answer.status
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def check(self) -> None:
+        """Read a bit more; it must not have ended."""
+        self._take(MIB // 4)
+        assert self._size < self._image.layer.size, "the download has ended: it should be larger"
+
+    def finish(self) -> None:
+        """Read the rest; all of it must have arrived, every byte as it was sent."""
+        while self._take(MIB):
+            pass
+        assert (self._digest.hexdigest(), self._size) == (self._image.layer.digest, self._image.layer.size)
+
+    def close(self) -> None:
+        """Break off, if it has not ended."""
+        self._connection.close()
+
+    def _take(self, size: int) -> bool:
+        piece = self._answer.read(size)
+        self._digest.update(piece)
+        self._size += len(piece)
+        return bool(piece)
+
+
+class InFlight:
+    """What is open through the relay while a test goes on: an idle TLS connection and a slow download.
+
+    Args:
+        world: The world.
+        image: What is downloaded; larger than all buffers on the way.
+    """
+
+    def __init__(self, world: World, image: Image) -> None:
+        with ExitStack() as stack:
+            self._kept = stack.enter_context(OpenConnection(world))
+            self._download = SlowDownload(world, image)
+            stack.callback(self._download.close)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def check(self) -> None:
+        """Both go on."""
+        self._kept.check()
+        self._download.check()
+
+    def finish(self) -> None:
+        """Both come to a good end."""
+        self._kept.check()
+        self._download.finish()
+
+
+class Requests:
+    """Requests without end by curl, one connection after the other, as a user's script makes them."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @property
+    def answers(self) -> list[str]:
+        """What came back so far: `200 0` for each that was well."""
+        return self._process.log.read_text(encoding="ascii").splitlines()
+
+    @property
+    def failures(self) -> list[str]:
+        """What came back from those that were not well."""
+        return [answer for answer in self.answers if answer != "200 0"]
+
+    def await_more(self, more: int = 5) -> None:
+        """Wait until so many more were answered, well or not."""
+        wanted = len(self.answers) + more
+        wait_until(lambda: len(self.answers) >= wanted, f"{more} more requests")
+
+
+@contextmanager
+def requests(host: Host, url: str = f"http://{SITE}/") -> Iterator[Requests]:
+    """Let a host make requests as long as this lasts; all of them must be answered."""
+    process = host.popen(["sh", "-c", _LOOP, "sh", url], log=f"requests-{next(_numbers)}")
+    made = Requests(process)
+    made.await_more(1)
+    try:
+        yield made
+        made.await_more()
+    finally:
+        process.stop()
+    assert made.failures == [], f"of {len(made.answers)} requests"

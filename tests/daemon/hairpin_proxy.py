@@ -1,0 +1,113 @@
+"""An installed hairpin-proxy: an HAProxy in a pod, which adds the PROXY line and knows nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Self
+
+from tests.testbed import private_etc
+from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
+from tests.testbed.inside import inside
+from tests.testbed.namespaces import Host
+from tests.testbed.services import ServicePort, ServiceRules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from tests.testbed.world import World
+
+NAMESPACE = NAME = "hairpin-proxy"
+CLUSTER_IP = IPv4Address("10.96.0.30")
+POD = IPv4Address("10.244.1.3")
+"""Of the pod on node1."""
+PORTS = {80: 10080, 443: 10443}
+"""The Service's, and the pods'."""
+_GATEWAY = POD_CIDR1[1]
+
+_CONFIGURATION = """\
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+"""
+
+
+class HairpinProxy:
+    """HAProxy as hairpin-proxy runs it.
+
+    Args:
+        pod: Where it runs.
+        directory: For its configuration.
+    """
+
+    def __init__(self, pod: Host, directory: Path) -> None:
+        configuration = directory / f"hairpin-proxy-{pod.name}.cfg"
+        sections = [
+            f"listen port-{port}\n"
+            f"    bind :{target}\n"
+            f"    server ingress {INGRESS_CLUSTER_IP}:{port} send-proxy\n"
+            for port, target in PORTS.items()
+        ]
+        configuration.write_text("\n".join([_CONFIGURATION, *sections]), encoding="ascii")
+        self.process = pod.popen(["haproxy", "-db", "-f", configuration], log="hairpin-proxy")
+        for target in PORTS.values():
+            pod.await_port(target, self.process)
+
+
+class PodOnNode1:
+    """One more pod on node1: a host behind it, reached over a cable of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._node = world.node1
+        etc = world.tmp / "etc-pod3"
+        private_etc.fill(etc, "pod3", POD, LB, world.certificates.ca)
+        self.host = Host("pod3", etc, world.logs)
+
+    def __enter__(self) -> Self:
+        self.host.launch()
+        try:
+            self.host.await_ready()
+            self._connect()
+        except BaseException:
+            self.host.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.host.stop()
+
+    def _connect(self) -> None:
+        # The far end is named by a process of the pod, which the node's own process namespace hides.
+        self._node_ip(f"link add pod3 type veth peer name eth0 netns {self.host.pid}")
+        self._node_ip("link set pod3 up")
+        self._node_ip(f"route add {POD} dev pod3")
+        # The node's other pod takes the whole range for its own cable's: the node answers for this pod there.
+        self._node.run(["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/pod1/proxy_arp"])
+        for command in (
+            f"address add {POD}/32 dev eth0",
+            "link set eth0 up",
+            f"route add {_GATEWAY} dev eth0",
+            f"route add default via {_GATEWAY}",
+        ):
+            self.host.run(["ip", *command.split()])
+
+    def _node_ip(self, command: str) -> None:
+        with inside(self._node):
+            subprocess.run(["ip", *command.split()], check=True)
+
+
+def service_rules(*pods: IPv4Address) -> ServiceRules:
+    """Give the relay Service as kube-proxy knows it."""
+    return ServiceRules(
+        namespace=NAMESPACE,
+        name=NAME,
+        cluster_ip=CLUSTER_IP,
+        load_balancer_ips=(),
+        ports=tuple(ServicePort(f"p{port}", port, 0, target) for port, target in PORTS.items()),
+        endpoints=pods,
+    )

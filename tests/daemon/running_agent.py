@@ -1,0 +1,207 @@
+"""`nodeagent run` as a program on a node: started, asked over its own pages, signalled, read."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+from http.client import HTTPConnection
+from itertools import count
+from pathlib import Path
+from signal import SIGKILL, SIGTERM, Signals
+from typing import TYPE_CHECKING, Any
+
+from tests.agent.telemetry.scraping import read
+from tests.testbed.agent import RUN_DIRECTORY, Answer
+from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.inside import inside
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.agent.telemetry.scraping import Scrape
+    from tests.testbed.namespaces import Host
+
+_ROOT = Path(__file__).parents[2]
+_ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
+_PROGRAM = (sys.executable, "-P", "-m", "nodeagent")
+_LISTEN = ("127.0.0.1", 9467)
+_SECONDS = 30.0
+
+_numbers = count(1)
+
+Line = dict[str, Any]
+"""One line of the log, as `--log-format json` writes it."""
+
+
+class RunningAgent:
+    """One `nodeagent run`, which begins to start with this object.
+
+    Args:
+        node: Where it runs.
+        kubeconfig: Where it finds the API server.
+        config: Its configuration.
+        options: More of its options.
+    """
+
+    def __init__(self, node: Host, kubeconfig: Path, config: Path, *options: str) -> None:
+        self.node = node
+        self.config = config
+        self._common: tuple[str | Path, ...] = (
+            "--config",
+            config,
+            "--kubeconfig",
+            kubeconfig,
+            "--node",
+            node.name,
+        )
+        self.process = node.popen(
+            [*_PROGRAM, "run", "--log-format", "json", *self._common, *options],
+            log=f"nodeagent-{next(_numbers)}",
+            env=_ENVIRONMENT,
+        )
+
+    # What it says
+
+    def lines(self, message: str = "", **fields: object) -> list[Line]:
+        """List what it logged so far: lines whose message holds the words and that have these fields."""
+        return [
+            line
+            for line in self._log()
+            if message in line["message"] and all(line.get(key) == value for key, value in fields.items())
+        ]
+
+    def await_line(
+        self, message: str, count: int = 1, *, seconds: float = _SECONDS, **fields: object
+    ) -> Line:
+        """Wait until it has logged so many such lines; gives the last of them."""
+        self.await_that(
+            lambda: len(self.lines(message, **fields)) >= count, f"{message!r} {fields}", seconds=seconds
+        )
+        return self.lines(message, **fields)[-1]
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Ask for a page at this agent's own socket in the run directory.
+
+        Raises:
+            FileNotFoundError: It does not serve yet.
+            ConnectionRefusedError: The same.
+        """
+        pid = self.process.pid
+        own_pid = re.findall(
+            r"^NSpid:.*\t(\d+)$", Path(f"/proc/{pid}/status").read_text("ascii"), re.MULTILINE
+        )[0]
+        name = f"agent-{Path(f'/proc/{pid}/ns/pid').stat().st_ino}-{own_pid}.http"
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(f"/proc/{pid}/root{RUN_DIRECTORY}/{name}")
+            return _answer(connection, path)
+
+    def page_at_port(self, path: str) -> tuple[int, str]:
+        """Ask for a page at the node's port, which one of its agents serves."""
+        with inside(self.node):
+            connection = socket.create_connection(_LISTEN, timeout=10)
+        with connection:
+            return _answer(connection, path)
+
+    def metrics(self) -> Scrape:
+        """Scrape it."""
+        return read(self.page("/metrics")[1].encode())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Give the value of one series."""
+        value = self.metrics().value(name, **labels)
+        if value is None:
+            raise WorldError(f"no such series: {name} {labels}")
+        return value
+
+    # Waiting for it
+
+    def await_that(self, condition: Any, what: str, *, seconds: float = _SECONDS) -> None:  # noqa: ANN401 - see wait_until
+        """Wait for a condition as long as the agent runs; an error ends with the end of its log."""
+
+        def holds() -> bool:
+            self.process.check_running()
+            return bool(condition())
+
+        try:
+            wait_until(holds, what, seconds=seconds)
+        except WorldError as error:
+            raise WorldError(f"{error}{log_tail(self.process.log)}") from error
+
+    def await_page(self, path: str, status: int) -> str:
+        """Wait until a page answers with a status; gives its text."""
+        found: list[str] = []
+
+        def answers() -> bool:
+            try:
+                answer, text = self.page(path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                return False
+            found.append(text)
+            return answer == status
+
+        self.await_that(answers, f"{path} answering {status}")
+        return found[-1]
+
+    def await_ready(self) -> None:
+        """Wait until its first sync is applied."""
+        self.await_page("/readyz", 200)
+
+    # What is done to it
+
+    def signal(self, number: Signals) -> None:
+        """Send it a signal."""
+        self.process.signal(number)
+
+    def stop(self) -> int:
+        """End it by SIGTERM; gives its exit code."""
+        return self.process.stop(SIGTERM)
+
+    def kill(self) -> None:
+        """End it by SIGKILL, if it still runs."""
+        self.process.stop(SIGKILL)
+
+    # Other commands, with the same configuration and the same API
+
+    def plan(self, *options: str) -> Answer:
+        """Run `nodeagent plan` against the same API: a fresh look by another process."""
+        return self._run("plan", *options)
+
+    def in_sync(self) -> bool:
+        """Tell whether a fresh plan finds nothing to do."""
+        return self.plan().exit_code == 0
+
+    def await_in_sync(self, *, seconds: float = _SECONDS) -> None:
+        """Wait until a fresh plan finds nothing to do; an error shows what it found."""
+        try:
+            wait_until(self.in_sync, "the node in sync", seconds=seconds)
+        except WorldError as error:
+            raise WorldError(f"{error}\n{self.plan()}{log_tail(self.process.log)}") from error
+
+    def cleanup(self) -> Answer:
+        """Run `nodeagent cleanup`."""
+        return self._run("cleanup")
+
+    def _run(self, command: str, *options: str) -> Answer:
+        arguments: list[str | Path] = [*_PROGRAM, command, *self._common, *options]
+        done = self.node.run(arguments, timeout=60, check=False, env=_ENVIRONMENT)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def _log(self) -> list[Line]:
+        whole, _, _ = self.process.log.read_text(encoding="utf-8").rpartition("\n")
+        found: list[Line] = []
+        for text in whole.splitlines():
+            try:
+                found.append(json.loads(text))
+            except ValueError as error:
+                raise WorldError(f"{self.process.log}: no line of the log: {text!r}") from error
+        return found
+
+
+def _answer(connection: socket.socket, path: str) -> tuple[int, str]:
+    http = HTTPConnection("localhost")
+    http.sock = connection
+    http.request("GET", path)
+    answer = http.getresponse()
+    return answer.status, answer.read().decode()

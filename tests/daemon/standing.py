@@ -1,0 +1,109 @@
+"""What of nodeagent's stands on a node, read from the kernel and from the hosts file, not from nodeagent."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from ipaddress import IPv4Network, ip_address
+from typing import TYPE_CHECKING
+
+from tests.testbed.errors import WorldError
+from tests.testbed.inside import inside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.testbed.namespaces import Host
+
+RELAY_RANGE = IPv4Network("169.254.66.0/24")
+
+_BEGIN, _END = "# BEGIN nodeagent", "# END nodeagent"
+_ELEMENT = re.compile(r'([\d.]+) \. (\d+)(?: comment "[^"]*")? : ([\d.]+) \. (\d+)')
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What stands on a node: load balancer to relay, name to address, and the relay addresses."""
+
+    redirects: Mapping[str, str]
+    names: Mapping[str, str]
+    addresses: frozenset[str]
+
+
+def read_standing(node: Host) -> Standing:
+    """Read all of it."""
+    return Standing(redirects(node), names(node), relay_addresses(node))
+
+
+def redirects(node: Host) -> dict[str, str]:
+    """Give the elements of the DNAT map, `address:port` to `address:port`; none without the table."""
+    listing = _nft(node, "list", "map", "inet", "nodeagent", "lb4")
+    return {f"{match[1]}:{match[2]}": f"{match[3]}:{match[4]}" for match in _ELEMENT.finditer(listing)}
+
+
+def table(node: Host) -> str:
+    """Give the whole table with the kernel's handles: the same text means that nothing was written anew."""
+    return _nft(node, "--handle", "list", "table", "inet", "nodeagent")
+
+
+def structure(node: Host) -> str:
+    """Give the table's chains, rules, maps and sets without the elements; empty without the table."""
+    return _nft(node, "--terse", "list", "table", "inet", "nodeagent")
+
+
+def names(node: Host) -> dict[str, str]:
+    """Give the names of the managed block, each with its address."""
+    block = _hosts_lines(node)[1]
+    return {name: address for address, _, name in (line.partition("\t") for line in block)}
+
+
+def user_lines(node: Host) -> list[str]:
+    """List the hosts file's lines outside of the managed block, in their order."""
+    return _hosts_lines(node)[0]
+
+
+def hosts_inode(node: Host) -> tuple[int, int]:
+    """Give the hosts file's inode and the time of its last change: the same means that nobody wrote it."""
+    status = (node.etc / "hosts").stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def relay_addresses(node: Host) -> frozenset[str]:
+    """List the node's own addresses in the relay's range."""
+    with inside(node):
+        done = subprocess.run(["ip", "-json", "address"], capture_output=True, text=True, check=True)
+    return frozenset(
+        entry["local"]
+        for link in json.loads(done.stdout)
+        for entry in link["addr_info"]
+        if ip_address(entry["local"]) in RELAY_RANGE
+    )
+
+
+def _hosts_lines(node: Host) -> tuple[list[str], list[str]]:
+    """The user's lines and the block's. A block that is not whole is an error."""
+    users: list[str] = []
+    block: list[str] = []
+    within = False
+    for line in node.read_hosts().decode("utf-8").splitlines():
+        if line.startswith(_BEGIN) and not within:
+            within = True
+        elif line == _END and within:
+            within = False
+        else:
+            (block if within else users).append(line)
+    if within:
+        raise WorldError(f"{node.name}: a block without an end in the hosts file: {block}")
+    return users, block
+
+
+def _nft(node: Host, *arguments: str) -> str:
+    with inside(node):
+        done = subprocess.run(["nft", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        if "No such file or directory" in done.stderr:
+            return ""
+        raise WorldError(f"{node.name}: nft {arguments}: {done.stderr}")
+    return done.stdout

@@ -1,0 +1,77 @@
+"""SIGHUP: a good configuration takes over, a bad one is refused, and the agent goes on in either case."""
+
+from __future__ import annotations
+
+from signal import SIGHUP
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.connections import requests
+from tests.daemon.made_objects import ingress
+from tests.daemon.settings import write_config
+from tests.daemon.standing import names, read_standing, redirects
+from tests.testbed import addresses
+from tests.testbed.fixtures import needs_root
+
+if TYPE_CHECKING:
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.daemon.running_agent import RunningAgent
+    from tests.testbed.world import World
+
+pytestmark = needs_root
+
+
+def test_a_good_configuration_takes_over(world: World, api: ClusterApi, agent: RunningAgent) -> None:
+    """Names and DNAT follow it at once; what it does not touch is served on."""
+    node = world.node1
+    agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
+    before = read_standing(node)
+    with requests(node, f"http://{addresses.REGISTRY}/"):
+        for sections, wanted_names, dnat in (
+            ({"hosts": {"exclude": [addresses.SITE]}}, [addresses.REGISTRY], True),
+            ({"dnat": {"backend": "none"}}, [addresses.REGISTRY, addresses.SITE], False),
+            ({}, [addresses.REGISTRY, addresses.SITE], True),
+        ):
+            write_config(agent.config, **sections)
+            agent.signal(SIGHUP)
+            agent.await_that(
+                lambda wanted=wanted_names, dnat=dnat: (
+                    sorted(names(node)) == wanted and bool(redirects(node)) is dnat
+                ),
+                f"the configuration {sections} in force",
+            )
+            agent.await_in_sync()
+    assert read_standing(node) == before
+    assert agent.metric("nodeagent_config_reloads_total", result="ok") == 3
+    api.store.create(ingress("more", ["more.example.test"]))
+    agent.await_that(lambda: "more.example.test" in names(node), "what comes afterwards")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hosts:\n  enabeld: false\n", "enabeld"),
+        ("relay: [", "nodeagent.yaml"),
+        ("relay:\n  launch: true\n  ipv4: 169.254.77.0/24\n", "relay.ipv4 can't change while the agent runs"),
+    ],
+)
+def test_a_bad_configuration_is_refused(
+    world: World, api: ClusterApi, agent: RunningAgent, text: str, words: str
+) -> None:
+    """The log says why; the old one stays in force, for what stands and for what comes."""
+    node = world.node1
+    agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
+    before = read_standing(node)
+    refused = agent.metric("nodeagent_config_reloads_total", result="refused")
+    agent.config.write_text(text, encoding="utf-8")
+    agent.signal(SIGHUP)
+    agent.await_that(
+        lambda: agent.metric("nodeagent_config_reloads_total", result="refused") == refused + 1, "the refusal"
+    )
+    line = agent.lines("the configuration is refused, the old one stays in force")[-1]
+    assert words in line["reason"]
+    assert read_standing(node) == before
+    api.store.create(ingress("more", ["more.example.test"]))
+    agent.await_that(lambda: "more.example.test" in names(node), "what comes afterwards")
+    write_config(agent.config)

@@ -1,0 +1,149 @@
+"""How an agent ends: what stands stays, unless the agent leaves for good."""
+
+from __future__ import annotations
+
+import time
+from signal import SIGTERM
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver import faults, objects
+from tests.daemon.connections import InFlight, requests
+from tests.daemon.standing import hosts_inode, names, read_standing, table
+from tests.testbed import addresses
+from tests.testbed.agent import RUN_DIRECTORY
+from tests.testbed.fixtures import needs_root
+from tests.testbed.node_state import living_processes, read_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.daemon.agents import Agents
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.daemon.running_agent import RunningAgent
+    from tests.testbed.world import World
+
+pytestmark = needs_root
+
+_BOUND_SECONDS = 5.0
+_NAMESPACE, _NAME = "kube-system", "nodeagent"
+_OWN = f"--daemonset={_NAMESPACE}/{_NAME}"
+_DAEMON_SETS = f"/apis/apps/v1/namespaces/{_NAMESPACE}/daemonsets/*"
+_LAYER_MIB = 32
+
+
+def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> None:
+    """Not an inode, a rule or a process: neither the end nor the next start writes anything.
+
+    Connections through the relay and new ones don't notice.
+    """
+    node = world.node1
+    agent = agents.start_ready()
+    before = (read_standing(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
+    assert before[0].names
+    with (
+        InFlight(world, world.push_image(_LAYER_MIB)) as flight,
+        requests(node),
+        requests(node, f"http://{addresses.LOAD_BALANCER_IP}/"),
+    ):
+        flight.check()
+        assert _end(agent) < _BOUND_SECONDS
+        assert agent.lines("what stands on the node stays")
+        flight.check()
+        started = agents.start_ready()
+        flight.check()
+        assert started.lines("applied") == []
+        now = (read_standing(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
+        assert [line.split()[1:] for line in now[3]] == [line.split()[1:] for line in before[3]]
+        assert now[:3] == before[:3]
+        flight.finish()
+
+
+def _delete(api: ClusterApi) -> None:
+    api.store.delete("daemonsets", _NAME, _NAMESPACE)
+
+
+def _delete_slowly(api: ClusterApi) -> None:
+    """As `kubectl delete --cascade=foreground` does: it stays, with a deletionTimestamp."""
+    api.store.apply(objects.daemon_set(_NAME, _NAMESPACE, finalizers=["foregroundDeletion"]))
+    _delete(api)
+    assert "deletionTimestamp" in api.store.get("daemonsets", _NAME, _NAMESPACE)["metadata"]
+
+
+@pytest.mark.parametrize("delete", [_delete, _delete_slowly])
+def test_when_its_daemonset_goes_the_agent_cleans_up(
+    world: World, api: ClusterApi, agents: Agents, delete: Callable[[ClusterApi], None]
+) -> None:
+    """The node is as it was before nodeagent came, to the byte."""
+    node = world.node1
+    before = read_state(node)
+    api.store.create(objects.daemon_set(_NAME, _NAMESPACE))
+    agent = agents.start_ready(_OWN)
+    assert before.differences(read_state(node)) != []
+    delete(api)
+    assert _end(agent) < _BOUND_SECONDS
+    assert before.differences(read_state(node)) == []
+    assert living_processes(node, "haproxy") == []
+    assert node.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
+    for part in ("hosts", "dnat", "relay", "addresses"):
+        assert agent.lines("cleaned up", part=part), part
+    # What is left of it must not stand in the way of the tests' own end.
+    api.store.replace_all("daemonsets", [])
+
+
+def _stands(api: ClusterApi) -> None:
+    api.store.create(objects.daemon_set(_NAME, _NAMESPACE))
+
+
+def _away(api: ClusterApi) -> None:
+    api.stop_listening()
+
+
+def _silent(api: ClusterApi) -> None:
+    api.faults.add(faults.Delay(60), path=_DAEMON_SETS, times=None)
+
+
+def _forbidden(api: ClusterApi) -> None:
+    api.faults.add(faults.Answer(403), path=_DAEMON_SETS, times=None)
+
+
+@pytest.mark.parametrize(
+    ("happens", "tells"), [(_stands, False), (_away, True), (_silent, True), (_forbidden, True)]
+)
+def test_unless_its_daemonset_is_known_to_go_the_agent_leaves_what_stands(
+    world: World, api: ClusterApi, agents: Agents, happens: Callable[[ClusterApi], None], *, tells: bool
+) -> None:
+    """An API that is away, silent or forbids the question is no reason to clean up, nor to be late."""
+    node = world.node1
+    agent = agents.start_ready(_OWN)
+    before = (read_standing(node), table(node), hosts_inode(node))
+    happens(api)
+    assert _end(agent) < _BOUND_SECONDS
+    assert (read_standing(node), table(node), hosts_inode(node)) == before
+    assert bool(agent.lines("can't tell whether the DaemonSet is deleted: no clean-up")) is tells
+    assert node.curl(f"http://{addresses.SITE}/").ok
+
+
+def test_an_agent_that_never_reached_the_api_ends_in_time(
+    world: World, api: ClusterApi, agents: Agents
+) -> None:
+    """In the middle of a list that takes for ever, it hears the signal all the same."""
+    before = read_standing(world.node1)
+    api.faults.add(faults.Delay(60), times=None)
+    agent = agents.start(_OWN)
+    agent.await_page("/healthz", 200)
+    api.traffic.wait_for_requests("list", "/api/v1/services")
+    assert _end(agent) < _BOUND_SECONDS
+    assert read_standing(world.node1) == before
+    assert names(world.node1) == {}
+
+
+def _end(agent: RunningAgent) -> float:
+    """Send SIGTERM; gives the seconds until the end, which must be a good one."""
+    began = time.monotonic()
+    agent.signal(SIGTERM)
+    assert agent.process.wait(seconds=2 * _BOUND_SECONDS) == 0
+    took = time.monotonic() - began
+    print(f"ended within {took:.2f} s")
+    return took

@@ -1,0 +1,203 @@
+"""Killed at any moment, an agent leaves a node that works, and the next one goes on from there."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver import ApiError
+from tests.daemon.agents import Agents
+from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.settings import MADE_NAMESPACE, write_config
+from tests.daemon.standing import names, redirects, structure, user_lines
+from tests.testbed.fixtures import needs_root
+from tests.testbed.inside import inside
+from tests.testbed.node_state import living_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.daemon.running_agent import RunningAgent
+    from tests.testbed.namespaces import Host
+    from tests.testbed.world import World
+
+pytestmark = needs_root
+
+_SEED = 4711
+_BATCHES = 2
+_KILLS = 50
+"""A batch and node: with two nodes at the same time 200 in all."""
+_LONGEST_SECONDS = 0.9
+_WORKING_SECONDS = 0.4
+_RELAY_KILLS = 0.05
+_LOAD_BALANCERS = 5
+_FLOW_SECONDS = 0.02
+_WRITES = "this agent writes on the node"
+_USERS = [
+    "127.0.0.1\tlocalhost",
+    "::1\tlocalhost ip6-localhost ip6-loopback",
+    *(f"10.9.{number}.1   user-{number}.example.net alias-{number}  # line {number}" for number in range(40)),
+    "# the end of the user's lines",
+]
+
+
+@dataclass
+class Tally:
+    """What happened on one node: kills, and how many of them hit the agent before it worked, or in a pass.
+
+    `redirects` is how many DNAT elements were tried after kills.
+    """
+
+    kills: int = 0
+    early: int = 0
+    in_a_pass: int = 0
+    of_relays: int = 0
+    redirects: int = 0
+
+
+@pytest.mark.timeout(300)
+def test_two_hundred_kills(world: World, api: ClusterApi) -> None:
+    """After each of them the user's lines are whole, the table is whole, and DNAT leads to what answers.
+
+    After each batch the next start brings the node to what a fresh plan says.
+    """
+    print(f"seed {_SEED}")
+    config = write_config(world.tmp / "nodeagent.yaml")
+    for node in world.nodes:
+        node.write_hosts("".join(f"{line}\n" for line in _USERS).encode())
+    with (
+        Agents(world.node1, api.kubeconfig, config) as first,
+        Agents(world.node2, api.kubeconfig, config) as second,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        both = (first, second)
+        for agents in both:
+            _converge(agents)
+        whole = structure(world.node1)
+        assert whole.count("dnat ip") == 4
+        dice = [random.Random(f"{_SEED} {agents.node.name}") for agents in both]  # noqa: S311 - a test's dice
+        tallies = [Tally(), Tally()]
+        for batch in range(_BATCHES):
+            with _flow(api, random.Random(f"{_SEED} {batch}")):  # noqa: S311 - a test's dice
+                done = [
+                    threads.submit(_kill_often, agents, dice, tally, whole)
+                    for agents, dice, tally in zip(both, dice, tallies, strict=True)
+                ]
+                for one in done:
+                    one.result()
+            for one in [threads.submit(_converge, agents) for agents in both]:
+                one.result()
+        for node, tally in zip(world.nodes, tallies, strict=True):
+            print(f"{node.name}: {tally}")
+            assert list(node.etc.glob("*nodeagent*")) == [], (
+                "nothing half-written is left beside the hosts file"
+            )
+        assert sum(tally.kills for tally in tallies) == 2 * _BATCHES * _KILLS
+        assert all(tally.in_a_pass > 0 and tally.redirects > 0 for tally in tallies)
+
+
+def _kill_often(agents: Agents, dice: random.Random, tally: Tally, whole: str) -> None:
+    for _ in range(_KILLS):
+        agent = agents.start()
+        pause = threading.Event()
+        if dice.random() < 0.5:
+            pause.wait(dice.uniform(0, _LONGEST_SECONDS))
+        else:
+            agent.await_line(_WRITES)
+            pause.wait(dice.uniform(0, _WORKING_SECONDS))
+        doing = _doing(agent)
+        agent.kill()
+        tally.kills += 1
+        tally.early += not doing
+        tally.in_a_pass += "in a pass" in doing
+        tally.redirects += _assert_sound(agents.node, whole)
+        if dice.random() < _RELAY_KILLS:
+            agents.node.run(["pkill", "-KILL", "-x", "haproxy"], check=False)
+            tally.of_relays += 1
+
+
+def _doing(agent: RunningAgent) -> str:
+    """What the agent says of itself; empty while it does not serve its pages yet."""
+    try:
+        return agent.page("/healthz")[1]
+    except (FileNotFoundError, ConnectionRefusedError):
+        return ""
+
+
+def _assert_sound(node: Host, whole: str) -> int:
+    """No agent runs: what stands stays so until the next one. Gives the number of redirects tried."""
+    assert user_lines(node) == _USERS
+    assert structure(node) == whole
+    if not living_processes(node, "haproxy"):
+        # It was killed by this test, and no agent has lived long enough since to start it again.
+        return 0
+    standing = redirects(node)
+    for match, target in standing.items():
+        assert _accepts(node, target), f"{match} leads to {target}, where nothing answers"
+    return len(standing)
+
+
+def _accepts(node: Host, target: str) -> bool:
+    address, _, port = target.rpartition(":")
+    try:
+        with inside(node):
+            socket.create_connection((address, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _converge(agents: Agents) -> None:
+    """The next start brings the node to what a fresh plan says."""
+    agent = agents.start_ready()
+    agent.await_in_sync()
+    agent.kill()
+    assert user_lines(agents.node) == _USERS
+    assert names(agents.node)
+    for target in redirects(agents.node).values():
+        assert _accepts(agents.node, target)
+
+
+@contextmanager
+def _flow(api: ClusterApi, dice: random.Random) -> Iterator[None]:
+    """Let load balancers and their Ingresses come, change and go as long as this lasts."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(_FLOW_SECONDS):
+            number = dice.randrange(_LOAD_BALANCERS)
+            match dice.randrange(4):
+                case 0:
+                    ports = dice.sample([80, 443, 9000], dice.randrange(1, 4))
+                    api.store.apply(made_service(number, ports=ports))
+                case 1 | 2:
+                    hosts = [f"n{dice.randrange(40)}.example.test" for _ in range(3)]
+                    api.store.apply(
+                        ingress(f"flow-{number}", list(dict.fromkeys(hosts)), made_address(number))
+                    )
+                case _:
+                    _delete(api, "services", f"lb-{number}", MADE_NAMESPACE)
+
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(write)
+        try:
+            yield
+        finally:
+            ended.set()
+            writing.result()
+
+
+def _delete(api: ClusterApi, plural: str, name: str, namespace: str) -> None:
+    try:
+        api.store.delete(plural, name, namespace)
+    except ApiError as error:
+        if error.code != 404:
+            raise

@@ -1,0 +1,176 @@
+"""Thousands of random writes under random faults: in the end the node is as a fresh plan says."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver import ApiError, Ending, faults
+from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.settings import MADE_COUNT, MADE_NAMESPACE
+from tests.daemon.standing import names, read_standing
+from tests.testbed.addresses import LOAD_BALANCER_IP
+from tests.testbed.fixtures import needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.daemon.running_agent import RunningAgent
+    from tests.testbed.world import World
+
+pytestmark = needs_root
+
+_SEED = 20200229
+_OPERATIONS = 5000
+_ROUND = 125
+_INGRESSES = 120
+_NAMES = 90
+_SERVICE_SHARE = 0.08
+_SECONDS = 60.0
+
+
+class Writer:
+    """Writes at random: few objects and few names, so that they meet often."""
+
+    def __init__(self, api: ClusterApi, seed: int) -> None:
+        self._api = api
+        self.dice = random.Random(seed)  # noqa: S311 - a test's dice
+
+    def write(self) -> None:
+        """Do one write."""
+        if self.dice.random() < _SERVICE_SHARE:
+            self._write_service(self.dice.randrange(MADE_COUNT))
+        else:
+            self._write_ingress(f"i{self.dice.randrange(_INGRESSES)}")
+
+    def spoil(self) -> None:
+        """Let many of the next events come twice, or in pieces.
+
+        Not in disorder: who is cut off before a late event came is told to go on behind it, and no client
+        could make that good. Real servers don't; test_api_troubles.py has disorder without cuts.
+        """
+        times = self.dice.randrange(1, 60)
+        spoilt: list[faults.LineFault] = [faults.Duplicate(), faults.SplitLines(self.dice.randrange(1, 40))]
+        self._api.faults.add(self.dice.choice(spoilt), path="*/ingresses", times=times)
+
+    def interrupt(self) -> None:
+        """Let streams end, in one of the ways in which they do."""
+        api = self._api
+        match self.dice.randrange(5):
+            case 0:
+                api.faults.add(faults.CutLine(reset=self.dice.random() < 0.5), times=1)
+            case 1:
+                api.faults.add(faults.Answer(500), verbs=["list", "watch"], times=1)
+                api.end_watches(Ending.DROP)
+            case 2:
+                api.faults.add(faults.ErrorLine(), times=1)
+            case 3:
+                api.end_watches(self.dice.choice([Ending.CLEAN, Ending.DROP, Ending.RESET]))
+                api.compact()
+            case _:
+                api.end_watches(self.dice.choice([Ending.CLEAN, Ending.DROP, Ending.RESET]))
+
+    def _write_service(self, number: int) -> None:
+        if self.dice.random() < 0.3:
+            self._delete("services", f"lb-{number}", MADE_NAMESPACE)
+            return
+        ports = self.dice.sample([80, 443, 8443, 9000], self.dice.randrange(1, 4))
+        # Some move, and some of these to where another one is.
+        address = made_address(self.dice.choice([number, number, number + 50, (number + 1) % MADE_COUNT]))
+        made = made_service(number, ports=ports, address=address)
+        if self.dice.random() < 0.1:
+            made["status"] = {"loadBalancer": {}}
+        if self.dice.random() < 0.05:
+            made["spec"]["ports"] = "broken"
+        self._api.store.apply(made)
+
+    def _write_ingress(self, name: str) -> None:
+        if self.dice.random() < 0.3:
+            self._delete("ingresses", name, "default")
+            return
+        hosts = [f"h{self.dice.randrange(_NAMES)}.example.test" for _ in range(self.dice.randrange(1, 4))]
+        hosts += self.dice.choice([[], [], ["*.example.test"], ["foreign.example.org"], ["localhost"]])
+        address = self.dice.choice([str(LOAD_BALANCER_IP), made_address(self.dice.randrange(MADE_COUNT))])
+        made = ingress(name, list(dict.fromkeys(hosts)), address)
+        if self.dice.random() < 0.02:
+            made["spec"]["rules"] = "broken"
+        self._api.store.apply(made)
+
+    def _delete(self, plural: str, name: str, namespace: str) -> None:
+        try:
+            self._api.store.delete(plural, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+
+@pytest.mark.timeout(180)
+def test_in_the_end_the_node_is_as_a_fresh_plan_says(
+    world: World, api: ClusterApi, agent: RunningAgent
+) -> None:
+    """After 5,000 writes, with events repeated and streams cut, and histories compacted: the same state."""
+    node = world.node1
+    print(f"seed {_SEED}")
+    writer = Writer(api, _SEED)
+    # Each stream brings something soon: an agent whose watches bring nothing waits longer and longer.
+    api.options.bookmark_interval = 0.05
+    for number in range(_OPERATIONS // _ROUND):
+        writer.interrupt()
+        for done in range(_ROUND):
+            writer.write()
+            if done % (_ROUND // 5) == 0:
+                writer.spoil()
+        # Each round is seen before the next begins: otherwise all would be coalesced into one or two.
+        mark = f"round-{number}.example.test"
+        api.store.apply(ingress("mark", [mark]))
+        agent.await_that(lambda mark=mark: mark in names(node), mark, seconds=_SECONDS)
+    api.faults.clear()
+    agent.await_in_sync(seconds=_SECONDS)
+
+    document = agent.plan("-o", "json").document
+    assert document["inSync"] is True
+    assert document["errors"] == {}
+    standing = read_standing(node)
+    assert standing.redirects == _planned_redirects(document)
+    assert standing.names == _planned_names(document)
+    assert standing.addresses == {address for one in _served(document) for address in one["relayAddresses"]}
+    verdicts = {one["verdict"] for one in document["loadBalancers"]}
+    applies = agent.metric("nodeagent_applies_total", applier="hosts")
+    restarts = agent.metric("nodeagent_watch_restarts_total", resource="ingresses")
+    print(
+        f"{_OPERATIONS} writes, {applies:g} applies of the hosts file, {restarts:g} watches begun anew; "
+        f"{len(standing.names)} names, {len(standing.redirects)} redirects, verdicts {sorted(verdicts)}"
+    )
+    assert standing.names
+    assert len(standing.redirects) > 3, "some of the made load balancers are served in the end"
+
+
+def _served(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in document["loadBalancers"] if one["verdict"] == "served"]
+
+
+def _planned_redirects(document: Mapping[str, Any]) -> dict[str, str]:
+    """What the plan says of DNAT; a port that is another Service's is told in the remarks."""
+    return {
+        f"{address}:{port}": f"{one['relayAddresses'][0]}:{port}"
+        for one in _served(document)
+        for address in one["addresses"]
+        for port in one["ports"]
+        if not any(remark.startswith(f"{address}:{port}: ") for remark in one["remarks"])
+    }
+
+
+def _planned_names(document: Mapping[str, Any]) -> dict[str, str]:
+    relays = {
+        (one["service"]["namespace"], one["service"]["name"]): one["relayAddresses"][0]
+        for one in _served(document)
+    }
+    return {
+        one["name"]: relays[one["service"]["namespace"], one["service"]["name"]]
+        for one in document["names"]
+        if one["verdict"] == "served"
+    }

@@ -1,0 +1,148 @@
+"""Beside an installed hairpin-proxy: names at its ClusterIP, DNAT to one of its pods, nothing of our own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver import objects
+from tests.apiserver.objects import Endpoint, Port
+from tests.daemon import hairpin_proxy
+from tests.daemon.agents import Agents
+from tests.daemon.connections import OpenConnection, requests
+from tests.daemon.hairpin_proxy import CLUSTER_IP, NAME, NAMESPACE, POD, PORTS, HairpinProxy, PodOnNode1
+from tests.daemon.settings import write_config
+from tests.daemon.standing import names, redirects, relay_addresses
+from tests.testbed import addresses
+from tests.testbed.fixtures import needs_root
+from tests.testbed.node_state import living_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from ipaddress import IPv4Address
+
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.daemon.running_agent import RunningAgent
+    from tests.testbed.namespaces import Host
+    from tests.testbed.world import World
+
+pytestmark = needs_root
+
+_BY_NAME = (f"http://{addresses.SITE}/", f"https://{addresses.SITE}/")
+_BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
+_NONE_READY = f"no IPv4 endpoint of Service {NAMESPACE}/{NAME} is ready"
+
+
+@pytest.fixture(scope="module")
+def pods(world: World) -> Iterator[None]:
+    """Hairpin-proxy in a pod on each node, and its Service in kube-proxy's rules."""
+    with PodOnNode1(world) as pod3:
+        for pod in (pod3.host, world.pod2):
+            HairpinProxy(pod, world.tmp)
+        for node in world.nodes:
+            node.kube_proxy.add(hairpin_proxy.service_rules(POD, addresses.POD2))
+        yield
+
+
+@pytest.fixture
+def beside(world: World, api: ClusterApi, pods: None) -> Iterator[RunningAgent]:
+    """An agent that is configured for it, with its Service and all its endpoints ready; ready itself."""
+    assert pods is None
+    ports = [Port(f"p{port}", port, target) for port, target in PORTS.items()]
+    api.store.create(objects.service(NAME, NAMESPACE, cluster_ips=[str(CLUSTER_IP)], ports=ports))
+    _endpoints(api, ready=[POD, addresses.POD2])
+    config = write_config(world.tmp / "beside.yaml", relay={"kind": "service", "launch": False})
+    with Agents(world.node1, api.kubeconfig, config) as agents:
+        yield agents.start_ready()
+
+
+def test_names_and_traffic_go_to_the_relay_service(world: World, beside: RunningAgent) -> None:
+    """The node and its pods are served; no address, no process and no listener of ours is there."""
+    node = world.node1
+    assert names(node) == dict.fromkeys((addresses.REGISTRY, addresses.SITE), str(CLUSTER_IP))
+    assert redirects(node) == _redirected_to(POD), "the pod on the same node"
+    assert relay_addresses(node) == frozenset()
+    assert living_processes(node, "haproxy") == []
+    _assert_served(world)
+    assert beside.plan().exit_code == 0
+
+
+def test_dnat_moves_when_its_endpoint_goes(world: World, api: ClusterApi, beside: RunningAgent) -> None:
+    """To the next ready pod and back, and no request is lost; a connection through the old one lives on."""
+    node = world.node1
+    with OpenConnection(world) as kept, requests(node, _BY_ADDRESS), requests(world.pod1, _BY_ADDRESS):
+        assert kept.ask().startswith("client=")
+        for ready, target in (([addresses.POD2], addresses.POD2), ([POD, addresses.POD2], POD)):
+            _endpoints(api, ready=ready)
+            beside.await_that(
+                lambda target=target: redirects(node) == _redirected_to(target), f"DNAT to {target}"
+            )
+            _assert_served(world)
+        api.store.delete("endpointslices", f"{NAME}-node1", NAMESPACE)
+        beside.await_that(
+            lambda: redirects(node) == _redirected_to(addresses.POD2), "DNAT to the pod that is left"
+        )
+        assert kept.ask().startswith("client=")
+
+
+def test_dnat_is_withdrawn_when_no_endpoint_is_ready(
+    world: World, api: ClusterApi, beside: RunningAgent
+) -> None:
+    """The log says why; the names stay at the ClusterIP, and DNAT comes back with the first ready pod."""
+    node = world.node1
+    _endpoints(api, ready=[])
+    beside.await_that(lambda: redirects(node) == {}, "DNAT being withdrawn")
+    told = beside.await_line("load balancer served", 2)
+    assert _NONE_READY in told["remarks"]
+    assert names(node) == dict.fromkeys((addresses.REGISTRY, addresses.SITE), str(CLUSTER_IP))
+    assert beside.plan().exit_code == 0
+    _endpoints(api, ready=[addresses.POD2])
+    beside.await_that(lambda: redirects(node) == _redirected_to(addresses.POD2), "DNAT being back")
+    _assert_served(world)
+
+
+def test_without_the_relay_service_nothing_points_at_it(
+    world: World, api: ClusterApi, beside: RunningAgent
+) -> None:
+    """Hairpin-proxy is uninstalled: names and DNAT go, with the reason; they return with it."""
+    node = world.node1
+    gone = api.store.delete("services", NAME, NAMESPACE)
+    beside.await_that(lambda: redirects(node) == {} and names(node) == {}, "everything being withdrawn")
+    told = beside.await_line("load balancer refused")
+    assert f"the relay Service {NAMESPACE}/{NAME} is missing" in told["reason"]
+    api.store.apply(gone)
+    beside.await_that(
+        lambda: redirects(node) == _redirected_to(POD) and bool(names(node)), "everything being back"
+    )
+    _assert_served(world)
+
+
+def _endpoints(api: ClusterApi, *, ready: Sequence[IPv4Address]) -> None:
+    """Let the relay Service have a slice for each node, whose pod is ready or not."""
+    for pod, node in ((POD, "node1"), (addresses.POD2, "node2")):
+        api.store.apply(
+            objects.endpoint_slice(
+                f"{NAME}-{node}",
+                NAME,
+                NAMESPACE,
+                endpoints=[Endpoint(str(pod), node, ready=pod in ready)],
+                ports={f"p{port}": target for port, target in PORTS.items()},
+            )
+        )
+
+
+def _redirected_to(pod: IPv4Address) -> dict[str, str]:
+    """Give the DNAT elements that lead to a pod; the load balancer's third port is none of the Service's."""
+    return {f"{addresses.LOAD_BALANCER_IP}:{port}": f"{pod}:{target}" for port, target in PORTS.items()}
+
+
+def _assert_served(world: World) -> None:
+    hosts: list[tuple[Host, tuple[str, ...]]] = [
+        (world.node1, (*_BY_NAME, _BY_ADDRESS)),
+        (world.pod1, (*_BY_NAME, _BY_ADDRESS)),
+    ]
+    for host, urls in hosts:
+        for url in urls:
+            answer = host.curl(url)
+            assert answer.ok, (host.name, url, answer)

@@ -1,0 +1,123 @@
+"""Two agents on one node, as during an upgrade: exactly one writes, and nobody notices the change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.daemon.connections import InFlight, requests
+from tests.daemon.made_objects import ingress
+from tests.daemon.standing import hosts_inode, names, read_standing, table
+from tests.testbed import addresses
+from tests.testbed.fixtures import needs_root
+
+if TYPE_CHECKING:
+    from tests.daemon.agents import Agents
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.daemon.running_agent import RunningAgent
+    from tests.testbed.world import World
+
+pytestmark = needs_root
+
+_WRITES = "this agent writes on the node"
+_STANDS_BY = "a newer agent takes over; standing by"
+_EVENTS = 20
+_LAYER_MIB = 32
+
+
+def test_the_newer_agent_takes_over_and_the_older_one_ends(
+    world: World, api: ClusterApi, agents: Agents
+) -> None:
+    """Through the overlap no connection is lost, nothing is rewritten, and each event is applied once."""
+    node = world.node1
+    older = agents.start_ready()
+    before = (read_standing(node), table(node), hosts_inode(node))
+    with (
+        InFlight(world, world.push_image(_LAYER_MIB)) as flight,
+        requests(node),
+        requests(node, f"http://{addresses.LOAD_BALANCER_IP}/"),
+    ):
+        newer = agents.start()
+        newer.await_line(_WRITES)
+        older.await_line(_STANDS_BY)
+        newer.await_line("load balancer served")
+        assert (read_standing(node), table(node), hosts_inode(node)) == before
+        assert _role(older) == "standby"
+        applied = len(older.lines("applied"))
+        _make_events(api, newer, "overlap")
+        assert len(older.lines("applied")) == applied, "only the newer one writes"
+        assert len(newer.lines("applied", part="hosts")) > 0
+        flight.check()
+
+        assert older.stop() == 0
+        _make_events(api, newer, "after")
+        assert _role(newer) == "writer"
+        newer.await_that(lambda: _serves_at_port(newer), "the newer one serving its pages at the port")
+        for agent, lines in ((older, 1), (newer, 0)):
+            assert len(agent.lines(_WRITES)) == 1, "no flapping"
+            assert len(agent.lines(_STANDS_BY)) == lines
+        flight.finish()
+
+
+def test_when_the_newer_agent_dies_the_older_one_takes_over_again(
+    world: World, api: ClusterApi, agents: Agents
+) -> None:
+    """Killed or ended, it leaves the node to the other one, which repairs and applies at once."""
+    node = world.node1
+    older = agents.start_ready()
+    for number in (1, 2):
+        newer = agents.start()
+        newer.await_line(_WRITES)
+        older.await_line(_STANDS_BY, number)
+        if number == 1:
+            newer.kill()
+        else:
+            assert newer.stop() == 0
+        older.await_line(_WRITES, number + 1)
+        _make_events(api, older, f"round-{number}")
+        node.run(["nft", "delete", "table", "inet", "nodeagent"])
+        older.await_line("drift repaired", number, part="dnat")
+    assert older.in_sync()
+
+
+def test_three_agents_at_once_leave_one_writer(world: World, api: ClusterApi, agents: Agents) -> None:
+    """Started at the same moment, the newest of them writes in the end, and the others stand by."""
+    three = [agents.start() for _ in range(3)]
+    for agent in three:
+        agent.await_ready()
+
+    def writers() -> list[RunningAgent]:
+        return [agent for agent in three if agent.process.running and _role(agent) == "writer"]
+
+    three[0].await_that(lambda: len(writers()) == 1, "one writer")
+    (writer,) = writers()
+    _make_events(api, writer, "three")
+    assert writers() == [writer]
+    for agent in three:
+        if agent is not writer:
+            assert agent.stop() == 0
+    _make_events(api, writer, "one")
+    assert writers() == [writer]
+    assert addresses.SITE in names(world.node1)
+    assert writer.in_sync()
+
+
+def _make_events(api: ClusterApi, agent: RunningAgent, what: str) -> None:
+    """Create Ingresses one by one, and see each of them in the hosts file."""
+    for number in range(_EVENTS):
+        name = f"{what}-{number}"
+        api.store.create(ingress(name, [f"{name}.example.test"]))
+        agent.await_that(lambda name=name: f"{name}.example.test" in names(agent.node), name)
+
+
+def _role(agent: RunningAgent) -> str:
+    """Give the role that the agent says it has."""
+    _, text = agent.page("/readyz")
+    return text.splitlines()[1].removeprefix("role: ").partition(":")[0]
+
+
+def _serves_at_port(agent: RunningAgent) -> bool:
+    try:
+        _, text = agent.page_at_port("/metrics")
+    except ConnectionRefusedError:
+        return False
+    return "nodeagent_writer 1.0" in text.splitlines()
