@@ -1,0 +1,89 @@
+"""`python -m benchmarks`: measures, shows a table, and writes JSON where asked."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks import decisions, latency, resources
+from benchmarks.api import Api
+from benchmarks.daemon import running
+from benchmarks.figures import Figure
+from benchmarks.report import document, load, machine, tables
+from tests.testbed.world import World
+
+PARTS = ("latency", "memory", "cpu", "decisions")
+_NAMES = (0, 10, 1000, 10_000)
+_EVENTS = 100
+_EVENTS_AT_MANY = 15
+_MANY = 5000
+_CPU_NAMES = 1000
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure this part; may be repeated")
+    parser.add_argument("--names", type=int, action="append", metavar="N", help="only with N names standing")
+    parser.add_argument(
+        "--events", type=int, metavar="N", help="comings, and goings, of each kind for a latency"
+    )
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long CPU time is counted")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure what the command line asks for. A goal that is missed is told, but is no error."""
+    arguments = _arguments()
+    figures: list[Figure] = []
+    about = machine()
+    for figure in _measured(arguments):
+        sys.stderr.write(f"{figure.part}: {figure.what}\n")
+        figures.append(figure)
+    about["loadAfter"] = load()
+    sys.stdout.write("".join(f"{key}: {value}\n" for key, value in about.items()))
+    sys.stdout.write(f"{tables(figures)}\n")
+    if arguments.json:
+        arguments.json.write_bytes(document(figures, about))
+
+
+def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
+    parts = arguments.only or PARTS
+    sizes = arguments.names or _NAMES
+    if "decisions" in parts:
+        for names in sizes:
+            if names:
+                yield from decisions.measure(names)
+    if set(parts) == {"decisions"}:
+        return
+    with World() as world:
+        api = Api(world)
+        if "latency" in parts:
+            yield latency.measure_api(api)
+        for names in sizes:
+            yield from _at_size(api, names, parts, arguments)
+        api.close()
+
+
+def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
+    standing = [f"site-{number:05}" for number in range(names)]
+    api.hold_ingresses(standing)
+    with running(api) as daemon:
+        daemon.await_names(standing)
+        if "memory" in parts:
+            yield resources.memory(daemon, names)
+            yield resources.first_list(daemon, names)
+        if "latency" in parts and names:
+            events = arguments.events or (_EVENTS_AT_MANY if names >= _MANY else _EVENTS)
+            yield from latency.measure(api, daemon, names, events)
+        if "memory" in parts and names:
+            yield resources.each_event(api, daemon, names)
+        if "cpu" in parts and (names == _CPU_NAMES or arguments.names):
+            yield resources.idle(daemon, names, arguments.seconds)
+            yield resources.busy(api, daemon, names, arguments.seconds)
+        if "memory" in parts and names:
+            yield resources.memory_later(daemon, names)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The simulated API server in the testbed, and what the benchmark does to it."""
+
+import json
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from http import HTTPStatus
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from benchmarks.entering import HttpConnection
+from tests.apiserver import objects
+from tests.testbed import addresses
+from tests.testbed.world import MANIFESTS, World
+
+ROOT = Path(__file__).parents[1]
+_PORT = 6443
+# The real server sends one about once a minute (KEP-956).
+_BOOKMARK_SECONDS = 60
+
+LB_NAMESPACE, LB_NAME = "bench", "controller"
+LB_ADDRESS = IPv4Address("203.0.113.99")
+_LB_CLUSTER_IP = "10.96.0.99"
+
+JsonObject = dict[str, Any]
+
+
+def ingress(name: str) -> JsonObject:
+    """Build an Ingress as a real server returns it, of the testbed's load balancer, with one host."""
+    return objects.ingress(name, hosts=[host_of(name)], addresses=[str(addresses.LOAD_BALANCER_IP)])
+
+
+def host_of(name: str) -> str:
+    """The host that an Ingress of this name asks for."""
+    return f"{name}.example.test"
+
+
+class Api:
+    """The API server in the testbed's host `lb`, as a process, steered from here.
+
+    Args:
+        world: where it runs.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.kubeconfig = world.tmp / "kubeconfig"
+        server = str(addresses.LB)
+        command = [sys.executable, "-m", "tests.apiserver", "--address", server, "--port", str(_PORT)]
+        command += ["--objects", str(MANIFESTS), "--kubeconfig", str(self.kubeconfig)]
+        command += ["--bookmarks", str(_BOOKMARK_SECONDS)]
+        process = world.lb.popen(command, log="apiserver", env={"PYTHONPATH": str(ROOT)})
+        world.lb.await_port(_PORT, process)
+        self._control = HttpConnection(world.lb, server, _PORT)
+        self._touches = 0
+
+    def close(self) -> None:
+        """Let go of the connection; the server ends with the world."""
+        self._control.close()
+
+    def hold_ingresses(self, names: Iterable[str]) -> None:
+        """Let these be all Ingresses there are."""
+        self._send("replace", {"resource": "ingresses", "objects": [ingress(name) for name in names]})
+        self.answered()
+
+    # Each of these only sends its request, so that the answer's reading holds nothing up: then `answered`.
+
+    def create_ingress(self, name: str) -> None:
+        """Create an Ingress."""
+        self._send("apply", {"objects": [ingress(name)]})
+
+    def delete_ingress(self, name: str) -> None:
+        """Delete it again."""
+        self._send("delete", {"resource": "ingresses", "name": name, "namespace": "default"})
+
+    def create_load_balancer(self) -> None:
+        """Create a second Service of type LoadBalancer, with its address."""
+        made = objects.service(
+            LB_NAME,
+            LB_NAMESPACE,
+            kind="LoadBalancer",
+            cluster_ips=[_LB_CLUSTER_IP],
+            addresses=[str(LB_ADDRESS)],
+        )
+        self._send("apply", {"objects": [made]})
+
+    def delete_load_balancer(self) -> None:
+        """Delete it again."""
+        self._send("delete", {"resource": "services", "name": LB_NAME, "namespace": LB_NAMESPACE})
+
+    def touch(self) -> None:
+        """Change an object that no agent watches."""
+        # The server passes over a change that changes nothing.
+        self._touches += 1
+        self._send("apply", {"objects": [objects.config_map("bench", data={"touch": str(self._touches)})]})
+
+    def answered(self) -> None:
+        """Read the answer to the last request; RuntimeError where it is a refusal."""
+        answer = self._control.getresponse()
+        text = answer.read()
+        if answer.status != HTTPStatus.OK:
+            raise RuntimeError(f"the simulated API refused: {text.decode()}")
+
+    def bare_watch(self) -> Generator[None, None, None]:
+        """Watch what `touch` changes, as the barest of clients on node1; yields at each line."""
+        connection = HttpConnection(self.world.node1, str(addresses.LB), _PORT)
+        connection.request("GET", "/api/v1/configmaps?watch=true", headers={"Accept": "application/json"})
+        response = connection.getresponse()
+        try:
+            while response.readline():
+                yield
+        finally:
+            connection.close()
+
+    def _send(self, action: str, body: Mapping[str, object]) -> None:
+        self._control.request("POST", f"/_control/{action}", json.dumps(body))

@@ -1,0 +1,147 @@
+"""The daemon that is measured: `nodeagent run` on node1, from start to end."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from signal import SIGTERM
+
+import yaml
+
+from benchmarks.api import LB_NAME, LB_NAMESPACE, ROOT, Api, host_of
+from benchmarks.entering import HttpConnection
+from tests.testbed.agent import RUN_DIRECTORY
+from tests.testbed.node import Node
+from tests.testbed.processes import Process
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import NODEAGENT_CONFIG
+
+_TELEMETRY = ("127.0.0.1", 9467)
+_START_SECONDS = 60.0
+_QUIET_SECONDS, _NEXT_TO_NO_CPU = 0.5, 0.005
+_TICKS = 100.0
+"""Of a second; USER_HZ is 100 on every architecture that Linux supports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Seconds of CPU time so far: the agent's own, and of the programs it ran to their end (nft)."""
+
+    own: float
+    children: float
+
+    @property
+    def whole(self) -> float:
+        """Both."""
+        return self.own + self.children
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.own - other.own, self.children - other.children)
+
+
+class Daemon:
+    """A running agent.
+
+    Args:
+        node: where it runs.
+        process: its process.
+    """
+
+    def __init__(self, node: Node, process: Process) -> None:
+        self.node = node
+        self._process = process
+        self._pid = process.pid
+
+    @property
+    def hosts_file(self) -> Path:
+        """The hosts file, as this process reaches it."""
+        return self.node.etc / "hosts"
+
+    def await_names(self, names: list[str]) -> None:
+        """Wait until all these names stand in the hosts file, all parts are applied, and it rests."""
+        expected = {host_of(name).encode() for name in names}
+
+        def synced() -> bool:
+            self._process.check_running()
+            return self._is_ready() and expected <= set(self.hosts_file.read_bytes().split())
+
+        wait_until(synced, "the agent's first sync", seconds=_START_SECONDS)
+        self.await_rest()
+
+    def await_rest(self) -> None:
+        """Wait until the agent has used next to no CPU for a while."""
+        last, since = self.cpu().whole, time.monotonic()
+
+        def rests() -> bool:
+            nonlocal last, since
+            used = self.cpu().whole
+            if used - last > _NEXT_TO_NO_CPU:
+                last, since = used, time.monotonic()
+            return time.monotonic() - since > _QUIET_SECONDS
+
+        wait_until(rests, "the agent at rest", seconds=_START_SECONDS)
+
+    def cpu(self) -> Cpu:
+        """CPU time so far."""
+        # Its CPU clock by its process id, to the nanosecond (include/linux/posix-timers.h: CPUCLOCK_SCHED).
+        own = time.clock_gettime(~self._pid << 3 | 2)
+        fields = Path(f"/proc/{self._pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        return Cpu(own, (int(fields[13]) + int(fields[14])) / _TICKS)
+
+    def memory(self) -> dict[str, float]:
+        """Resident memory in MB: now, of that private to the process, and the most there ever was."""
+        lines = Path(f"/proc/{self._pid}/status").read_text("ascii").splitlines()
+        found = dict(line.split(":", 1) for line in lines)
+        rows = {"resident": "VmRSS", "private": "RssAnon", "peak": "VmHWM"}
+        return {heading: int(found[field].split()[0]) * 1024 / 1e6 for heading, field in rows.items()}
+
+    def api_bytes(self) -> float:
+        """Bytes of bodies read from the API so far, as the agent counts them (compressed, where they are)."""
+        for line in self._page("/metrics")[1].decode().splitlines():
+            if line.startswith("nodeagent_api_read_bytes_total "):
+                return float(line.split()[1])
+        raise LookupError("the agent counts no bytes")
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._page("/readyz")[0] == HTTPStatus.OK
+        except ConnectionRefusedError:
+            return False
+
+    def _page(self, path: str) -> tuple[int, bytes]:
+        connection = HttpConnection(self.node, *_TELEMETRY)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running(api: Api) -> Iterator[Daemon]:
+    """Run an agent on a node that bears no trace of an earlier one, and clean up after it."""
+    node = api.world.node1
+    config = _config(api.world.tmp / "bench.yaml")
+    python = [sys.executable, "-m", "nodeagent"]
+    environment = {"PYTHONPATH": str(ROOT)}
+    options = ["--config", str(config), "--kubeconfig", str(api.kubeconfig), "--node", node.name]
+    process = node.popen([*python, "run", *options], log="nodeagent", env=environment)
+    try:
+        yield Daemon(node, process)
+    finally:
+        process.stop(SIGTERM)
+        node.run([*python, "cleanup", *options], env=environment)
+        node.run(["rm", "-rf", str(RUN_DIRECTORY)])
+
+
+def _config(path: Path) -> Path:
+    """The testbed's configuration, with the benchmark's own load balancer in it."""
+    document = yaml.safe_load(NODEAGENT_CONFIG.read_text(encoding="utf-8"))
+    listed = {"namespace": LB_NAMESPACE, "name": LB_NAME, "proxyProtocol": "v1"}
+    document["loadBalancers"]["services"].append(listed)
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path

@@ -1,0 +1,87 @@
+"""What a pass is made of, each part timed in this process, beside the least that the disk allows.
+
+In turns, so that a busy machine slows all of them alike: the ratios hold where the times don't.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from benchmarks.api import ingress
+from benchmarks.figures import Figure, spread
+from nodeagent.agent.scope import changed_parts
+from nodeagent.appliers.hosts.applier import HostsApplier
+from nodeagent.config.reading import read_config
+from nodeagent.model.facts import Facts
+from nodeagent.plan.planner import plan
+from nodeagent.sources.decoding import decode_ingress
+from nodeagent.sources.manifests import read_manifests
+from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
+
+PART = "What a pass is made of"
+_TURNS = 20
+_CONFIG = read_config(NODEAGENT_CONFIG)
+
+
+def measure(names: int) -> Iterator[Figure]:
+    """Time each part at this size, with one name more or less each turn."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    raw = [msgspec.json.encode(ingress(f"site-{number:05}")) for number in range(names + 1)]
+    with _timed(seconds["Ingresses decoded (first list alone)"]):
+        ingresses = [decode_ingress(item) for item in raw]
+    standing = read_manifests(MANIFESTS, "node1", None)
+    snapshots = [replace(standing, ingresses=tuple(ingresses[:size])) for size in (names, names + 1)]
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "hosts"
+        path.write_bytes(b"127.0.0.1\tlocalhost\n")
+        applier = HostsApplier(
+            path, (_CONFIG.relay.ipv4, _CONFIG.relay.ipv6), path.parent / "run", adopt=False
+        )
+        wanted = None
+        for turn in range(_TURNS):
+            with _timed(seconds["facts: the hosts file's names"]):
+                user_names = applier.read().outside_names()
+            facts = Facts("node1", frozenset({"node1"}), user_names=user_names)
+            with _timed(seconds["plan()"]):
+                desired = plan(snapshots[turn % 2], facts, _CONFIG)
+            with _timed(seconds["compared with the last plan"]):
+                changed_parts(wanted, desired)
+            wanted = desired
+            with _timed(seconds["hosts file: change worked out"]):
+                change = applier.change(desired.hosts)
+            with _timed(seconds["hosts file: written"]):
+                applier.apply(change)
+            content = path.read_bytes()
+            with _timed(seconds["floor: the same bytes written, fsync, rename"]):
+                _write(path, content)
+    for what, taken in seconds.items():
+        yield Figure(PART, what, "ms", names, spread(taken))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """The least that replaces a file durably."""
+    temporary = path.with_name("new")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _timed(into: list[float]) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    into.append(time.perf_counter() - began)

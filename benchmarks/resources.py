@@ -1,0 +1,84 @@
+"""Memory, CPU time and bytes: what the agent takes from its node and from the API server."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.api import Api
+from benchmarks.daemon import Cpu, Daemon
+from benchmarks.figures import Figure, Goal
+
+MEMORY = "Memory of the agent's process"
+CPU = "CPU time"
+BYTES = "Read from the API"
+
+_MEMORY_GOALS = {1000: Goal("resident", 70.0), 10_000: Goal("peak", 120.0)}
+_IDLE_GOAL = Goal("percent", 0.2)
+_EVENTS_A_SECOND = 10
+
+
+def memory(daemon: Daemon, names: int) -> Figure:
+    """Measure the memory of an agent that has listed everything and rests since."""
+    return Figure(MEMORY, "after the first sync", "MB", names, daemon.memory(), _MEMORY_GOALS.get(names))
+
+
+def memory_later(daemon: Daemon, names: int) -> Figure:
+    """Measure it once more, after all events of this run."""
+    return Figure(MEMORY, "after the events of this run", "MB", names, daemon.memory())
+
+
+def first_list(daemon: Daemon, names: int) -> Figure:
+    """Tell what the first list took."""
+    total = daemon.api_bytes()
+    return Figure(BYTES, "first list", "bytes", names, {"whole": total, "each": total / max(1, names)})
+
+
+def each_event(api: Api, daemon: Daemon, names: int, events: int = 50) -> Figure:
+    """Measure what one Ingress that comes or goes takes."""
+    before = daemon.api_bytes()
+    for number in range(events):
+        api.create_ingress(f"read-{number}")
+        api.answered()
+    daemon.await_rest()
+    whole = daemon.api_bytes() - before
+    for number in range(events):
+        api.delete_ingress(f"read-{number}")
+        api.answered()
+    daemon.await_rest()
+    return Figure(BYTES, "Ingress created", "bytes", names, {"whole": whole, "each": whole / events})
+
+
+def idle(daemon: Daemon, names: int, seconds: float) -> Figure:
+    """Measure an agent that has nothing to do."""
+    daemon.await_rest()
+    began, before = time.monotonic(), daemon.cpu()
+    time.sleep(seconds)
+    return _cpu("idle", names, daemon.cpu() - before, time.monotonic() - began, _IDLE_GOAL)
+
+
+def busy(api: Api, daemon: Daemon, names: int, seconds: float) -> Figure:
+    """Measure an agent while Ingresses come and go, ten such events a second."""
+    began, before = time.monotonic(), daemon.cpu()
+    for number, send in zip(range(int(seconds * _EVENTS_A_SECOND)), _coming_and_going(api), strict=False):
+        time.sleep(max(0.0, began + number / _EVENTS_A_SECOND - time.monotonic()))
+        send()
+        api.answered()
+    daemon.await_rest()
+    what = f"{_EVENTS_A_SECOND} Ingress events/s"
+    return _cpu(what, names, daemon.cpu() - before, seconds)
+
+
+def _coming_and_going(api: Api) -> Iterator[partial[None]]:
+    for number in itertools.count():
+        yield partial(api.create_ingress, f"busy-{number}")
+        yield partial(api.delete_ingress, f"busy-{number}")
+
+
+def _cpu(what: str, names: int, used: Cpu, seconds: float, goal: Goal | None = None) -> Figure:
+    columns = {
+        "agent": used.own * 60 / seconds,
+        "nft": used.children * 60 / seconds,
+        "percent": used.whole * 100 / seconds,
+    }
+    return Figure(CPU, what, "s/min", names, columns, goal)
