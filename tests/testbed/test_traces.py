@@ -1,7 +1,5 @@
 """A world leaves nothing behind, however it ends."""
 
-
-
 from __future__ import annotations
 
 import hashlib

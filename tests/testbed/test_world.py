@@ -1,7 +1,5 @@
 """The world is a fair proving ground: outside works, inside fails as in a real cluster, a relay heals it."""
 
-
-
 from __future__ import annotations
 
 import time
