@@ -1,10 +1,12 @@
 """`nodeagent cleanup`: leave no trace."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from nodeagent.agent.convergence import clean_up
+from nodeagent.agent.telemetry.listening import remove_stale
 from nodeagent.cli.invocation import common_options, invocation
 from nodeagent.cli.text import convergence_text
 
@@ -20,5 +22,7 @@ def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
     appliers = call.appliers()
     with call.exclusively():
         done = clean_up(appliers)
+        # Sockets of agents that were killed: they would keep the run directory.
+        remove_stale(Path(call.config.relay.run_dir))
     click.echo(convergence_text(call.node_name, done, "nothing of nodeagent stands here"), nl=False)
     return 1 if done.errors else 0

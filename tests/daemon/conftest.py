@@ -9,6 +9,7 @@ import pytest
 
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
+from tests.daemon.made_objects import MADE_CLUSTER_IPS
 from tests.daemon.settings import write_config
 from tests.testbed.world import World
 
@@ -24,6 +25,9 @@ def world() -> Iterator[World]:
     if os.geteuid() != 0:
         pytest.skip("the testbed makes namespaces: run it as root")
     with World(kube_proxy="nftables") as standing:
+        for node in standing.nodes:
+            # Nothing answers behind the Services that tests make up; kube-proxy refuses such at once, too.
+            node.run(["ip", "route", "add", "unreachable", str(MADE_CLUSTER_IPS)])
         yield standing
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from tests.apiserver import objects
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
     from tests.apiserver import Object
     from tests.testbed.addresses import Address
+
+MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
+"""Of the Services that `made_service` builds."""
 
 
 def ingress(name: str, hosts: Sequence[str], address: str = str(LOAD_BALANCER_IP)) -> Object:
@@ -46,7 +50,7 @@ def made_service(number: int, *, ports: Sequence[int] = (80, 443), address: str 
         f"lb-{number}",
         MADE_NAMESPACE,
         kind="LoadBalancer",
-        cluster_ips=[f"10.96.1.{number + 1}"],
+        cluster_ips=[str(MADE_CLUSTER_IPS[number + 1])],
         ports=[Port(f"p{port}", port, port, 30000 + port) for port in ports],
         addresses=[address or made_address(number)],
     )

@@ -26,7 +26,7 @@ pytestmark = needs_root
 
 _SEED = 20200229
 _OPERATIONS = 5000
-_ROUND = 125
+_ROUND = 200
 _INGRESSES = 120
 _NAMES = 90
 _SERVICE_SHARE = 0.08

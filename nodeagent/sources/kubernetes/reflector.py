@@ -6,6 +6,7 @@ is known stays.
 """
 
 import logging
+import math
 import random
 import threading
 import time
@@ -46,6 +47,8 @@ class Timing:
             back together, and move to another API server now and then.
         shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
         backoff: the first wait after a failure, and the longest.
+        calm: after a list that long ago, a history that is gone (410) asks for a new one at once; one that
+            goes again and again waits like any failure.
     """
 
     list_timeout: float = 60.0
@@ -54,6 +57,7 @@ class Timing:
     watch_seconds: tuple[int, int] = (300, 600)
     shortest_watch: float = 1.0
     backoff: tuple[float, float] = (0.5, 30.0)
+    calm: float = 30.0
 
 
 @dataclass(slots=True)
@@ -117,6 +121,7 @@ class Reflector:
         self._on_change = on_change
         self._backoff = Backoff(*timing.backoff)
         self._at = _Position(resource)
+        self._listed = -math.inf
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._stream: LineStream | None = None
@@ -186,11 +191,16 @@ class Reflector:
 
     def _pause(self, error: Exception | None) -> None:
         """Waits, unless the last watch brought something: then it is taken up again at once."""
-        if self._at.productive:
+        if self._at.productive or (isinstance(error, GoneError) and self._is_calm()):
             self._backoff.reset()
+            if isinstance(error, GoneError):
+                return
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         if retry_after is not None or not self._at.productive:
             self._stopping.wait(self._backoff.next(retry_after))
+
+    def _is_calm(self) -> bool:
+        return time.monotonic() - self._listed >= self._timing.calm
 
     def _contact(self) -> None:
         self.progress.last_contact = time.monotonic()
@@ -212,6 +222,9 @@ class Reflector:
         changed = self._holding.replace(listing.items)
         self._at.version = number(listing.version)
         self.progress.lists += 1
+        if self._is_calm():
+            self._backoff.reset()
+        self._listed = time.monotonic()
         self._well()
         if changed:
             self._on_change()
