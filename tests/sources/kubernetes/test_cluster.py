@@ -131,6 +131,16 @@ def test_410_for_ever_makes_no_busy_loop(api: ApiServer, connection: Connection)
         assert len(api.traffic.seen("list", INGRESSES)) == 1
 
 
+def test_410_after_a_calm_time_lists_at_once(api: ApiServer, connection: Connection) -> None:
+    """However long the wait after a failure has grown: the server answers."""
+    patient = Timing(backoff=(30.0, 30.0), calm=0.0)
+    with watching(api, connection, timing=patient) as watched:
+        api.faults.add(faults.ErrorLine(), path=INGRESSES)
+        api.store.create(objects.ingress("a"))
+        watched.until_ingresses("a")
+        assert watched.state().relists == 1
+
+
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_connection_cut_in_mid_line_resumes(api: ApiServer, connection: Connection, reset: bool) -> None:  # noqa: FBT001
     with watching(api, connection) as watched:
