@@ -1,0 +1,60 @@
+"""Fixtures: the image's filesystem, a world, and the DaemonSet in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemonset import image_root
+from tests.daemonset.deployment import Deployment
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.daemonset.image_root import ImageRoot
+    from tests.daemonset.pods import Pod
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> ImageRoot:
+    """The image's filesystem; made once, also where several processes share the tests."""
+    if os.geteuid() != 0:
+        pytest.skip("making a root filesystem takes root")
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with (shared / "image.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        directory: Path = shared / "image"
+        if not directory.exists():
+            # It gets its name once it is whole.
+            unfinished = shared / f"image-{os.getpid()}"
+            image_root.build(unfinished)
+            unfinished.rename(directory)
+        return image_root.at(directory)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """One world a test module; the shape of kube-proxy's rules makes no difference here."""
+    if os.geteuid() != 0:
+        pytest.skip("the testbed makes namespaces: run it as root")
+    with World(kube_proxy="nftables") as standing:
+        yield standing
+
+
+@pytest.fixture
+def deployment(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
+    """The DaemonSet known to an API server; its pods are the test's to start, and gone after it."""
+    with Deployment(world, image, tmp_path / "deployment") as deployed:
+        yield deployed
+
+
+@pytest.fixture
+def pod(deployment: Deployment) -> Pod:
+    """A pod of it, ready."""
+    return deployment.ready_pod()

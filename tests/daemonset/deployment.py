@@ -1,0 +1,158 @@
+"""The DaemonSet in the testbed: its manifests as they stand, an API server with its RBAC, its pods."""
+
+from __future__ import annotations
+
+import subprocess
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import yaml
+
+from tests.apiserver import ApiServer
+from tests.apiserver.access import rules_bound_to
+from tests.apiserver.manifests import objects_under
+from tests.apiserver.server import Tls
+from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.pods import Pod, containers_of
+from tests.testbed.addresses import LB
+from tests.testbed.agent import Agent
+from tests.testbed.inside import inside
+from tests.testbed.world import MANIFESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from tests.daemonset.image_root import ImageRoot
+    from tests.testbed.namespaces import Host
+    from tests.testbed.world import World
+
+NAMESPACE = "nodeagent"
+LEFT_BY_KUBELET = ("/run/nodeagent", "/run/xtables.lock")
+"""What the kubelet makes on the node because the pod's volumes name it: an empty directory, an empty file."""
+
+_PORT = 6443
+_TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
+_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:nodeagent"
+# What an administrator of this world would set.
+_OPTIONS: Mapping[str, Mapping[str, object]] = {
+    "loadBalancers": {
+        "services": [
+            {"namespace": "ingress-nginx", "name": "ingress-nginx-controller", "proxyProtocol": "v1"}
+        ]
+    },
+    "hosts": {"verify": "allow", "allow": ["example.test"]},
+}
+
+
+class Deployment:
+    """`kubectl apply -k daemonset/`, for one node.
+
+    Args:
+        world: The world.
+        image: The agent's image. The relay's is not to be had here: the machine's own haproxy stands for it.
+        directory: For what belongs to the pods; made here.
+    """
+
+    def __init__(self, world: World, image: ImageRoot, directory: Path) -> None:
+        self.node: Host = world.node1
+        self._world = world
+        self._image = image
+        self._directory = directory
+        self._objects = render(DAEMONSET)
+        self._pods: list[Pod] = []
+        directory.mkdir()
+        self._authority = directory / "authority.crt"
+        key = directory / "authority.key"
+        _make_certificate(self._authority, key)
+        self.api = ApiServer(str(LB), _PORT, tls=Tls(self._authority, key, self._authority))
+
+    def __enter__(self) -> Self:
+        for obj in objects_under(MANIFESTS):
+            self.api.store.create(obj)
+        self.api.access.require_token(_TOKEN, _ACCOUNT)
+        self.api.access.allow_only(rules_bound_to(self._objects, NAMESPACE, "nodeagent"), _ACCOUNT)
+        with inside(self._world.lb):
+            self.api.start_listening()
+        self.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pod in self._pods:
+            pod.remove()
+        self.api.close()
+        # What a test left that ended early, or that is about what stays.
+        Agent(self.node).cleanup()
+        self.node.run(["rm", "-rf", *LEFT_BY_KUBELET])
+
+    @property
+    def template(self) -> Object:
+        """A copy of the pods' template."""
+        return pod_template()
+
+    def install(self) -> None:
+        """Make the DaemonSet known to the API server."""
+        self.api.store.apply(deepcopy(self._object("DaemonSet")))
+
+    def delete(self) -> None:
+        """Delete the DaemonSet; the pods are the caller's."""
+        self.api.store.delete("daemonsets", "nodeagent", NAMESPACE)
+
+    def pod(self, template: Object | None = None) -> Pod:
+        """Make a pod, of another template if one is given; not started."""
+        agent = (self._image.path, self._image.environment)
+        relay = (Path("/"), {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        template = template or self.template
+        pod = Pod(
+            self.node,
+            template,
+            self._directory,
+            images={
+                spec["name"]: agent if spec["image"].startswith("nodeagent:") else relay
+                for spec in containers_of(template)
+            },
+            contents={
+                "config": {"nodeagent.yaml": self._config()},
+                "token": {"token": _TOKEN, "ca.crt": self._authority.read_text(), "namespace": NAMESPACE},
+            },
+            variables={"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": str(_PORT)},
+        )
+        self._pods.append(pod)
+        return pod
+
+    def ready_pod(self) -> Pod:
+        """Start a pod and wait until it is ready."""
+        pod = self.pod()
+        pod.start()
+        pod.await_ready()
+        return pod
+
+    def _config(self) -> str:
+        document = yaml.safe_load(self._object("ConfigMap")["data"]["nodeagent.yaml"])
+        for section, options in _OPTIONS.items():
+            document.setdefault(section, {}).update(options)
+        return yaml.safe_dump(document)
+
+    def _object(self, kind: str) -> Object:
+        return _only(self._objects, kind)
+
+
+def pod_template() -> Object:
+    """Read the template of the DaemonSet's pods."""
+    template: Object = _only(render(DAEMONSET), "DaemonSet")["spec"]["template"]
+    return template
+
+
+def _only(objects: list[Object], kind: str) -> Object:
+    (found,) = (obj for obj in objects if obj["kind"] == kind)
+    return found
+
+
+def _make_certificate(certificate: Path, key: Path) -> None:
+    name = ["-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{LB}"]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(certificate), *name]
+    subprocess.run(command, check=True, capture_output=True)

@@ -1,0 +1,15 @@
+"""What must not change of a file that is replaced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.testbed.namespaces import Host
+
+
+def metadata_of(node: Host, path: str) -> str:
+    """Give a file's mode, owner, ACL and extended attributes."""
+    return node.run(
+        ["sh", "-c", 'stat --format="%a %u:%g" "$1"; getfattr --absolute-names -d -m - "$1"', "sh", path]
+    ).stdout

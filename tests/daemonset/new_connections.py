@@ -1,0 +1,57 @@
+"""Makes new connections at an even rate and says what became of them: `new_connections ADDRESS PER_SECOND`.
+
+Each is one request for a page, with a connection of its own. Prints "answered N longest SECONDS" about four
+times a second, and a line for each that failed. It never tries again: a failure is a user's failure.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+from tests.testbed.addresses import SITE
+
+_REQUEST = f"GET / HTTP/1.0\r\nHost: {SITE}\r\n\r\n".encode()
+_SECONDS = 10.0
+_REPORT_SECONDS = 0.25
+
+
+def main(address: str, per_second: int) -> None:
+    """Go on until killed."""
+    answered, longest = 0, 0.0
+    begin = reported = time.monotonic()
+    number = 0
+    while True:
+        number += 1
+        # The next one's time on an even scale: one that was slow is made up for.
+        time.sleep(max(0.0, begin + number / per_second - time.monotonic()))
+        started = time.monotonic()
+        problem = _try(address)
+        if problem:
+            sys.stdout.write(f"failed at {started - begin:.3f} s: {problem}\n")
+        else:
+            answered += 1
+        now = time.monotonic()
+        longest = max(longest, now - started)
+        if now - reported > _REPORT_SECONDS:
+            sys.stdout.write(f"answered {answered} longest {longest:.4f}\n")
+            sys.stdout.flush()
+            answered, longest, reported = 0, 0.0, now
+
+
+def _try(address: str) -> str:
+    """Make one; gives what went wrong."""
+    answer = b""
+    try:
+        with socket.create_connection((address, 80), timeout=_SECONDS) as connection:
+            connection.sendall(_REQUEST)
+            while piece := connection.recv(4096):
+                answer += piece
+    except OSError as error:
+        return f"{error!r} after {answer[:40]!r}"
+    return "" if answer.startswith(b"HTTP/1.1 200 ") and b"client=" in answer else repr(answer[:80])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

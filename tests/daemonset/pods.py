@@ -1,0 +1,423 @@
+"""A pod of the DaemonSet on a node of the testbed, as kubelet and container runtime would make it.
+
+Everything is taken from the pod's spec: users, capabilities, mounts, variables, commands, probes, the way to
+end. A container gets a root of its own, of which only its volumes can be written if it says so; namespaces of
+its own for mounts and processes; and the node's network. A feature that is not known here is an error.
+
+Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from signal import SIGKILL, SIGTERM, SIGUSR1, Signals
+from typing import TYPE_CHECKING, Any
+
+from tests.testbed.agent import Answer
+from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.processes import children
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tests.testbed.namespaces import Host
+    from tests.testbed.processes import Process
+
+Object = dict[str, Any]
+
+STOP_SIGNALS = {"agent": SIGTERM, "relay": SIGUSR1}
+"""STOPSIGNAL of the containers' images: none in ours, SIGUSR1 in the official haproxy image."""
+
+# $1 the image's root, $2 a directory for what belongs to this container, $3 ro or rw for the root, then four
+# words a mount: file or directory, source, place, ro or rw; then -- and the command.
+_SETUP = """
+set -eu
+image=$1
+own=$2
+root_mode=$3
+shift 3
+mkdir -p "$own"
+mount -t tmpfs -o mode=0755 tmpfs "$own"
+mkdir "$own/upper" "$own/work" "$own/root"
+root=$own/root
+mount -t overlay -o "lowerdir=$image,upperdir=$own/upper,workdir=$own/work" overlay "$root"
+place() {
+    where=$root$(chroot "$root" realpath --canonicalize-missing "$3")
+    if [ "$1" = directory ]; then
+        mkdir -p "$where"
+    else
+        mkdir -p "${where%/*}"
+        [ -e "$where" ] || : >"$where"
+    fi
+    mount --bind "$2" "$where"
+    [ "$4" = rw ] || mount -o remount,bind,ro "$where"
+}
+mkdir -p "$root/proc" "$root/sys" "$root/dev"
+mount -t proc proc "$root/proc"
+mount --bind -o ro "$root/proc/sys" "$root/proc/sys"
+mount -t sysfs -o ro sysfs "$root/sys"
+mount -t tmpfs -o mode=0755 tmpfs "$root/dev"
+for device in null zero full random urandom tty; do
+    : >"$root/dev/$device"
+    mount --bind "/dev/$device" "$root/dev/$device"
+done
+mkdir -m 1777 "$root/dev/shm"
+mount -t tmpfs tmpfs "$root/dev/shm"
+place file /etc/resolv.conf /etc/resolv.conf rw
+while [ "$1" != -- ]; do
+    place "$1" "$2" "$3" "$4"
+    shift 4
+done
+shift
+mount -o "remount,bind,$root_mode" "$root"
+exec chroot "$root" "$@"
+"""
+_NAMESPACES = (
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--propagation", "private"),
+    *("--", "sh", "-c", _SETUP, "sh"),
+)
+_REFERENCE = re.compile(r"\$\((\w+)\)")
+_numbers = count(1)
+
+
+class ContainerFailedError(WorldError):
+    """A container ended by itself, with an exit code other than 0."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A volume in a container."""
+
+    source: str
+    path: str
+    directory: bool
+    writable: bool
+
+    @property
+    def words(self) -> list[str]:
+        """The mount as the setup script takes it."""
+        return [
+            "directory" if self.directory else "file",
+            self.source,
+            self.path,
+            "rw" if self.writable else "ro",
+        ]
+
+
+def privileges(spec: Object) -> list[str]:
+    """Give the command line that runs the rest of it with a container's user and capabilities.
+
+    Args:
+        spec: The container.
+
+    Returns:
+        What the container runtime would set, as setpriv(1) takes it.
+    """
+    context = dict(spec["securityContext"])
+    capabilities = context.pop("capabilities")
+    if capabilities["drop"] != ["ALL"] or context.get("privileged"):
+        raise WorldError(f"{spec['name']}: capabilities that are not all dropped first are not imitated")
+    added = "".join(f",+{name.lower()}" for name in capabilities.get("add", []))
+    return [
+        *("setpriv", f"--reuid={context['runAsUser']}", f"--regid={context['runAsGroup']}", "--clear-groups"),
+        *(f"--bounding-set=-all{added}", "--inh-caps=-all", "--ambient-caps=-all"),
+        *([] if context["allowPrivilegeEscalation"] else ["--no-new-privs"]),
+        "--",
+    ]
+
+
+class Container:
+    """One container, which begins to start with this object.
+
+    Args:
+        node: Its node.
+        spec: What the pod says of it.
+        image: The root of its image's filesystem.
+        environment: All of its variables.
+        mounts: Its volumes.
+        own: A directory of its own, which need not exist.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a runtime is told of a container
+        self,
+        node: Host,
+        spec: Object,
+        image: Path,
+        *,
+        environment: Mapping[str, str],
+        mounts: Sequence[Mount],
+        own: Path,
+    ) -> None:
+        self.node = node
+        self.spec = spec
+        self.name: str = spec["name"]
+        self._environment = environment
+        root_mode = "ro" if spec["securityContext"].get("readOnlyRootFilesystem") else "rw"
+        words = [word for mount in mounts for word in mount.words]
+        command = [*spec["command"], *spec.get("args", [])]
+        self.process: Process = node.popen(
+            [*_NAMESPACES, image, own, root_mode, *words, "--", *self._dressed(command, spec)], log=own.name
+        )
+
+    @property
+    def pid(self) -> int:
+        """The container's process 1, as the machine sees it, once it runs its program."""
+        found: list[int] = []
+
+        def forked() -> bool:
+            self.process.check_running()
+            found[:] = children(self.process.pid)
+            return bool(found) and Path(f"/proc/{found[0]}/root").readlink() != Path("/")
+
+        wait_until(forked, f"{self.process.what}: {self.name} running")
+        return found[0]
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs."""
+        return self.process.running
+
+    def execute(self, command: Sequence[str], *, spec: Object | None = None, timeout: float = 30.0) -> Answer:
+        """Run a command in it as `kubectl exec` does: with its user, capabilities and variables.
+
+        Args:
+            command: What to run.
+            spec: The container as another pod would describe it: that one's user and capabilities.
+            timeout: Seconds until it is killed.
+
+        Returns:
+            What it said; a failed one is an answer too.
+        """
+        done = subprocess.run(
+            [
+                *(
+                    "nsenter",
+                    f"--target={self.pid}",
+                    "--mount",
+                    "--pid",
+                    "--net",
+                    "--uts",
+                    "--root",
+                    "--wdns=/",
+                ),
+                *("--", *self._dressed(command, spec or self.spec)),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def probe(self, kind: str) -> Answer:
+        """Probe it as the kubelet does; `kind` is startupProbe, livenessProbe or readinessProbe."""
+        return self.execute(self.spec[kind]["exec"]["command"])
+
+    def await_probe(self, kind: str, *, seconds: float = 30.0) -> None:
+        """Wait until a probe succeeds."""
+        answers: list[Answer] = []
+
+        def succeeds() -> bool:
+            self.process.check_running()
+            answers[:] = [self.probe(kind)]
+            return answers[0].exit_code == 0
+
+        try:
+            wait_until(succeeds, f"{self.name}: {kind}", seconds=seconds)
+        except WorldError as error:
+            raise WorldError(f"{error}\n{answers}{log_tail(self.process.log)}") from error
+
+    def await_line(self, words: str, *, seconds: float = 20.0) -> None:
+        """Wait until it has said something."""
+
+        def said() -> bool:
+            self.process.check_running()
+            return words in self.log()
+
+        wait_until(said, f"{self.name} saying {words!r}", seconds=seconds)
+
+    def log(self) -> str:
+        """Everything it said so far."""
+        return self.process.log.read_text(encoding="utf-8", errors="replace")
+
+    def signal(self, number: Signals) -> None:
+        """Send a signal to its process 1."""
+        os.kill(self.pid, number)
+
+    def run_pre_stop(self) -> None:
+        """Run the command that stands before its end, if there is one."""
+        hook = self.spec.get("lifecycle", {}).get("preStop")
+        if hook is not None and self.running:
+            self.execute(hook["exec"]["command"])
+
+    def wait(self, *, seconds: float = 10.0) -> int:
+        """Wait for its end by itself; gives the exit code."""
+        wait_until(lambda: not self.running, f"the end of {self.name}", seconds=seconds)
+        return self.process.wait()
+
+    def _dressed(self, command: Sequence[str], spec: Object) -> list[str]:
+        variables = [f"{name}={value}" for name, value in self._environment.items()]
+        return ["env", "--ignore-environment", *variables, *privileges(spec), *command]
+
+
+class Pod:
+    """A pod, as its DaemonSet's template describes it.
+
+    Args:
+        node: Where it runs.
+        template: The template.
+        directory: For what belongs to it.
+        images: The root and the variables of each container's image, by container.
+        contents: The files of its ConfigMap and projected volumes, by volume.
+        variables: What the kubelet adds to every container's.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a kubelet knows of a pod
+        self,
+        node: Host,
+        template: Object,
+        directory: Path,
+        *,
+        images: Mapping[str, tuple[Path, Mapping[str, str]]],
+        contents: Mapping[str, Mapping[str, str]],
+        variables: Mapping[str, str],
+    ) -> None:
+        self.node = node
+        self.spec: Object = template["spec"]
+        if not self.spec["hostNetwork"]:
+            raise WorldError("a pod with a network of its own is not imitated")
+        self._images = images
+        self._contents = contents
+        self._variables = variables
+        self.name = f"pod{next(_numbers)}"
+        self._directory = directory / self.name
+        self._mounted: list[Path] = []
+        self.containers: dict[str, Container] = {}
+        self._ended = False
+
+    @property
+    def agent(self) -> Container:
+        """The container `agent`."""
+        return self.containers["agent"]
+
+    @property
+    def relay(self) -> Container:
+        """The container `relay`."""
+        return self.containers["relay"]
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long it may take to end before it is killed."""
+        return float(self.spec["terminationGracePeriodSeconds"])
+
+    def start(self) -> None:
+        """Make its volumes, run its init containers to their ends and start the others."""
+        self._directory.mkdir()
+        volumes = {volume["name"]: self._make_volume(volume) for volume in self.spec["volumes"]}
+        for spec in self.spec.get("initContainers", []):
+            container = self._container(spec, volumes)
+            if container.process.wait(seconds=30.0) != 0:
+                raise ContainerFailedError(f"{container.name}{log_tail(container.process.log)}")
+        for spec in self.spec["containers"]:
+            self.containers[spec["name"]] = self._container(spec, volumes)
+
+    def await_ready(self) -> None:
+        """Wait until every container's probes succeed, in the kubelet's order."""
+        for container in self.containers.values():
+            for kind in ("startupProbe", "readinessProbe"):
+                if kind in container.spec:
+                    container.await_probe(kind)
+
+    def terminate(self) -> None:
+        """Ask all containers to end, as the kubelet does at once when the pod is deleted.
+
+        Returns when each has its signal; those with a command before their end get it after that.
+        """
+        # Those without a hook first, for the kubelet stops all at the same time.
+        for container in sorted(self.containers.values(), key=lambda one: "lifecycle" in one.spec):
+            if container.running:
+                container.run_pre_stop()
+                container.signal(STOP_SIGNALS[container.name])
+
+    def kill(self) -> None:
+        """Kill what still runs: the end of the grace period, or of the node."""
+        for container in self.containers.values():
+            if container.running:
+                container.process.stop(SIGKILL)
+
+    def remove(self) -> None:
+        """Kill what still runs and take its volumes away; idempotent."""
+        self.kill()
+        for mounted in reversed(self._mounted):
+            self.node.run(["umount", mounted])
+        self._mounted.clear()
+
+    def _container(self, spec: Object, volumes: Mapping[str, tuple[str, bool]]) -> Container:
+        root, from_image = self._images[spec["name"]]
+        mounts = []
+        for mount in spec["volumeMounts"]:
+            if unknown := mount.keys() - {"name", "mountPath", "readOnly"}:
+                raise WorldError(f"{spec['name']}: {sorted(unknown)} of a mount is not imitated")
+            source, directory = volumes[mount["name"]]
+            mounts.append(Mount(source, mount["mountPath"], directory, not mount.get("readOnly", False)))
+        own = self._directory / f"{self.name}-{spec['name']}"
+        environment = {**from_image, **self._variables, **self._environment(spec)}
+        return Container(self.node, spec, root, environment=environment, mounts=mounts, own=own)
+
+    def _environment(self, spec: Object) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for variable in spec.get("env", []):
+            if "valueFrom" in variable:
+                found[variable["name"]] = self._field(variable["valueFrom"]["fieldRef"]["fieldPath"])
+            else:
+                found[variable["name"]] = _REFERENCE.sub(lambda match: found[match[1]], variable["value"])
+        return found
+
+    def _field(self, path: str) -> str:
+        return {"spec.nodeName": self.node.name, "metadata.namespace": "nodeagent"}[path]
+
+    def _make_volume(self, volume: Object) -> tuple[str, bool]:
+        """Make a volume; gives its path as the node sees it, and whether it is a directory."""
+        name: str = volume["name"]
+        if "hostPath" in volume:
+            return self._host_path(volume["hostPath"])
+        path = self._directory / name
+        path.mkdir()
+        if "emptyDir" in volume:
+            # The kubelet's mode, whatever the medium.
+            self.node.run(["mount", "-n", "-t", "tmpfs", "-o", "mode=0777", "tmpfs", path])
+            self._mounted.append(path)
+        else:
+            mode = (volume.get("projected") or volume["configMap"]).get("defaultMode", 0o644)
+            for file, text in self._contents[name].items():
+                (path / file).write_text(text, encoding="utf-8")
+                (path / file).chmod(mode)
+        return str(path), True
+
+    def _host_path(self, source: Object) -> tuple[str, bool]:
+        path: str = source["path"]
+        match source["type"]:
+            case "Directory":
+                self.node.run(["test", "-d", path])
+            case "DirectoryOrCreate":
+                self.node.run(["mkdir", "-p", "-m", "0755", path])
+            case "FileOrCreate":
+                self.node.run(["sh", "-c", f"test -e {shlex.quote(path)} || : >{shlex.quote(path)}"])
+            case other:
+                raise WorldError(f"{path}: type {other} of a hostPath is not imitated")
+        return path, not source["type"].startswith("File")
+
+
+def containers_of(template: Object) -> Iterator[Object]:
+    """Give every container of a template, those that prepare included."""
+    yield from template["spec"].get("initContainers", [])
+    yield from template["spec"]["containers"]

@@ -1,0 +1,96 @@
+"""Pods with other rights than the DaemonSet's: each capability in it is needed; what more can be."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.standing import hosts_inode, names, read_standing
+from tests.daemonset.deployment import pod_template
+from tests.daemonset.file_metadata import metadata_of
+from tests.daemonset.pods import containers_of
+from tests.testbed.addresses import SITE
+
+if TYPE_CHECKING:
+    from tests.daemonset.deployment import Deployment
+    from tests.daemonset.kustomize import Object
+    from tests.daemonset.pods import Pod
+    from tests.testbed.world import World
+
+pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+
+_ADDED = [
+    (spec["name"], name)
+    for spec in containers_of(pod_template())
+    for name in spec["securityContext"]["capabilities"].get("add", [])
+]
+_WITHOUT = {
+    "NET_ADMIN": "Operation not permitted; it needs root or CAP_NET_ADMIN",
+    "NET_BIND_SERVICE": "HAProxy could not take its new configuration",
+}
+"""What the agent says when a capability is missing."""
+
+
+@pytest.mark.parametrize(("container", "capability"), _ADDED)
+def test_each_capability_is_needed(
+    world: World, deployment: Deployment, container: str, capability: str
+) -> None:
+    template = deployment.template
+    _capabilities(template, container).remove(capability)
+    pod = _started(deployment, template)
+    pod.agent.await_line(_WITHOUT[capability])
+    if container == "relay":
+        assert "cannot bind socket (Permission denied) for [169.254.66." in pod.relay.log()
+    # Nothing points at a relay that does not answer; the node is as it was without the agent.
+    assert pod.agent.probe("readinessProbe").exit_code == 1
+    assert read_standing(world.node1).names == {}
+    assert read_standing(world.node1).redirects == {}
+
+
+def test_the_hosts_file_is_replaced_by_a_rename(world: World, deployment: Deployment) -> None:
+    node = world.node1
+    before = hosts_inode(node)[0]
+    metadata = metadata_of(node, "/etc/hosts")
+    pod = deployment.ready_pod()
+    assert hosts_inode(node)[0] != before
+    assert metadata_of(node, "/etc/hosts") == metadata
+    assert "hosts written (rename)" in pod.agent.log()
+    assert [path.name for path in node.etc.iterdir() if "nodeagent" in path.name] == []
+
+
+def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> None:
+    """Told in words, and the other half serves; two more capabilities are what it takes."""
+    node = world.node1
+    hosts = node.read_hosts()
+    node.run(["chown", "1000:1000", "/etc/hosts"])
+    try:
+        pod = _started(deployment, deployment.template)
+        pod.agent.await_line('"part": "hosts", "reason": "can\'t replace /host/etc/hosts: Operation not perm')
+        assert re.search(r"the agent lacks a capability \(CAP_CHOWN, CAP_FOWNER", pod.agent.log())
+        assert node.read_hosts() == hosts
+        assert node.curl(f"https://{SITE}/").ok
+        pod.remove()
+
+        template = deployment.template
+        _capabilities(template, "agent").extend(["CHOWN", "FOWNER"])
+        pod = _started(deployment, template)
+        pod.await_ready()
+        assert SITE in names(node)
+        assert metadata_of(node, "/etc/hosts").startswith("644 1000:1000")
+    finally:
+        node.run(["chown", "0:0", "/etc/hosts"])
+
+
+def _started(deployment: Deployment, template: Object) -> Pod:
+    pod = deployment.pod(template)
+    pod.start()
+    return pod
+
+
+def _capabilities(template: Object, container: str) -> list[str]:
+    """Give the list of what a container of a template adds, to be changed."""
+    (spec,) = (spec for spec in containers_of(template) if spec["name"] == container)
+    added: list[str] = spec["securityContext"]["capabilities"]["add"]
+    return added

@@ -1,0 +1,66 @@
+"""The Dockerfile as a text: what a linter says of it, and what is promised of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.daemonset.dockerfile import read_stages
+from tests.daemonset.image_root import DOCKERFILE, REPOSITORY, last_stage
+
+
+def test_the_linter_finds_nothing() -> None:
+    """What it is told to pass over stands in the file, each with its reason."""
+    linter = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([linter, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_base_is_a_dated_one_and_the_same_for_both_stages() -> None:
+    bases = {stage.base for stage in read_stages(DOCKERFILE)}
+    assert len(bases) == 1
+    assert re.fullmatch(r"debian:bookworm-20\d{6}-slim", bases.pop())
+
+
+def test_no_architecture_is_named_and_nothing_is_downloaded_but_packages() -> None:
+    for stage in read_stages(DOCKERFILE):
+        text = " ".join(instruction.value for instruction in stage.instructions)
+        assert not re.search(r"amd64|arm64|x86|aarch64|TARGETARCH|https?:|curl|wget", text)
+        assert stage.values("ADD") == []
+
+
+def test_compilers_and_pip_stay_in_the_first_stage() -> None:
+    first, last = read_stages(DOCKERFILE)
+    assert {"gcc", "libc6-dev", "python3-dev"} <= set(first.packages)
+    assert set(last.packages) == {"iptables", "nftables", "python3"}
+    assert last.values("COPY") == []
+
+
+def test_neither_stage_ends_as_root() -> None:
+    """A number, so that `runAsNonRoot` can judge it."""
+    for stage in read_stages(DOCKERFILE):
+        user = stage.values("USER")[-1]
+        assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", user)
+
+
+def test_it_says_what_it_is() -> None:
+    labels = dict(word.split("=", 1) for value in last_stage().values("LABEL") for word in shlex.split(value))
+    wanted = {"title", "description", "licenses", "version", "revision"}
+    assert {f"org.opencontainers.image.{name}" for name in wanted} == labels.keys()
+
+
+def test_what_is_copied_is_there_and_passes_the_ignore_file() -> None:
+    ignored, *allowed = [
+        line
+        for line in (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert ignored == "*"
+    for value in read_stages(DOCKERFILE)[0].values("COPY"):
+        sources = [word for word in value.split()[:-1] if not word.startswith("--")]
+        for source in sources:
+            assert (REPOSITORY / source).exists()
+            assert f"!{source.split('/')[0]}" in allowed

@@ -1,0 +1,131 @@
+"""The image's filesystem, made from the Dockerfile's own lines: the package list suffices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nodeagent import __version__
+from tests.daemonset.one_off import OneOff
+from tests.daemonset.pods import Mount
+from tests.testbed.addresses import SITE
+from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
+
+if TYPE_CHECKING:
+    from tests.daemonset.image_root import ImageRoot
+    from tests.daemonset.pods import Pod
+    from tests.testbed.world import World
+
+pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+
+_LARGEST_MEGABYTES = 250
+_NOBODY = 65532
+_IMPORT_ALL = """
+import importlib, pkgutil, nodeagent
+found = [module.name for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent.")]
+for name in found:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+from kubernetes import client, config
+print(len(found))
+"""
+_LIBRARIES = """
+find /opt/nodeagent /usr/sbin /usr/lib/*/xtables -type f \\( -name '*.so*' -o -perm -100 \\) |
+    while read -r file; do ldd "$file" 2>/dev/null | grep 'not found' | sed "s|^|$file: |"; done
+"""
+
+
+@pytest.fixture(scope="module")
+def once(world: World, image: ImageRoot) -> OneOff:
+    """Runs one command in a container of the image."""
+    return OneOff(world, image)
+
+
+def test_its_size(image: ImageRoot, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nimage: {image.megabytes:.0f} MB of files")
+    assert image.megabytes < _LARGEST_MEGABYTES
+
+
+def test_it_begins_without_root(once: OneOff) -> None:
+    answer = once(["nodeagent", "--version"], user=_NOBODY)
+    assert (answer.exit_code, answer.text) == (0, f"nodeagent {__version__}\n")
+
+
+def test_a_plan_needs_no_root(once: OneOff) -> None:
+    answer = once(
+        [
+            "nodeagent",
+            "plan",
+            "--manifests",
+            "/objects",
+            "--config",
+            "/config/nodeagent.yaml",
+            "--node",
+            "node1",
+        ],
+        user=_NOBODY,
+        mounts=[
+            Mount(str(MANIFESTS), "/objects", directory=True, writable=False),
+            Mount(str(NODEAGENT_CONFIG), "/config/nodeagent.yaml", directory=False, writable=False),
+        ],
+    )
+    assert answer.exit_code == 2, answer
+    assert "ingress-nginx/ingress-nginx-controller: 203.0.113.10 -> 169.254.66." in answer.text
+    assert f"\t{SITE}" in answer.text
+
+
+def test_no_module_and_no_library_is_missing(once: OneOff) -> None:
+    answer = once(["python", "-c", _IMPORT_ALL], user=_NOBODY)
+    assert answer.exit_code == 0, answer
+    assert int(answer.text) > 100
+    answer = once(["sh", "-c", _LIBRARIES], user=_NOBODY)
+    assert (answer.exit_code, answer.text) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [
+        ("nft add table inet trial; nft list tables; nft delete table inet trial", "table inet trial"),
+        ("nft --json list ruleset", '{"nftables": ['),
+        ("iptables-nft -t nat -S", "-P PREROUTING ACCEPT"),
+        ("ip6tables-nft -t nat -S", "-P PREROUTING ACCEPT"),
+    ],
+)
+def test_nftables_with_one_capability(once: OneOff, command: str, shows: str) -> None:
+    answer = once(["sh", "-ec", command], user=0, capabilities=["NET_ADMIN"])
+    assert answer.exit_code == 0, answer
+    assert shows in answer.text
+
+
+@pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])
+def test_legacy_iptables_needs_a_raw_socket_too(world: World, once: OneOff, program: str) -> None:
+    """And the lock that all who change these tables hold."""
+    target = "203.0.113.10" if program == "iptables-legacy" else "2001:db8::10"
+    rules = f"{program} -t nat -N TRIAL; {program} -t nat -A TRIAL -p tcp -j DNAT --to-destination {target}"
+    command = f"{rules}; {program} -t nat -S TRIAL; {program} -t nat -F TRIAL; {program} -t nat -X TRIAL"
+    world.node1.run(["touch", "/run/xtables.lock"])
+    lock = [Mount("/run/xtables.lock", "/run/xtables.lock", directory=False, writable=True)]
+    for capabilities, suffices in ((["NET_ADMIN"], False), (["NET_ADMIN", "NET_RAW"], True)):
+        answer = once(["sh", "-ec", command], user=0, capabilities=capabilities, mounts=lock)
+        assert (answer.exit_code == 0) is suffices, answer
+        assert (f"--to-destination {target}" in answer.text) is suffices, answer
+
+
+def test_no_compiler_no_pip_and_nothing_to_compile_at_run_time(image: ImageRoot) -> None:
+    for name in ("gcc", "cc", "pip", "pip3", "curl"):
+        assert not (image.path / "usr/bin" / name).exists()
+        assert not (image.path / "opt/nodeagent/bin" / name).exists()
+    (packages,) = image.path.glob("opt/nodeagent/lib/python3*/site-packages")
+    for source in (packages / "nodeagent").rglob("*.py"):
+        assert list((source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")) != [], source
+    assert not (packages / "kubernetes" / "aio").exists()
+
+
+def test_the_agent_starts_in_it_and_serves(world: World, pod: Pod) -> None:
+    assert Path(f"/proc/{pod.agent.pid}/exe").readlink().name.startswith("python3")
+    assert pod.agent.execute(["python", "-c", "import sys; print(sys.prefix)"]).stdout == "/opt/nodeagent\n"
+    for user in (world.node1, world.pod1):
+        assert user.curl(f"https://{SITE}/").ok

@@ -1,0 +1,208 @@
+"""What an administrator does to the DaemonSet, rehearsed on a node: upgrade, uninstallation, reboot."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from signal import SIGTERM
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.standing import Standing, names, read_standing, relay_addresses
+from tests.daemonset.deployment import LEFT_BY_KUBELET
+from tests.daemonset.users import Download, new_connections
+from tests.testbed.addresses import SITE
+from tests.testbed.agent import Agent
+from tests.testbed.node_state import living_processes, read_state
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.daemonset.deployment import Deployment
+    from tests.daemonset.pods import Pod
+    from tests.testbed.world import World
+
+pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+
+_PER_SECOND = 125
+"""New connections a second from each of two hosts."""
+_DOWNLOADS = 5
+"""From each of them."""
+
+
+def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    users = (world.node1, world.pod1)
+    image = world.push_image(16)
+    old = deployment.ready_pod()
+    with ExitStack() as stack:
+        loads = [stack.enter_context(new_connections(user, _PER_SECOND)) for user in users]
+        began = time.monotonic()
+        downloads = [Download(user, image) for user in users for _ in range(_DOWNLOADS)]
+        _read_all(downloads)
+
+        new = deployment.pod()
+        new.start()
+        new.agent.await_line("this agent writes on the node")
+        new.await_ready()
+        old.agent.await_line("a newer agent takes over")
+        _read_all(downloads)
+
+        old.terminate()
+        assert old.agent.wait() == 0
+        assert "what stands on the node stays" in old.agent.log()
+        # Its relay takes no more connections, but stays for those ten.
+        for load in loads:
+            load.await_more(2 * _PER_SECOND)
+        _read_all(downloads)
+        assert old.relay.running
+        for download in downloads:
+            download.finish()
+        # That was within the grace period; nothing was killed.
+        assert old.relay.wait() == 0
+        old.remove()
+        for load in loads:
+            load.await_more(_PER_SECOND)
+        seconds = time.monotonic() - began
+
+    assert [load.failures for load in loads] == [[], []]
+    total = sum(load.answered for load in loads)
+    longest = max(load.longest_seconds for load in loads)
+    with capsys.disabled():
+        print(
+            f"\nupgrade: {total} new connections in {seconds:.1f} s ({total / seconds:.0f}/s), none failed, "
+            f"the slowest took {1000 * longest:.0f} ms; {len(downloads)} downloads over the hand-over, none "
+            "broken"
+        )
+    assert total / seconds >= 200
+    _check_served(world)
+
+
+def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: Deployment) -> None:
+    """The known limit: terminationGracePeriodSeconds is how long a download may take after an upgrade."""
+    old = deployment.ready_pod()
+    download = Download(world.node1, world.push_image(16))
+    download.read_some()
+    new = deployment.ready_pod()
+    new.agent.await_line("this agent writes on the node")
+    old.terminate()
+    old.agent.wait()
+    download.read_some()
+    assert old.relay.running
+    old.kill()  # what the kubelet does at the end of the grace period
+    with pytest.raises((OSError, AssertionError)):
+        download.finish()
+    download.close()
+    _check_served(world)
+
+
+def test_the_old_agent_takes_over_again_when_the_new_pod_fails(world: World, deployment: Deployment) -> None:
+    """An upgrade to a release that can't run: the new pod's containers end, the old one goes on."""
+    old = deployment.ready_pod()
+    new = deployment.ready_pod()
+    old.agent.await_line("a newer agent takes over")
+    new.kill()
+    new.remove()
+    # What the killed agent left is not removed before it is ten seconds old; a minute has passed.
+    world.node1.run(["sh", "-c", "touch -d '1 minute ago' /run/nodeagent/*.http"])
+    wait_until(lambda: old.agent.log().count("this agent writes on the node") == 2, "the old agent writing")
+    world.node1.run(["nft", "delete", "table", "inet", "nodeagent"])
+    wait_until(lambda: world.node1.curl(f"http://{SITE}/").ok, "the rules being repaired")
+    _check_served(world)
+    _uninstall(deployment, old)
+
+
+def test_uninstall(world: World, deployment: Deployment) -> None:
+    before = read_state(world.node1)
+    pod = deployment.ready_pod()
+    assert read_state(world.node1).differences(before) != []
+    _uninstall(deployment, pod)
+    world.node1.run(["rmdir", LEFT_BY_KUBELET[0]])
+    world.node1.run(["rm", *LEFT_BY_KUBELET[1:]])
+    assert read_state(world.node1).differences(before) == []
+
+
+def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -> None:
+    """Nobody can tell then whether it is for good: what stands stays, and `nodeagent cleanup` removes it."""
+    before = read_state(world.node1)
+    pod = deployment.ready_pod()
+    deployment.api.stop_listening()
+    pod.agent.signal(SIGTERM)
+    assert pod.agent.wait() == 0
+    assert "no clean-up" in pod.agent.log()
+    pod.remove()
+    assert names(world.node1) != {}
+    answer = Agent(world.node1).cleanup()
+    assert answer.exit_code == 0, answer
+    world.node1.run(["rm", "-rf", *LEFT_BY_KUBELET])
+    assert read_state(world.node1).differences(before) == []
+
+
+@pytest.mark.parametrize("gateway", ["refuses", "drops"])
+def test_reboot(
+    world: World, deployment: Deployment, gateway: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until the agent runs, the hosts file names an address that is nobody's; then all is well by itself."""
+    node = world.node1
+    before = _shut_down_and_boot(world, deployment)
+    unrouted = ["blackhole" if gateway == "drops" else "unreachable", "169.254.0.0/16"]
+    world.lb.run(["ip", "route", "add", *unrouted])
+    try:
+        began = time.monotonic()
+        request = node.curl(f"https://{SITE}/", timeout=3)
+        seconds = time.monotonic() - began
+        assert not request.ok
+        pod = deployment.pod()
+        began = time.monotonic()
+        pod.start()
+        wait_until(lambda: node.curl(f"https://{SITE}/").ok, "the name being served again", seconds=30)
+        served = time.monotonic() - began
+        with capsys.disabled():
+            print(
+                f"\nreboot, the gateway {gateway}: before the agent runs, {request.stderr!r} after "
+                f"{seconds:.1f} s; served {served:.1f} s after the pod's start"
+            )
+        pod.await_ready()
+        assert read_standing(node) == before
+    finally:
+        world.lb.run(["ip", "route", "del", *unrouted])
+
+
+def _shut_down_and_boot(world: World, deployment: Deployment) -> Standing:
+    """Let a pod serve the node and the node lose its power; gives what stood. The hosts file stays."""
+    node = world.node1
+    pod = deployment.ready_pod()
+    before = read_standing(node)
+    pod.remove()
+    for address in before.addresses:
+        node.run(["ip", "address", "del", f"{address}/32", "dev", "lo"])
+    node.run(["nft", "delete", "table", "inet", "nodeagent"])
+    node.run(["rm", "-r", "/run/nodeagent"])
+    assert names(node) == before.names
+    return before
+
+
+def _read_all(downloads: list[Download]) -> None:
+    for download in downloads:
+        download.read_some()
+
+
+def _check_served(world: World) -> None:
+    for user in (world.node1, world.pod1):
+        answer = user.curl(f"https://{SITE}/")
+        assert answer.ok, answer
+
+
+def _uninstall(deployment: Deployment, pod: Pod) -> None:
+    """Delete the DaemonSet and let its pod end; nothing of it is left."""
+    node = deployment.node
+    deployment.delete()
+    pod.terminate()
+    assert pod.agent.wait() == 0, pod.agent.log()
+    assert pod.relay.wait() == 0, pod.relay.log()
+    pod.remove()
+    assert "could not be cleaned up" not in pod.agent.log()
+    assert names(node) == {}
+    assert relay_addresses(node) == frozenset()
+    assert "nodeagent" not in node.run(["nft", "list", "tables"]).stdout
+    assert living_processes(node, "haproxy") == []
+    assert node.run(["ls", "-A", "/run/nodeagent"]).stdout == ""

@@ -1,0 +1,175 @@
+"""The containers with the DaemonSet's own security context: what they can do with it, and what they can't."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.standing import names, read_standing
+from tests.daemonset.deployment import Deployment, pod_template
+from tests.daemonset.file_metadata import metadata_of
+from tests.daemonset.pods import privileges
+from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.daemonset.image_root import ImageRoot
+    from tests.daemonset.kustomize import Object
+    from tests.daemonset.pods import Container, Pod
+    from tests.testbed.agent import Answer
+    from tests.testbed.world import World
+
+pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+
+_NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
+"""linux/capability.h."""
+_CONTAINERS = [spec["name"] for spec in pod_template()["spec"]["containers"]]
+_REPLACE = """
+from pathlib import Path
+from nodeagent.appliers.hosts import file
+path = Path("/host/etc/trial/hosts")
+before = file.read(path)
+file.write_atomic(path, before, before.content + b"another line\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def pod(world: World, image: ImageRoot) -> Iterator[Pod]:
+    """One pod for all of these tests, ready."""
+    with Deployment(world, image, world.tmp / "deployment") as deployed:
+        yield deployed.ready_pod()
+
+
+def test_it_suffices(world: World, pod: Pod) -> None:
+    node = world.node1
+    for user in (node, world.pod1):
+        for scheme in ("http", "https"):
+            answer = user.curl(f"{scheme}://{SITE}/")
+            assert answer.ok, answer
+    stands = read_standing(node)
+    relay = stands.names[SITE]
+    assert stands.addresses == {relay}
+    assert stands.redirects[f"{LOAD_BALANCER_IP}:443"] == f"{relay}:443"
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert pod.agent.probe(probe).exit_code == 0
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert pod.relay.probe(probe).exit_code == 0
+    assert '"level": "ERROR"' not in pod.agent.log()
+    assert '"level": "WARNING"' not in pod.agent.log()
+
+
+def test_the_hosts_file_as_others_leave_it_is_repaired(world: World, pod: Pod) -> None:
+    """The directory is mounted and not the file: a tool of the node replaces it, and the agent sees that."""
+    node = world.node1
+    node.run(["sh", "-c", "grep -v example.test /etc/hosts >/etc/hosts.new; mv /etc/hosts.new /etc/hosts"])
+    wait_until(lambda: SITE in names(node), "the name standing again")
+    pod.await_ready()
+
+
+@pytest.mark.parametrize("name", _CONTAINERS)
+def test_a_container_holds_what_is_written_and_no_more(pod: Pod, name: str) -> None:
+    container = pod.containers[name]
+    status = Path(f"/proc/{container.pid}/status").read_text(encoding="ascii")
+    fields = dict(re.findall(r"^(\w+):\t(.*)$", status, re.MULTILINE))
+    added = container.spec["securityContext"]["capabilities"].get("add", [])
+    wanted = f"{sum(1 << _NUMBERS[capability] for capability in added):016x}"
+    assert {fields[kind] for kind in ("CapPrm", "CapEff", "CapBnd")} == {wanted}
+    assert {fields[kind] for kind in ("CapInh", "CapAmb")} == {"0" * 16}
+    assert fields["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("name", _CONTAINERS)
+def test_a_container_can_write_to_its_volumes_alone(pod: Pod, name: str) -> None:
+    container = pod.containers[name]
+    for place in ("/", "/var/lib", "/usr/bin", "/etc"):
+        answer = container.execute(["touch", f"{place}/written"])
+        assert "Read-only file system" in answer.stderr, place
+    for mount in container.spec["volumeMounts"]:
+        if mount["mountPath"] == "/run/xtables.lock":
+            continue
+        place = f"{mount['mountPath']}/written-by-a-test"
+        answer = container.execute(["touch", place])
+        assert (answer.exit_code == 0) is not mount.get("readOnly", False), answer
+        container.execute(["rm", "-f", place])
+
+
+@pytest.mark.parametrize(
+    ("prepare", "needed"),
+    [
+        ("true", []),
+        ("chmod 0600 {}", []),
+        ("setfattr -n user.origin -v cloud-init {}", []),
+        ("setfacl -m u:1000:rw {}", []),
+        ("chgrp 1000 {}", ["CHOWN"]),
+        ("chown 1000:1000 {}", ["CHOWN", "FOWNER"]),
+        ("chown 1000:1000 {0}; setfacl -m u:1000:rw {0}", ["CHOWN", "FOWNER"]),
+        ("chown 1000:1000 {0}; chmod 0600 {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
+        ("chown 1000:1000 {0}; setfattr -n user.origin -v x {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
+    ],
+)
+def test_what_the_rename_of_a_hosts_file_needs(
+    world: World, pod: Pod, prepare: str, needed: list[str]
+) -> None:
+    """Root's own, whatever its mode, attributes and ACL: no capability. Others': as listed."""
+    node = world.node1
+    trial = node.etc / "trial"
+    trial.mkdir()
+    file = trial / "hosts"
+    file.write_text("127.0.0.1 localhost\n", encoding="ascii")
+    try:
+        node.run(["sh", "-c", prepare.format("/etc/trial/hosts")])
+        metadata = metadata_of(node, "/etc/trial/hosts")
+        inode = file.stat().st_ino
+        for missing in needed:
+            answer = _replace(pod.agent, [name for name in needed if name != missing])
+            assert re.search(
+                r"can't (read|replace) /host/etc/trial/hosts: .* not permitted|denied", answer.stderr
+            )
+            assert [path.name for path in trial.iterdir()] == ["hosts"]
+            assert file.stat().st_ino == inode
+        answer = _replace(pod.agent, needed)
+        assert answer.exit_code == 0, answer
+        assert file.stat().st_ino != inode
+        assert metadata_of(node, "/etc/trial/hosts") == metadata
+    finally:
+        shutil.rmtree(trial)
+
+
+def test_a_relay_of_another_user_could_not_bind_443(world: World, pod: Pod) -> None:
+    """Why the relay runs as root: Kubernetes adds a capability to the bounding set, and not as ambient."""
+    relay = next(iter(read_standing(world.node1).addresses))
+    spec = deepcopy(pod.relay.spec)
+    assert spec["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE"]
+    assert _binds(pod.relay, spec, relay)
+    spec["securityContext"]["runAsUser"] = 99
+    assert not _binds(pod.relay, spec, relay)
+
+
+def _binds(relay: Container, spec: Object, address: str) -> bool:
+    """Tell whether a program of a container could bind port 443, beside the relay that listens there."""
+    program = (
+        "use IO::Socket::INET; "
+        f"IO::Socket::INET->new(LocalAddr => '{address}', LocalPort => 443, Listen => 1, ReusePort => 1) "
+        "or die $!"
+    )
+    done = relay.node.run([*privileges(spec), "perl", "-e", program], check=False)
+    assert done.returncode == 0 or "Permission denied" in done.stderr or "Address already" in done.stderr, (
+        done
+    )
+    # Another user's sockets are not shared with root's; but first comes the right to the port.
+    assert "Address already" not in done.stderr, done
+    return done.returncode == 0
+
+
+def _replace(agent: Container, capabilities: list[str]) -> Answer:
+    """Replace the file on trial as the agent replaces the node's hosts file, with these capabilities."""
+    spec = deepcopy(agent.spec)
+    spec["securityContext"]["capabilities"]["add"] = capabilities
+    return agent.execute(["python", "-c", _REPLACE], spec=spec)
