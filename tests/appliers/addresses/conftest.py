@@ -7,6 +7,7 @@ import pytest
 from nodeagent.appliers.addresses.applier import AddressApplier
 from tests.appliers.addresses.node import RANGES
 from tests.appliers.dnat.network import Namespace
+from tests.testbed.waiting import wait_until
 
 
 @pytest.fixture
@@ -17,11 +18,15 @@ def node() -> Iterator[Namespace]:
         "link add eth0 type veth peer name eth0peer",
         "addr add 192.0.2.10/24 dev eth0",
         "addr add 2001:db8:2::10/64 dev eth0 nodad",
+        # No link-local addresses, which the kernel would add some time later, in the midst of a comparison.
+        "link set eth0 addrgenmode none",
+        "link set eth0peer addrgenmode none",
         "link set eth0 up",
         "link set eth0peer up",
         "route add default via 192.0.2.1",
         "route add default via 2001:db8:2::1",
     )
+    wait_until(lambda: namespace.output("ip -j link").count('"operstate":"UP"') == 2, "the link to be up")
     with namespace.inside():
         yield namespace
     namespace.close()
