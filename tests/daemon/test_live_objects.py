@@ -79,6 +79,8 @@ def test_a_load_balancer_comes_moves_and_goes(
             _tell(api, _MOVED_IP)
             assert _await_redirect(world, agent, _MOVED_IP) == relay
             agent.await_that(lambda: f"{SECOND_IP}:80" not in redirects(node), "the old address being let go")
+            # The Ingress follows its Service a moment later, and its name with it.
+            agent.await_in_sync()
             _assert_served(world, relay, _MOVED_IP)
             through_it.check()
             in_flight.check()
