@@ -12,6 +12,7 @@ from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from tests.apiserver import ApiServer, Rule, Tls, faults, objects
+from tests.sources.kubernetes.watching import until
 
 SERVICES = "/api/v1/services"
 
@@ -56,6 +57,7 @@ def test_bytes_are_counted_as_they_came_over_the_wire(api: ApiServer, connection
     body = connection.get_json("/apis/networking.k8s.io/v1/ingresses")
     assert len(body) > 500_000
     assert 0 < connection.bytes_read < len(body) / 5
+    until(lambda: api.traffic.bytes_sent > 0, "the server to have counted what it sent")
     assert connection.bytes_read < api.traffic.bytes_sent < connection.bytes_read + 1000
 
 
