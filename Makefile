@@ -18,7 +18,7 @@ venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian pac
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 venv"; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || scripts/install-packages packages/venv.txt
+	@{ $(PYTHON) -c 'import venv, ensurepip' && command -v gcc && test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } >/dev/null 2>&1 || scripts/install-packages packages/venv.txt
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
