@@ -22,7 +22,7 @@ _RELOAD_SECONDS = 15.0
 _IN_FORCE_SECONDS = 10.0
 # A sidecar that waits for its configuration to appear starts at once; one that isn't there never does.
 _SIDECAR_SECONDS = 3.0
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.002
 
 
 class RelayApplier:

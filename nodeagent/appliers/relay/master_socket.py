@@ -14,7 +14,7 @@ _ROW = re.compile(
     r"\s+\S+\s+(?P<version>\S+)"
 )
 
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
