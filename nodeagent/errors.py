@@ -21,3 +21,8 @@ def one_line(text: object) -> str:
     """The text on one line, with what could steer a terminal escaped: reasons hold other people's words."""
     joined = " ".join(str(text).split())
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in joined)
+
+
+def quoted(text: str, longest: int = 60) -> str:
+    """Somebody else's words within quotes and on one line, cut where they are long."""
+    return ascii(text) if len(text) <= longest else f"{text[:longest]!a}..."

@@ -9,6 +9,7 @@ from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Ingress
 from nodeagent.plan.ages import by_age
+from nodeagent.plan.exclusion import exclusion
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.ownership import Ownership, find_owner
@@ -78,7 +79,16 @@ def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
 
 def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
     """The first question that has an answer decides."""
-    for ask in (_by_form, _by_never_list, _by_owner, _by_kind, _by_options, _by_relay, _by_user_line):
+    for ask in (
+        _by_form,
+        _by_never_list,
+        _by_annotation,
+        _by_owner,
+        _by_kind,
+        _by_options,
+        _by_relay,
+        _by_user_line,
+    ):
         verdict, code, reason = ask(claim, facts, config)
         if verdict is not None:
             return _decision(claim, verdict, code, reason)
@@ -110,6 +120,14 @@ def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
     else:
         return _UNDECIDED
     return Verdict.REFUSED, "NeverWritten", f"never written: it {whose}"
+
+
+def _by_annotation(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+    """The oldest Ingress with the name decides, as ever: nobody can exclude another's name."""
+    reason = exclusion(claim.ingress.annotations)
+    if reason:
+        return Verdict.SKIPPED, "ExcludedByAnnotation", reason
+    return _UNDECIDED
 
 
 def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:

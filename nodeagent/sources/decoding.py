@@ -13,6 +13,7 @@ import msgspec
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.annotations import EXCLUDE
 from nodeagent.model.objects import (
     Ingress,
     LoadBalancerPoint,
@@ -30,7 +31,9 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
-"""The one annotation of an Ingress that says who serves it, from before spec.ingressClassName."""
+"""The annotation of an Ingress that says who serves it, from before spec.ingressClassName."""
+
+_INGRESS_ANNOTATIONS = frozenset({_INGRESS_CLASS, EXCLUDE})
 
 
 class DecodingError(SourceError):
@@ -67,7 +70,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
 def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
     """The Ingress with every host of its TLS section and its rules. Raises DecodingError.
 
-    Of its annotations only the one that decisions rest on: controllers write others all the time.
+    Of its annotations only those that decisions rest on: controllers write others all the time.
     """
     found = _decode(raw, api.Ingress)
     spec = found.spec or api.IngressSpec()
@@ -81,7 +84,9 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
         hosts=tuple(dict.fromkeys(host for host in asked if host)),
         points=_points(found.status, problems),
         annotations={
-            key: value for key, value in (found.metadata.annotations or {}).items() if key == _INGRESS_CLASS
+            key: value
+            for key, value in (found.metadata.annotations or {}).items()
+            if key in _INGRESS_ANNOTATIONS
         },
         problems=tuple(problems),
     )

@@ -1,8 +1,9 @@
 """A small made-up cluster, piece by piece: each test says only what matters to it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
+from types import MappingProxyType
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
@@ -19,6 +20,8 @@ from nodeagent.model.objects import (
     Snapshot,
 )
 from nodeagent.plan.planner import plan
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 FACTS = Facts(node_name="node1", node_names=frozenset({"node1"}))
 NODE = Node("node1", pod_cidrs=(ip_network("10.244.1.0/24"),), addresses=(ip_address("198.51.100.1"),))
@@ -50,6 +53,7 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     ports: Iterable[str] = ("80", "443"),
     cluster_ips: Iterable[str] = ("10.96.0.7",),
     created: int | None = 0,
+    annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
 ) -> Service:
     """A Service of type LoadBalancer in namespace `ingress`; a port is `443` or `443/UDP`."""
@@ -60,6 +64,7 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
         cluster_ips=tuple(ip_address(text) for text in cluster_ips),
         ports=tuple(ServicePort("", protocol or "TCP", int(number)) for number, _, protocol in split),
         points=points if points is not None else tuple(point(ip) for ip in ips),
+        annotations=annotations,
         problems=problems,
     )
 
@@ -69,6 +74,7 @@ def ingress(
     name: str = "site",
     points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
     created: int | None = 0,
+    annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
 ) -> Ingress:
     """An Ingress in namespace `web`; its status names the first load balancer unless said otherwise."""
@@ -77,6 +83,7 @@ def ingress(
         created=None if created is None else at(created),
         hosts=hosts,
         points=tuple(points),
+        annotations=annotations,
         problems=problems,
     )
 

@@ -371,6 +371,15 @@ def test_the_hosts_of_an_ingress_are_those_of_its_tls_and_its_rules(tmp_path: Pa
     assert (found.ref.path, found.class_name) == ("web/site", "nginx")
 
 
+def test_of_an_ingress_only_the_annotations_that_decide_are_kept(tmp_path: Path) -> None:
+    """Controllers write others all the time, and none of those is a change."""
+    ours = {"nodeagent.io/exclude": "true", "kubernetes.io/ingress.class": "nginx"}
+    found = ingress(rules=[{"host": "a.example.com"}])
+    found["metadata"]["annotations"] = {**ours, "cert-manager.io/issuer": "letsencrypt"}
+    (read_back,) = read(tmp_path, json.dumps(found)).ingresses
+    assert read_back.annotations == ours
+
+
 @pytest.mark.parametrize("spec", [{}, {"tls": None, "rules": None}, {"defaultBackend": {}}])
 def test_an_ingress_without_hosts_is_no_error(tmp_path: Path, spec: dict[str, object]) -> None:
     """It asks for no name."""

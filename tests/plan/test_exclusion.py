@@ -1,0 +1,52 @@
+"""`nodeagent.io/exclude` on an Ingress: its owner keeps its names out of every hosts file."""
+
+import pytest
+
+from nodeagent.model.annotations import EXCLUDE
+from nodeagent.model.desired import Verdict
+from tests.plan.made_up import desired, hosts, ingress, of_name, relay_of, service
+
+NAME = "www.example.com"
+OTHER = "other.example.com"
+
+
+@pytest.mark.parametrize("value", ["1", "t", "T", "TRUE", "true", "True"])
+def test_an_excluded_ingress_has_no_lines_and_says_by_which_annotation(value: str) -> None:
+    """The others keep theirs."""
+    planned = desired(
+        service(), ingress(NAME, annotations={EXCLUDE: value}), ingress(OTHER, name="other", created=1)
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
+    assert decision.reason == f"annotation nodeagent.io/exclude: {value}"
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {OTHER}"]
+
+
+@pytest.mark.parametrize("value", ["0", "f", "F", "FALSE", "false", "False"])
+def test_exclude_false_excludes_nothing(value: str) -> None:
+    """As if it were not there."""
+    planned = desired(service(), ingress(NAME, annotations={EXCLUDE: value}))
+    assert of_name(planned, NAME).verdict is Verdict.SERVED
+
+
+@pytest.mark.parametrize("value", ["yes", "", " true", "tRUE", "on\n"])
+def test_a_value_that_is_no_boolean_excludes_and_is_shown(value: str) -> None:
+    """Whoever wrote it did not want the usual."""
+    planned = desired(service(), ingress(NAME, annotations={EXCLUDE: value}))
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
+    assert f"{value!a} is neither true nor false" in decision.reason
+    assert hosts(planned) == []
+
+
+@pytest.mark.parametrize(("excluded_at", "written"), [(0, False), (2, True)])
+def test_the_oldest_ingress_of_a_name_decides_whether_it_is_excluded(
+    excluded_at: int, *, written: bool
+) -> None:
+    """A solver that comes for minutes brings no name back; a newcomer takes nobody's name away."""
+    planned = desired(
+        service(),
+        ingress(NAME, created=excluded_at, annotations={EXCLUDE: "true"}),
+        ingress(NAME, name="solver", created=1),
+    )
+    assert bool(hosts(planned)) is written
