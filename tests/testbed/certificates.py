@@ -24,12 +24,13 @@ class Certificates:
     server_key: Path
 
 
-def make_certificates(directory: Path, names: Sequence[str]) -> Certificates:
+def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -> Certificates:
     """Make an authority and one server certificate.
 
     Args:
         directory: Where the files go; made here.
         names: The DNS names that the server certificate is for.
+        days: How long both are valid.
 
     Returns:
         The files.
@@ -38,10 +39,12 @@ def make_certificates(directory: Path, names: Sequence[str]) -> Certificates:
     made = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
     ca_key = directory / "ca.key"
     _request(
+        *("-days", str(days)),
         *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", made.ca),
         *("-addext", "keyUsage=critical,keyCertSign"),
     )
     _request(
+        *("-days", str(days)),
         *("-subj", f"/CN={names[0]}", "-keyout", made.server_key, "-out", made.server),
         *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
         *("-addext", "basicConstraints=critical,CA:FALSE"),
@@ -51,7 +54,7 @@ def make_certificates(directory: Path, names: Sequence[str]) -> Certificates:
 
 
 def _request(*options: str | Path) -> None:
-    command = ["openssl", "req", "-x509", "-days", "2", *_NEW_KEY, *map(str, options)]
+    command = ["openssl", "req", "-x509", *_NEW_KEY, *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise WorldError(f"openssl: {done.stderr}")

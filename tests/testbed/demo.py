@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tests.testbed.agent import Agent
 from tests.testbed.demo_screen import Screen
-from tests.testbed.demo_story import STORY, NotObservedError, Scene
-from tests.testbed.errors import WorldError
+from tests.testbed.demo_story import STORY, Scene
+from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.node_state import read_state
 from tests.testbed.world import World

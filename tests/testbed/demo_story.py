@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
-from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.node_state import NodeState, living_processes, read_state
 from tests.testbed.waiting import wait_until
 
@@ -49,16 +49,6 @@ class Step:
 
     title: str
     play: Callable[[Scene], None]
-
-
-class NotObservedError(Exception):
-    """A step did not show what it must: what was expected, what was seen, and the log that may tell why."""
-
-    def __init__(self, expected: str, seen: str, *logs: Path) -> None:
-        super().__init__(f"expected: {expected}; seen: {seen}")
-        self.expected = expected
-        self.seen = seen
-        self.logs = "".join(log_tail(log) for log in logs)
 
 
 def outside_works(scene: Scene) -> None:

@@ -14,6 +14,16 @@ class WorldError(Exception):
     """Something the world is made of did not start, did not answer, or ended early."""
 
 
+class NotObservedError(Exception):
+    """A step did not show what it must: what was expected, what was seen, and the log that may tell why."""
+
+    def __init__(self, expected: str, seen: str, *logs: Path) -> None:
+        super().__init__(f"expected: {expected}; seen: {seen}")
+        self.expected = expected
+        self.seen = seen
+        self.logs = "".join(log_tail(log) for log in logs)
+
+
 def log_tail(log: Path) -> str:
     """Say what a program wrote last.
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _HTTP_PORTS = (80,)
 _TLS_PORTS = (443, 8443)
 
+CHALLENGE = "/.well-known/acme-challenge/"
+"""Where an ACME server, and cert-manager before it, looks for the key of the token that follows."""
+KEY_SUFFIX = ".key-of-the-testbed"
+"""What stands after the token in that key."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -48,7 +53,7 @@ class IngressController:
         self.access_log = host.log_file("nginx-access")
         configuration = directory / "nginx.conf"
         configuration.write_text(
-            _configuration(directory, self.error_log, self.access_log, certificates, registry),
+            nginx_configuration(directory, self.error_log, self.access_log, certificates, registry),
             encoding="ascii",
         )
         self.process = host.popen(["nginx", "-c", configuration, "-e", self.error_log])
@@ -72,13 +77,22 @@ class IngressController:
         return found
 
 
-def _configuration(
+def nginx_configuration(
     directory: Path,
     error_log: Path,
     access_log: Path,
     certificates: Certificates,
     registry: tuple[Address, int],
 ) -> str:
+    """Write the ingress controller's nginx.conf: the cluster of Vagrant has the same one.
+
+    Args:
+        directory: Where it keeps its temporary files.
+        error_log: Where it says what goes wrong.
+        access_log: Where it says what it answered, as `Access` has it.
+        certificates: The certificate it serves.
+        registry: Address and port of the registry behind the registry's name.
+    """
     listen = "".join(f"        listen {port} proxy_protocol;\n" for port in _HTTP_PORTS)
     listen += "".join(f"        listen {port} ssl proxy_protocol;\n" for port in _TLS_PORTS)
     temporary = "".join(
@@ -103,6 +117,10 @@ http {{
     server {{
 {listen}\
         server_name {sites};
+        # As an ACME solver answers: the token's key, here made of the token.
+        location ~ ^{CHALLENGE}([\\w-]+)$ {{
+            return 200 "$1{KEY_SUFFIX}";
+        }}
         location / {{
             return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
         }}

@@ -40,7 +40,7 @@ class LoadBalancer:
         self.host = host
         self._service = service
         configuration = directory / "haproxy.cfg"
-        configuration.write_text(_configuration(service, nodes), encoding="ascii")
+        configuration.write_text(haproxy_configuration(service, nodes), encoding="ascii")
         self.process = host.popen(["haproxy", "-db", "-f", configuration])
 
     def await_ready(self) -> None:
@@ -49,7 +49,13 @@ class LoadBalancer:
             self.host.await_port(port.port, self.process)
 
 
-def _configuration(service: ServiceRules, nodes: Mapping[str, Address]) -> str:
+def haproxy_configuration(service: ServiceRules, nodes: Mapping[str, Address]) -> str:
+    """Write the load balancer's haproxy.cfg: the machines of Vagrant have the same one.
+
+    Args:
+        service: What it balances, and the addresses on which it listens.
+        nodes: Every node's address, by name.
+    """
     lines = [_HEAD]
     for port in service.ports:
         lines.append(f"listen {port.name}")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.testbed import demo
-from tests.testbed.demo_story import STORY, NotObservedError, Step
+from tests.testbed.demo_story import STORY, Step
+from tests.testbed.errors import NotObservedError
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 
