@@ -146,6 +146,13 @@ class ProxyService(ServiceName, frozen=True, rename="camel"):
     proxy_protocol: Literal["v1", "v2"] = "v1"
 
 
+class ClassService(ServiceName, frozen=True, rename="camel"):
+    """Whose load balancer serves the Ingresses of a class."""
+
+    ingress_class: str = field(name="class")
+    """An IngressClass by name, or the controller of some (`k8s.io/ingress-nginx`)."""
+
+
 class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """Which LoadBalancer Services send the PROXY line."""
 
@@ -155,6 +162,8 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """Services that count as PROXY whatever their annotations say."""
     ignore: tuple[ServiceName, ...] = ()
     """Services that are left alone whatever else says that they are PROXY."""
+    ingress_classes: tuple[ClassService, ...] = ()
+    """Which Service serves a class: for Ingresses whose status is empty."""
 
 
 class RelayOptions(Struct, frozen=True, rename="camel"):

@@ -53,7 +53,7 @@ class LoadBalancerPoint:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service of type LoadBalancer.
+    """A Service of type LoadBalancer; `gateway` is the Gateway of its namespace that it was made for, if any.
 
     `problems` tells what of the object could not be read, field by field; the rest of it is used.
     """
@@ -66,6 +66,7 @@ class Service:
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     problems: tuple[str, ...] = ()
     uid: str = ""
+    gateway: str | None = None
 
     @property
     def load_balancer_ips(self) -> tuple[IPAddress, ...]:
@@ -84,6 +85,15 @@ class Ingress:
     points: tuple[LoadBalancerPoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IngressClass:
+    """An IngressClass; `default` where it is marked as the one for Ingresses that name none."""
+
+    name: str
+    controller: str | None = None
+    default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,7 @@ class Snapshot:
 
     services: tuple[Service, ...] = ()
     ingresses: tuple[Ingress, ...] = ()
+    ingress_classes: tuple[IngressClass, ...] = ()
     node: Node | None = None
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()

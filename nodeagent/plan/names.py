@@ -7,12 +7,11 @@ from nodeagent.config.options import Config, HostsOptions
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Ingress
 from nodeagent.plan.ages import by_age
-from nodeagent.plan.exclusion import exclusion
+from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.ownership import Ownership, find_owner
+from nodeagent.plan.ownership import Owners, Ownership
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
 # The short forms by which every client inside the cluster knows the API server.
@@ -22,25 +21,21 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 @dataclass(frozen=True, slots=True)
 class _Claim:
     name: str
-    ingress: Ingress
+    by: Claim
     owner: Ownership
 
 
 def decide_names(
-    ingresses: Iterable[Ingress], load_balancers: Sequence[LoadBalancerPlan], facts: Facts, config: Config
+    claims: Sequence[Claim], load_balancers: Sequence[LoadBalancerPlan], facts: Facts, config: Config
 ) -> tuple[NameDecision, ...]:
     """One decision for each name, and one more for each load balancer that claims it in vain."""
-    claims: dict[str, list[_Claim]] = {}
-    owners: dict[object, Ownership] = {}
-    for ingress in sorted(ingresses, key=by_age):
-        # Ingresses of one controller report the same: what that means is found out once.
-        reported = (ingress.points, ingress.problems)
-        owner = owners.get(reported)
-        if owner is None:
-            owner = owners[reported] = find_owner(ingress, load_balancers)
-        for name in dict.fromkeys(map(canonical, ingress.hosts)):
-            claims.setdefault(name, []).append(_Claim(name, ingress, owner))
-    return tuple(decision for name in sorted(claims) for decision in _decide(claims[name], facts, config))
+    owners = Owners(claims, load_balancers, config.load_balancers.ingress_classes)
+    owned = [(claim, owners.of(claim.whereabouts)) for claim in claims]
+    by_name: dict[str, list[_Claim]] = {}
+    for claim, owner in sorted(owned, key=_precedence):
+        for name in dict.fromkeys(map(canonical, claim.names)):
+            by_name.setdefault(name, []).append(_Claim(name, claim, owner))
+    return tuple(decision for name in sorted(by_name) for decision in _decide(by_name[name], facts, config))
 
 
 def hosts_lines(
@@ -60,19 +55,33 @@ def hosts_lines(
     )
 
 
+def _precedence(owned: tuple[Claim, Ownership]) -> tuple[object, ...]:
+    """The oldest first; of a Route that is attached to two Gateways, the load balancer that is relayed."""
+    claim, owner = owned
+    plan = owner.load_balancer
+    if plan is None:
+        return (*by_age(claim), True, "")
+    return (*by_age(claim), plan.decision.verdict is not Verdict.SERVED, plan.service.ref.path)
+
+
 def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
-    """The oldest Ingress whose load balancer is known has the name; other load balancers get a refusal."""
+    """The oldest object whose load balancer is known has the name; other load balancers get a refusal."""
     owned = [claim for claim in claims if claim.owner.load_balancer is not None] or claims[:1]
     winner = owned[0]
     decisions = [_decide_claim(winner, facts, config)]
     seen = {_load_balancer_path(winner)}
     for claim in owned[1:]:
         path = _load_balancer_path(claim)
-        if path not in seen:
-            seen.add(path)
+        if path in seen:
+            continue
+        seen.add(path)
+        if claim.by.ref == winner.by.ref:
             reason = (
-                f"{winner.ingress.ref} is older and has the name for Service {_load_balancer_path(winner)}"
+                f"it has the name for Service {_load_balancer_path(winner)}: a name has one load balancer"
             )
+            decisions.append(_decision(claim, Verdict.SKIPPED, "OtherLoadBalancer", reason))
+        else:
+            reason = f"{winner.by.ref} is older and has the name for Service {_load_balancer_path(winner)}"
             decisions.append(_decision(claim, Verdict.REFUSED, "Conflict", reason))
     return decisions
 
@@ -92,7 +101,9 @@ def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
         verdict, code, reason = ask(claim, facts, config)
         if verdict is not None:
             return _decision(claim, verdict, code, reason)
-    return _decision(claim, *_by_proof(claim.name, config.hosts))
+    verdict, code, reason = _by_proof(claim.name, config.hosts)
+    how = claim.owner.how
+    return _decision(claim, verdict, code, f"{reason}; {how}" if how else reason)
 
 
 _Answer = tuple[Verdict | None, str, str]
@@ -123,10 +134,9 @@ def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
 
 
 def _by_annotation(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
-    """The oldest Ingress with the name decides, as ever: nobody can exclude another's name."""
-    reason = exclusion(claim.ingress.annotations)
-    if reason:
-        return Verdict.SKIPPED, "ExcludedByAnnotation", reason
+    """The oldest object with the name decides, as ever: nobody can exclude another's name."""
+    if claim.by.excluded:
+        return Verdict.SKIPPED, "ExcludedByAnnotation", claim.by.excluded
     return _UNDECIDED
 
 
@@ -189,9 +199,7 @@ def _by_proof(name: str, options: HostsOptions) -> tuple[Verdict, str, str]:
 
 def _decision(claim: _Claim, verdict: Verdict, code: str, reason: str) -> NameDecision:
     plan = claim.owner.load_balancer
-    return NameDecision(
-        claim.name, claim.ingress.ref, plan.service.ref if plan else None, verdict, code, reason
-    )
+    return NameDecision(claim.name, claim.by.ref, plan.service.ref if plan else None, verdict, code, reason)
 
 
 def _load_balancer_path(claim: _Claim) -> str:

@@ -8,6 +8,7 @@ from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
+from nodeagent.plan.claims.collecting import claims_of
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import decide_load_balancers
 from nodeagent.plan.names import decide_names, hosts_lines
@@ -17,7 +18,7 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     """Pure and deterministic: the same input in any order gives the same value."""
     facts = _with_node_names(snapshot, facts)
     load_balancers = decide_load_balancers(snapshot, facts, config)
-    names = decide_names(snapshot.ingresses, load_balancers, facts, config)
+    names = decide_names(claims_of(snapshot), load_balancers, facts, config)
     pod_cidrs, remarks = _pod_cidrs(snapshot, facts, config)
     dnat = config.dnat.backend != "none"
     return Desired(

@@ -93,6 +93,18 @@ class Ingress(Head):
     status: Status | None = None
 
 
+class IngressClassSpec(Struct):
+    """An IngressClass's spec."""
+
+    controller: str | None = None
+
+
+class IngressClass(Head):
+    """networking.k8s.io/v1 IngressClass."""
+
+    spec: IngressClassSpec | None = None
+
+
 class NodeSpec(Struct):
     """A Node's spec."""
 

@@ -16,6 +16,7 @@ from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.annotations import EXCLUDE
 from nodeagent.model.objects import (
     Ingress,
+    IngressClass,
     LoadBalancerPoint,
     Node,
     ObjectRef,
@@ -32,6 +33,10 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
 """The annotation of an Ingress that says who serves it, from before spec.ingressClassName."""
+
+_DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
+_GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
+"""The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
 
 _INGRESS_ANNOTATIONS = frozenset({_INGRESS_CLASS, EXCLUDE})
 
@@ -64,6 +69,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         # A copy of the whole object as it was last applied: no rule rests on it, and it is most of the bytes.
         annotations={key: value for key, value in annotations.items() if key != _LAST_APPLIED},
         problems=tuple(problems),
+        gateway=(found.metadata.labels or {}).get(_GATEWAY_NAME),
     )
 
 
@@ -89,6 +95,16 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
             if key in _INGRESS_ANNOTATIONS
         },
         problems=tuple(problems),
+    )
+
+
+def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
+    """The IngressClass. Raises DecodingError."""
+    found = _decode(raw, api.IngressClass)
+    return IngressClass(
+        found.metadata.name,
+        found.spec.controller if found.spec else None,
+        (found.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
     )
 
 

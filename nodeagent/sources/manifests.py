@@ -12,6 +12,7 @@ import yaml
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import (
     Ingress,
+    IngressClass,
     Node,
     ObjectRef,
     RelayEndpoint,
@@ -23,6 +24,7 @@ from nodeagent.model.objects import (
 from nodeagent.sources.decoding import (
     DecodingError,
     decode_ingress,
+    decode_ingress_class,
     decode_node,
     decode_relay_endpoints,
     decode_relay_service,
@@ -45,6 +47,7 @@ _GROUPS = {
     "Service": ("",),
     "Node": ("",),
     "Ingress": ("networking.k8s.io", "extensions"),
+    "IngressClass": ("networking.k8s.io", "extensions"),
     "EndpointSlice": ("discovery.k8s.io",),
 }
 
@@ -63,6 +66,7 @@ class _Gathered:
     relay: tuple[str, str] | None
     services: dict[ObjectRef, Service] = field(default_factory=dict)
     ingresses: dict[ObjectRef, Ingress] = field(default_factory=dict)
+    ingress_classes: dict[str, IngressClass] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     relay_services: dict[ObjectRef, RelayService] = field(default_factory=dict)
     slices: list[tuple[RelayEndpoint, ...]] = field(default_factory=list)
@@ -83,6 +87,7 @@ def read_manifests(directory: Path, node_name: str, relay: tuple[str, str] | Non
     return Snapshot(
         services=tuple(gathered.services.values()),
         ingresses=tuple(gathered.ingresses.values()),
+        ingress_classes=tuple(gathered.ingress_classes.values()),
         node=gathered.nodes.get(node_name),
         relay_service=next(iter(gathered.relay_services.values()), None),
         # While an endpoint moves from one slice to another it may stand in both (KEP-752).
@@ -209,6 +214,9 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     elif kind == "Ingress":
         ingress = decode_ingress(document)
         _add(gathered.ingresses, ingress.ref, ingress)
+    elif kind == "IngressClass":
+        ingress_class = decode_ingress_class(document)
+        _add(gathered.ingress_classes, ingress_class.name, ingress_class)
     elif kind == "Node":
         node = decode_node(document)
         _add(gathered.nodes, node.name, node)

@@ -37,7 +37,10 @@ hosts:
 telemetry:
   listen: 127.0.0.1:9467
 """
-BEYOND_THE_DOCUMENTED = {"hosts": {"clusterDomain": "cluster.local"}}
+BEYOND_THE_DOCUMENTED = {
+    "hosts": {"clusterDomain": "cluster.local"},
+    "loadBalancers": {"ingressClasses": ()},
+}
 
 
 def test_the_documented_defaults_are_the_defaults() -> None:

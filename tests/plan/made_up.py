@@ -12,6 +12,7 @@ from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import (
     Ingress,
+    IngressClass,
     LoadBalancerPoint,
     Node,
     ObjectRef,
@@ -69,11 +70,12 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     )
 
 
-def ingress(
+def ingress(  # noqa: PLR0913 - each test names the one or two that matter to it
     *hosts: str,
     name: str = "site",
     points: Iterable[LoadBalancerPoint] = (point("192.0.2.1"),),
     created: int | None = 0,
+    ingress_class: str | None = None,
     annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
 ) -> Ingress:
@@ -81,6 +83,7 @@ def ingress(
     return Ingress(
         ObjectRef("Ingress", "web", name),
         created=None if created is None else at(created),
+        class_name=ingress_class,
         hosts=hosts,
         points=tuple(points),
         annotations=annotations,
@@ -98,12 +101,16 @@ def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green")) -> Con
 
 
 def desired(
-    *found: Service | Ingress, node: Node | None = NODE, facts: Facts = FACTS, options: Config | None = None
+    *found: Service | Ingress | IngressClass,
+    node: Node | None = NODE,
+    facts: Facts = FACTS,
+    options: Config | None = None,
 ) -> Desired:
     """What is planned for a cluster of these."""
     snapshot = Snapshot(
         services=tuple(each for each in found if isinstance(each, Service)),
         ingresses=tuple(each for each in found if isinstance(each, Ingress)),
+        ingress_classes=tuple(each for each in found if isinstance(each, IngressClass)),
         node=node,
     )
     return plan(snapshot, facts, options or config())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodeagent.errors import SourceError
-from nodeagent.model.objects import Service, ServicePort, Snapshot
+from nodeagent.model.objects import IngressClass, Service, ServicePort, Snapshot
 from nodeagent.sources.manifests import read_manifests
 
 
@@ -378,6 +378,29 @@ def test_of_an_ingress_only_the_annotations_that_decide_are_kept(tmp_path: Path)
     found["metadata"]["annotations"] = {**ours, "cert-manager.io/issuer": "letsencrypt"}
     (read_back,) = read(tmp_path, json.dumps(found)).ingresses
     assert read_back.annotations == ours
+
+
+def test_an_ingress_class_is_read_with_its_controller_and_whether_it_is_the_default(tmp_path: Path) -> None:
+    """Only the word `true` makes a default, as the API server has it."""
+    text = "\n---\n".join(
+        f"""\
+kind: IngressClass
+apiVersion: networking.k8s.io/v1
+metadata: {{name: {name}, annotations: {{ingressclass.kubernetes.io/is-default-class: "{default}"}}}}
+spec: {{controller: k8s.io/ingress-nginx}}"""
+        for name, default in (("nginx", "true"), ("internal", "True"))
+    )
+    assert read(tmp_path, text).ingress_classes == (
+        IngressClass("nginx", "k8s.io/ingress-nginx", default=True),
+        IngressClass("internal", "k8s.io/ingress-nginx"),
+    )
+
+
+def test_a_service_tells_the_gateway_that_it_was_made_for(tmp_path: Path) -> None:
+    """By the label of GEP-1762; its other labels are not kept."""
+    found = load_balancer()
+    found["metadata"]["labels"] = {"gateway.networking.k8s.io/gateway-name": "public", "app": "x"}
+    assert only_service(read(tmp_path, json.dumps(found))).gateway == "public"
 
 
 @pytest.mark.parametrize("spec", [{}, {"tls": None, "rules": None}, {"defaultBackend": {}}])

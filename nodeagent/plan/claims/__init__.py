@@ -1,0 +1,1 @@
+"""Who asks for which names: every kind of object that can ask, made into one neutral value."""

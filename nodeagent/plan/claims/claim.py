@@ -1,0 +1,34 @@
+"""What an object that asks for names says, whatever its kind."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What an object tells of the load balancer that serves it; equal for all that tell the same.
+
+    `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
+    `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
+    the object is attached to: a Service may bear its name.
+    """
+
+    points: tuple[LoadBalancerPoint, ...] = ()
+    problems: tuple[str, ...] = ()
+    status: str = "its status.loadBalancer"
+    ingress_class: str | None = None
+    controller: str | None = None
+    gateway: ObjectRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One object asks for names, as written. `excluded` is why it is to be left alone, if it is."""
+
+    ref: ObjectRef
+    created: datetime | None
+    names: tuple[str, ...]
+    whereabouts: Whereabouts
+    excluded: str | None = None

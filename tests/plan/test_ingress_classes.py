@@ -1,0 +1,145 @@
+"""Which load balancer an Ingress belongs to when its own status is empty: what its class tells."""
+
+import pytest
+
+from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.objects import Ingress, IngressClass
+from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, relay_of, service
+
+NAME = "www.example.com"
+OTHER = "other.example.com"
+NGINX = IngressClass("nginx", "k8s.io/ingress-nginx")
+TRAEFIK = IngressClass("traefik", "traefik.io/ingress-controller")
+GREEN = point("192.0.2.2")
+WITH_CLASS = """loadBalancers:
+  services: [{namespace: ingress, name: blue}, {namespace: ingress, name: green}]
+  ingressClasses: [{class: %s, namespace: ingress, name: %s}]
+"""
+
+
+def new(ingress_class: str | None = "nginx") -> Ingress:
+    """An Ingress whose controller has not reported anything yet."""
+    return ingress(NAME, points=(), ingress_class=ingress_class)
+
+
+def two(*found: Ingress | IngressClass, options: str = "") -> Desired:
+    """A cluster of two PROXY load balancers."""
+    return desired(
+        service(), service("green", ips=("192.0.2.2",)), *found, options=config(options) if options else None
+    )
+
+
+def served_by(planned: Desired) -> str:
+    """The Service that the name went to."""
+    decision = of_name(planned, NAME)
+    assert decision.verdict is Verdict.SERVED, decision.reason
+    assert decision.load_balancer is not None
+    assert f"{relay_of(planned, decision.load_balancer.name)[4]} {NAME}" in hosts(planned)
+    return decision.load_balancer.name
+
+
+@pytest.mark.parametrize("by", ["nginx", "k8s.io/ingress-nginx"])
+def test_the_configuration_gives_a_class_or_a_controller_to_a_service(by: str) -> None:
+    """And the reason says so."""
+    planned = two(new(), NGINX, TRAEFIK, options=WITH_CLASS % (by, "green"))
+    assert served_by(planned) == "green"
+    assert of_name(planned, NAME).reason.endswith(
+        f"; Service ingress/green by loadBalancers.ingressClasses ({by})"
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        (new(),),
+        (ingress(NAME, points=(), annotations={"kubernetes.io/ingress.class": "nginx"}),),
+        (new(None), IngressClass("nginx", default=True), TRAEFIK),
+    ],
+    ids=["spec", "annotation", "default class"],
+)
+def test_the_class_is_that_of_the_spec_or_the_annotation_or_the_default(
+    found: tuple[Ingress | IngressClass, ...],
+) -> None:
+    """In this order."""
+    assert served_by(two(*found, options=WITH_CLASS % ("nginx", "green"))) == "green"
+
+
+def test_of_several_default_classes_none_is_the_default() -> None:
+    """Nobody can tell which one was meant."""
+    classes = (IngressClass("nginx", default=True), IngressClass("other", default=True))
+    planned = two(new(None), *classes, options=WITH_CLASS % ("nginx", "green"))
+    assert of_name(planned, NAME).code == "AmbiguousLoadBalancer"
+
+
+def test_a_class_is_learned_from_what_its_other_ingresses_report() -> None:
+    """A status is written by the controller, which serves the whole class."""
+    planned = two(new(), ingress(OTHER, name="other", points=(GREEN,), ingress_class="nginx", created=1))
+    assert served_by(planned) == "green"
+    assert of_name(planned, NAME).reason.endswith(
+        "; Service ingress/green by what other Ingresses of class nginx report"
+    )
+
+
+def test_nothing_is_learned_from_ingresses_of_another_class_of_the_same_controller() -> None:
+    """Two deployments of one controller (public and internal, say) share its name and nothing else."""
+    internal = IngressClass("internal", "k8s.io/ingress-nginx")
+    other = ingress(OTHER, name="other", points=(GREEN,), ingress_class="internal")
+    assert of_name(two(new(), other, NGINX, internal), NAME).code == "AmbiguousLoadBalancer"
+
+
+def test_a_class_with_two_load_balancers_teaches_nothing() -> None:
+    """Both are named."""
+    planned = two(
+        new(),
+        ingress(OTHER, name="a", points=(GREEN,), ingress_class="nginx"),
+        ingress("third.example.com", name="b", ingress_class="nginx"),
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "AmbiguousLoadBalancer")
+    assert "its class nginx report several load balancers: ingress/blue, ingress/green" in decision.reason
+
+
+def test_its_own_status_stands_above_its_class() -> None:
+    """The controller knows better than who wrote the configuration."""
+    planned = two(ingress(NAME, ingress_class="nginx"), options=WITH_CLASS % ("nginx", "green"))
+    assert served_by(planned) == "blue"
+
+
+def test_the_configuration_stands_above_what_is_learned() -> None:
+    """The administrator has the last word."""
+    planned = two(
+        new(),
+        ingress(OTHER, name="other", ingress_class="nginx"),
+        options=WITH_CLASS % ("nginx", "green"),
+    )
+    assert served_by(planned) == "green"
+
+
+def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> None:
+    """The option is named, too."""
+    decision = of_name(two(new(), options=WITH_CLASS % ("nginx", "missing")), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
+    assert (
+        decision.reason == "loadBalancers.ingressClasses gives nginx to Service ingress/missing: "
+        "no LoadBalancer Service is called so"
+    )
+
+
+def test_the_only_proxy_load_balancer_is_not_given_names_of_another_class_than_it_serves() -> None:
+    """Two controllers of which one has PROXY: the other's names would get its 404s."""
+    planned = desired(
+        service(),
+        service("red", ips=("192.0.2.3",)),
+        ingress(OTHER, name="other", ingress_class="nginx"),
+        new("traefik"),
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "OtherClass")
+    assert "Service ingress/blue, serves class nginx and not traefik" in decision.reason
+
+
+def test_where_nothing_speaks_against_it_the_only_proxy_load_balancer_is_meant() -> None:
+    """No Ingress reports anything; or this one is of no class."""
+    assert served_by(desired(service(), new("traefik"))) == "blue"
+    classless = desired(service(), ingress(OTHER, name="other", ingress_class="nginx"), new(None))
+    assert served_by(classless) == "blue"
