@@ -3,11 +3,13 @@
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import PurePosixPath
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from nodeagent.model.addresses import Endpoint, IPNetwork
+
+DNS_PORT = 53
 
 
 class DnsName(str):
@@ -128,6 +130,36 @@ class ListenAddress(str):
         return Endpoint(ip_address(host.strip("[]")), int(port))
 
 
+class DnsServer(str):
+    """A DNS server as text, checked: `192.0.2.53`, `2001:db8::53`, or with a port: `192.0.2.53:5353`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The server, or ValueError with what to write instead."""
+        server = cls(text)
+        try:
+            _ = server.endpoint
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a DNS server's address (examples: 192.0.2.53, '192.0.2.53:5353', "
+                "'[2001:db8::53]:5353')"
+            ) from None
+        return server
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address and port, 53 where none is given. Raises ValueError for text that was not parsed."""
+        try:
+            return Endpoint(ip_address(str(self)), DNS_PORT)
+        except ValueError:
+            found = ListenAddress.parse(self).endpoint
+            if found is None:
+                raise
+            return found
+
+
 class ServiceName(Struct, frozen=True):
     """A Service by namespace and name."""
 
@@ -218,6 +250,10 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
     """Suffixes trusted without proof: `corp.example.com` covers itself and all names below it."""
     exclude: tuple[DnsName, ...] = ()
     """Suffixes never written; stronger than `allow`."""
+    dns_servers: tuple[DnsServer, ...] = ()
+    """Who is asked for proof; empty means the servers of the node's own resolv.conf, beside `file`."""
+    dns_recheck_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
+    """A name's proof is asked for again when its TTL is over, but not sooner than this."""
     cluster_domain: DnsName = DnsName("cluster.local")
     """Names at or below it belong to the cluster's own DNS and are never written."""
 

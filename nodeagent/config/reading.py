@@ -12,6 +12,7 @@ from nodeagent.config.options import (
     AbsolutePath,
     Config,
     DnsName,
+    DnsServer,
     InterfaceName,
     ListenAddress,
     PodNetwork,
@@ -20,7 +21,16 @@ from nodeagent.config.options import (
 )
 from nodeagent.errors import ConfigError, one_line
 
-_CHECKED = (AbsolutePath, DnsName, InterfaceName, ListenAddress, PodNetwork, RelayRange4, RelayRange6)
+_CHECKED = (
+    AbsolutePath,
+    DnsName,
+    DnsServer,
+    InterfaceName,
+    ListenAddress,
+    PodNetwork,
+    RelayRange4,
+    RelayRange6,
+)
 
 
 def read_config(path: Path) -> Config:

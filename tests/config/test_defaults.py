@@ -34,6 +34,8 @@ hosts:
   verify: dns
   allow: []
   exclude: []
+  dnsServers: []
+  dnsRecheckSeconds: 30
 telemetry:
   listen: 127.0.0.1:9467
 """

@@ -1,0 +1,219 @@
+"""Asks DNS servers for a name's addresses: UDP, TCP for what does not fit, several servers in turn.
+
+EFFECTS: DNS queries, nothing else. The only importer of dnspython, whose import costs 0.07 s: import this
+module where names are asked. The library picks random ids and ports, and waits on past answers that are not
+to its question; what a server answers is read here.
+
+Names are asked as they stand, absolute: search domains have no part in it.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Final
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.query
+import dns.rcode
+import dns.rdatatype
+
+from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
+from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.sources.dns.upstreams import Upstreams
+
+_TRY_SECONDS: Final = 1.5
+"""What a server has for one answer."""
+_ROUNDS: Final = 2
+_LONGEST_SECONDS: Final = 6.0
+_PAYLOAD: Final = 1232
+"""The largest UDP answer asked for: fits into any path without fragments (DNS flag day 2020)."""
+_MOST_HOPS: Final = 4
+_FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
+_NO_EDNS: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The answer to one question, A or AAAA; `further` is the end of a chain that was not followed up."""
+
+    outcome: DnsOutcome
+    addresses: tuple[IPAddress, ...] = ()
+    ttl: int = 0
+    trouble: str = ""
+    further: dns.name.Name | None = None
+
+
+class Resolver:
+    """Asks for names. May be used by any number of threads.
+
+    It remembers which server answered last and asks that one first, so that a dead one costs its time once.
+
+    Args:
+        upstreams: Tells which servers to ask; called for each name.
+    """
+
+    def __init__(self, upstreams: Callable[[], Upstreams]) -> None:
+        self._upstreams = upstreams
+        self._good: Endpoint | None = None
+
+    def ask(self, name: str, seconds: float = _LONGEST_SECONDS) -> DnsReply:
+        """Asks for the A and AAAA of `name`, in ASCII and without a final dot; CNAME chains are followed.
+
+        Each server is tried up to twice. A server that fails (SERVFAIL, REFUSED, silence) is no answer as
+        long as another has one.
+
+        Returns:
+            The reply, within about `seconds`. Nothing is raised for what DNS does.
+        """
+        upstreams = self._upstreams()
+        if not upstreams.servers:
+            return DnsReply(DnsOutcome.NO_SERVER, trouble=upstreams.problem)
+        deadline = time.monotonic() + seconds
+        parts: list[_Part] = []
+        for family in _FAMILIES:
+            part = self._settled(dns.name.from_text(name), family, upstreams.servers, deadline)
+            parts.append(part)
+            if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
+                break  # The second question would wait as long for as little.
+        return _combined(parts)
+
+    def _settled(
+        self,
+        name: dns.name.Name,
+        family: dns.rdatatype.RdataType,
+        servers: tuple[Endpoint, ...],
+        deadline: float,
+    ) -> _Part:
+        """The answer to one question; a chain that a server leaves unfinished is asked on."""
+        part = self._ask_around(name, family, servers, deadline)
+        for _ in range(_MOST_HOPS):
+            if part.further is None:
+                break
+            part = self._ask_around(part.further, family, servers, deadline)
+        return part
+
+    def _ask_around(
+        self,
+        name: dns.name.Name,
+        family: dns.rdatatype.RdataType,
+        servers: tuple[Endpoint, ...],
+        deadline: float,
+    ) -> _Part:
+        in_turn = sorted(servers, key=lambda server: server != self._good)
+        failures: dict[Endpoint, _Part] = {}
+        for server in in_turn * _ROUNDS:
+            seconds = min(_TRY_SECONDS, deadline - time.monotonic())
+            if seconds <= 0:
+                break
+            part = _ask_server(server, name, family, seconds)
+            if part.outcome.tells:
+                self._good = server
+                return part
+            failures[server] = part
+        if not failures:
+            return _Part(DnsOutcome.TIMEOUT, trouble="no time was left to ask")
+        said = "; ".join(
+            f"{server.address}: {failures[server].trouble}" for server in in_turn if server in failures
+        )
+        return _Part(_worst(part.outcome for part in failures.values()), trouble=said)
+
+
+def _ask_server(
+    server: Endpoint, name: dns.name.Name, family: dns.rdatatype.RdataType, seconds: float
+) -> _Part:
+    """One question to one server; without EDNS once more to a server that does not know it (RFC 6891, 7)."""
+    try:
+        message = _exchange(
+            server, dns.message.make_query(name, family, use_edns=0, payload=_PAYLOAD), seconds
+        )
+        if message.rcode() in _NO_EDNS:
+            message = _exchange(server, dns.message.make_query(name, family), seconds)
+        return _read(message, family)
+    except dns.exception.Timeout:
+        return _Part(DnsOutcome.TIMEOUT, trouble="no answer in time")
+    except (OSError, EOFError) as error:
+        return _Part(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
+    except dns.exception.DNSException as error:
+        return _Part(DnsOutcome.SERVFAIL, trouble=f"an answer that makes no sense ({type(error).__name__})")
+
+
+def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> dns.message.QueryMessage:
+    answer, _ = dns.query.udp_with_fallback(
+        query,
+        str(server.address),
+        timeout=seconds,
+        port=server.port,
+        ignore_unexpected=True,
+        ignore_errors=True,
+    )
+    if not isinstance(answer, dns.message.QueryMessage):
+        raise dns.message.NotQueryResponse
+    return answer
+
+
+def _read(message: dns.message.QueryMessage, family: dns.rdatatype.RdataType) -> _Part:
+    """Pure: what an answer says.
+
+    Raises:
+        dns.exception.DNSException: It contradicts itself.
+    """
+    rcode = message.rcode()
+    if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+        outcome = DnsOutcome.SERVFAIL if rcode == dns.rcode.SERVFAIL else DnsOutcome.REFUSED
+        return _Part(outcome, trouble=dns.rcode.to_text(rcode))
+    chain = message.resolve_chaining()
+    if rcode == dns.rcode.NXDOMAIN:
+        return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl)
+    if chain.answer is not None:
+        addresses = tuple(ip_address(record.address) for record in chain.answer)
+        return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
+    return _read_nothing(message, chain, family)
+
+
+def _read_nothing(
+    message: dns.message.QueryMessage, chain: dns.message.ChainingResult, family: dns.rdatatype.RdataType
+) -> _Part:
+    """Pure: what an answer without addresses means.
+
+    Without an SOA it is no statement that there are none (RFC 2308, 2.2): it is a chain to be asked on, the
+    referral of a server that does not recurse, or the answer of a server too simple to send one.
+    """
+    nothing = _Part(DnsOutcome.NO_ADDRESS, ttl=chain.minimum_ttl)
+    if any(records.rdtype == dns.rdatatype.SOA for records in message.authority):
+        return nothing
+    if chain.cnames:
+        return replace(nothing, further=chain.canonical_name)
+    if message.flags & (dns.flags.AA | dns.flags.RA):
+        return nothing
+    asked = dns.rdatatype.to_text(family)
+    return _Part(DnsOutcome.REFUSED, trouble=f"does not ask others for {asked} (no recursion)")
+
+
+def _worst(outcomes: Iterable[DnsOutcome]) -> DnsOutcome:
+    """Of several servers' failures the one that says most: an error that was told before mere silence."""
+    order = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
+    return min(outcomes, key=order.index)
+
+
+def _combined(parts: list[_Part]) -> DnsReply:
+    """Pure: both questions as one reply.
+
+    Servers that know no AAAA answer it with NXDOMAIN or SERVFAIL although the name has an A (RFC 4074, 4):
+    so addresses of one family stand, whatever became of the other.
+    """
+    silent = [part for part in parts if not part.outcome.tells]
+    trouble = "; ".join(dict.fromkeys(part.trouble for part in silent))
+    found = [part for part in parts if part.addresses]
+    if found:
+        addresses = {address for part in found for address in part.addresses}
+        ttl = min(part.ttl for part in found)
+        return DnsReply(DnsOutcome.ADDRESSES, tuple(sorted(addresses, key=sort_key)), trouble, ttl)
+    if silent:
+        return DnsReply(silent[0].outcome, trouble=trouble)
+    unknown = all(part.outcome is DnsOutcome.NXDOMAIN for part in parts)
+    outcome = DnsOutcome.NXDOMAIN if unknown else DnsOutcome.NO_ADDRESS
+    return DnsReply(outcome, ttl=min(part.ttl for part in parts))

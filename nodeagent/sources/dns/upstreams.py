@@ -1,0 +1,128 @@
+"""Which DNS servers are asked: those that the node's own resolv.conf names, none that reads /etc/hosts.
+
+systemd-resolved's stub listeners answer from /etc/hosts before they ask anybody (dns_query_try_etc_hosts in
+resolved-dns-query.c; 127.0.0.54, for all its "bypass" mode, looks there too), so what we write would prove
+itself. They are never asked; the servers behind them are, which resolved lists in a file of its own
+(systemd-resolved.service(8), "/etc/resolv.conf"). Another resolver on this host (127.0.0.1: unbound, bind,
+NetworkManager's dnsmasq) may be as good as any and is asked; the proof notices if it answers with our own
+relay address.
+"""
+
+import os
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from nodeagent.config.options import DNS_PORT, HostsOptions
+from nodeagent.model.addresses import Endpoint
+
+_STUBS = ("127.0.0.53", "127.0.0.54")
+_MOST_SERVERS = 3
+"""As many as the C libraries ask (resolv.conf(5), MAXNS)."""
+_MOST_LINKS = 8
+_RESOLVED = "run/systemd/resolve/resolv.conf"
+_OWN = Path("/etc/resolv.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class Upstreams:
+    """The servers in their order; `problem` says why there is none, and what to do."""
+
+    servers: tuple[Endpoint, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What one resolv.conf says: servers that may be asked, and why there are none or not all of them."""
+
+    servers: tuple[Endpoint, ...]
+    searched: tuple[str, ...] = ()
+    why_none: str = ""
+
+
+def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
+    """The servers to ask now. Reads up to three small files each time, so that a change is never missed.
+
+    In turn, the first that names a server decides: `hosts.dnsServers`; resolv.conf beside `hosts.file`,
+    whose links are followed as the node would follow them; the servers behind the node's systemd-resolved;
+    this process's `own` resolv.conf, which kubelet makes from the node's (dnsPolicy: Default) - unless it
+    is that of the cluster's DNS, or the node's /etc is this process's own anyway.
+    """
+    if options.dns_servers:
+        return Upstreams(tuple(server.endpoint for server in options.dns_servers))
+    etc = Path(options.file).parent
+    root = etc.parent
+    tried = [_read(etc / "resolv.conf", root), _read(root / _RESOLVED, root)]
+    if etc / "resolv.conf" != own:
+        tried.append(_without_cluster(_read(own, Path("/")), options.cluster_domain))
+    for found in tried:
+        if found.servers:
+            return Upstreams(found.servers)
+    reasons = "; ".join(found.why_none for found in tried)
+    return Upstreams(problem=f"no DNS server may be asked ({reasons}): set hosts.dnsServers")
+
+
+def _read(file: Path, root: Path) -> _Listed:
+    try:
+        text = _followed(file, root).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return _Listed((), why_none=f"{file} can't be read: {error.strerror}")
+    return _parse(text, str(file))
+
+
+def _followed(file: Path, root: Path) -> Path:
+    """The file that `file` is a link to for the node, whose root directory is `root` here.
+
+    In a container the node's /etc is mounted elsewhere: a link to /run/... means the node's /run.
+    """
+    for _ in range(_MOST_LINKS):
+        try:
+            target = os.readlink(file)  # noqa: PTH115 - text, joined below as the node would
+        except OSError:
+            return file  # No link, or nothing at all: who opens it learns which.
+        place = posixpath.join("/", file.parent.relative_to(root), target)
+        file = root / posixpath.normpath(place).lstrip("/")
+    return file
+
+
+def _parse(text: str, file: str) -> _Listed:
+    """Pure: the servers of a resolv.conf (resolv.conf(5)); what is no address is passed over."""
+    named: list[str] = []
+    searched: tuple[str, ...] = ()
+    for line in text.splitlines():
+        keyword, *values = line.split() or [""]
+        if keyword == "nameserver" and values and _is_address(values[0]):
+            named.append(values[0])
+        elif keyword in ("search", "domain"):
+            searched = tuple(value.rstrip(".").lower() for value in values)
+    asked = [address for address in named if address not in _STUBS]
+    if asked:
+        why_none = ""
+    elif named:
+        why_none = f"{file} names systemd-resolved's stub alone, which answers from /etc/hosts"
+    else:
+        why_none = f"{file} names no server"
+    return _Listed(_endpoints(asked), searched, why_none)
+
+
+def _without_cluster(listed: _Listed, cluster_domain: str) -> _Listed:
+    """Pure: without its servers if kubelet made the file for the cluster's DNS, told by what it searches."""
+    if f"svc.{cluster_domain}" not in listed.searched:
+        return listed
+    return _Listed((), why_none=f"{_OWN} names the cluster's own DNS")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _endpoints(addresses: Iterable[str]) -> tuple[Endpoint, ...]:
+    found = dict.fromkeys(ip_address(address) for address in addresses)
+    return tuple(Endpoint(address, DNS_PORT) for address in found)[:_MOST_SERVERS]

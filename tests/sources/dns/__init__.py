@@ -1,0 +1,1 @@
+"""Which DNS servers are asked, and what their answers are read as."""

@@ -1,0 +1,106 @@
+"""A DNS server whose every answer a test decides, over UDP and TCP, on a loopback port of its own."""
+
+from __future__ import annotations
+
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+from nodeagent.model.addresses import Endpoint
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Message: TypeAlias = dns.message.Message
+Transport = Literal["udp", "tcp"]
+Replying = Callable[[Message, Transport], Iterable[bytes]]
+"""Makes what is sent back for a query: nothing, a packet, or several."""
+
+
+class MadeUpServer:
+    """The server, from `with` on. `asked` lists the questions, as `A www.example.com. udp`.
+
+    Args:
+        replying: Decides on the replies.
+    """
+
+    def __init__(self, replying: Replying) -> None:
+        self._replying = replying
+        self.asked: list[str] = []
+        self._tcp = _Tcp(("127.0.0.1", 0), _TcpTalk)
+        self.endpoint = Endpoint(ip_address("127.0.0.1"), self._tcp.server_address[1])
+        self._udp = _Udp(("127.0.0.1", self.endpoint.port), _UdpTalk)
+        self._threads = [
+            threading.Thread(target=server.serve_forever, args=(0.01,)) for server in (self._tcp, self._udp)
+        ]
+
+    def __enter__(self) -> Self:
+        for server in (self._tcp, self._udp):
+            server.made_up = self
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in (self._tcp, self._udp):
+            server.shutdown()
+            server.server_close()
+        for thread in self._threads:
+            thread.join()
+
+    def replies(self, wire: bytes, transport: Transport) -> Iterable[bytes]:
+        """Make the replies to a query."""
+        query = dns.message.from_wire(wire)
+        question = query.question[0]
+        self.asked.append(f"{dns.rdatatype.to_text(question.rdtype)} {question.name} {transport}")
+        return self._replying(query, transport)
+
+
+def answer(query: Message, *records: str, rcode: str = "NOERROR", flags: int = dns.flags.RA) -> Message:
+    """Make the answer to a query with these records, each as in a zone file: `NAME TTL TYPE VALUE`.
+
+    An SOA goes where it belongs, into the authority section.
+    """
+    made = dns.message.make_response(query)
+    made.flags |= flags
+    made.set_rcode(dns.rcode.from_text(rcode))
+    for record in records:
+        name, ttl, kind, value = record.split(maxsplit=3)
+        section = made.authority if kind == "SOA" else made.answer
+        section.append(dns.rrset.from_text(name, int(ttl), "IN", kind, value))
+    return made
+
+
+class _Udp(socketserver.ThreadingUDPServer):
+    made_up: MadeUpServer
+
+
+class _Tcp(socketserver.ThreadingTCPServer):
+    made_up: MadeUpServer
+
+
+class _UdpTalk(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        wire, sending = self.request
+        assert isinstance(self.server, _Udp)
+        for reply in self.server.made_up.replies(wire, "udp"):
+            sending.sendto(reply, self.client_address)
+
+
+class _TcpTalk(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        (length,) = struct.unpack("!H", self.rfile.read(2))
+        assert isinstance(self.server, _Tcp)
+        for reply in self.server.made_up.replies(self.rfile.read(length), "tcp"):
+            self.wfile.write(struct.pack("!H", len(reply)) + reply)

@@ -1,0 +1,159 @@
+"""Which servers are asked, read from files as they stand on nodes of several kinds."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.config.options import HostsOptions
+from nodeagent.config.reading import parse_config
+from nodeagent.sources.dns.upstreams import Upstreams, find_upstreams
+
+STUB = "nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch example.org\n"
+CLUSTER = (
+    "search nodeagent.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\n"
+    "options ndots:5\n"
+)
+
+
+class NodeRoot:
+    """A node's files, as a container sees them below its mount.
+
+    Args:
+        root: The directory that is the node's `/`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.own = root / "container" / "resolv.conf"
+        self.resolv_conf = root / "etc" / "resolv.conf"
+        for directory in (self.own.parent, self.resolv_conf.parent):
+            directory.mkdir(parents=True)
+
+    def write(self, path: str, text: str) -> Path:
+        """Write a file of the node."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def options(self, more: str = "") -> HostsOptions:
+        """The section `hosts` of a configuration."""
+        return parse_config(f"hosts: {{file: {self.root}/etc/hosts, {more}}}", "test.yaml").hosts
+
+    def found(self, more: str = "") -> Upstreams:
+        """What is found now."""
+        return find_upstreams(self.options(more), self.own)
+
+    def servers(self, more: str = "") -> list[str]:
+        """The servers found, as `address:port`."""
+        return [str(server) for server in self.found(more).servers]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeRoot:
+    """A node without any of these files."""
+    return NodeRoot(tmp_path)
+
+
+def test_the_nodes_own_servers_are_asked_in_their_order(node: NodeRoot) -> None:
+    """What is no server line, or no address, is passed over; more than three the C libraries don't ask."""
+    node.resolv_conf.write_text(
+        "# nameserver 192.0.2.99\n;nameserver 192.0.2.98\nnameserver\nnameserver dns.example.com\n"
+        "nameserver 192.0.2.53\n  nameserver\t2001:db8::53  # the second\nnameserver 192.0.2.53\n"
+        "nameserver fe80::53%eth0\nnameserver 192.0.2.4\nsearch example.org\n",
+        encoding="utf-8",
+    )
+    assert node.servers() == ["192.0.2.53:53", "[2001:db8::53]:53", "[fe80::53%eth0]:53"]
+
+
+def test_a_changed_file_is_seen_at_once(node: NodeRoot) -> None:
+    """As a DHCP client rewrites it."""
+    node.resolv_conf.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
+    assert node.servers() == ["192.0.2.53:53"]
+    node.resolv_conf.write_text("nameserver 192.0.2.54\n", encoding="utf-8")
+    assert node.servers() == ["192.0.2.54:53"]
+
+
+def test_servers_of_the_configuration_are_asked_instead(node: NodeRoot) -> None:
+    """Whatever the node's file says, systemd-resolved's stub included if somebody insists."""
+    node.resolv_conf.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
+    given = "dnsServers: [192.0.2.1, '192.0.2.2:5353', '2001:db8::53', '[2001:db8::54]:5353', 127.0.0.53]"
+    assert node.servers(given) == [
+        "192.0.2.1:53",
+        "192.0.2.2:5353",
+        "[2001:db8::53]:53",
+        "[2001:db8::54]:5353",
+        "127.0.0.53:53",
+    ]
+
+
+@pytest.mark.parametrize(
+    "target", ["../run/systemd/resolve/stub-resolv.conf", "/run/systemd/resolve/stub-resolv.conf"]
+)
+def test_behind_systemd_resolved_its_real_servers_are_asked(node: NodeRoot, target: str) -> None:
+    """Its stub answers from /etc/hosts. The link means the node's /run, not the container's."""
+    node.write("run/systemd/resolve/stub-resolv.conf", STUB)
+    node.write("run/systemd/resolve/resolv.conf", "nameserver 192.0.2.53\nnameserver 192.0.2.54\n")
+    node.resolv_conf.symlink_to(target)
+    assert node.servers() == ["192.0.2.53:53", "192.0.2.54:53"]
+
+
+def test_a_plain_file_that_names_the_stub_leads_there_too(node: NodeRoot) -> None:
+    """As image builders leave it. The other stub, 127.0.0.54, reads /etc/hosts as well."""
+    node.resolv_conf.write_text("nameserver 127.0.0.54\nnameserver 127.0.0.53\n", encoding="utf-8")
+    node.write("run/systemd/resolve/resolv.conf", "nameserver 192.0.2.53\n")
+    assert node.servers() == ["192.0.2.53:53"]
+
+
+def test_a_link_to_the_real_servers_is_followed(node: NodeRoot) -> None:
+    """As Flatcar and Container-Optimized OS have it."""
+    node.write("run/systemd/resolve/resolv.conf", "nameserver 169.254.169.254\n")
+    node.resolv_conf.symlink_to("/run/systemd/resolve/resolv.conf")
+    assert node.servers() == ["169.254.169.254:53"]
+
+
+def test_a_resolver_of_the_hosts_own_is_asked(node: NodeRoot) -> None:
+    """Unbound, or NetworkManager's dnsmasq, is a server like any other."""
+    node.resolv_conf.write_text("nameserver 127.0.0.1\nnameserver ::1\n", encoding="utf-8")
+    assert node.servers() == ["127.0.0.1:53", "[::1]:53"]
+
+
+def test_where_the_nodes_file_is_out_of_sight_the_containers_own_is_read(node: NodeRoot) -> None:
+    """Kubelet made it from the node's (dnsPolicy: Default)."""
+    node.resolv_conf.symlink_to("/run/netconfig/resolv.conf")
+    node.own.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
+    assert node.servers() == ["192.0.2.53:53"]
+
+
+def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
+    """It may answer with what nodeagent told it."""
+    node.resolv_conf.write_text(STUB, encoding="utf-8")
+    node.own.write_text(CLUSTER, encoding="utf-8")
+    assert node.found().servers == ()
+    problem = node.found().problem
+    assert "names systemd-resolved's stub alone, which answers from /etc/hosts" in problem
+    assert "run/systemd/resolve/resolv.conf can't be read: No such file or directory" in problem
+    assert "names the cluster's own DNS" in problem
+    assert problem.endswith("set hosts.dnsServers")
+
+
+@pytest.mark.parametrize("text", ["", "# No DNS servers known.\n", "nameserver localhost\n", "\xff\x00"])
+def test_a_file_without_a_server_is_told(node: NodeRoot, text: str) -> None:
+    """The C libraries would ask 127.0.0.1, where mostly nobody answers."""
+    node.resolv_conf.write_text(text, encoding="latin-1")
+    assert node.found().servers == ()
+    assert f"{node.resolv_conf} names no server" in node.found().problem
+
+
+def test_links_in_a_circle_are_told(node: NodeRoot) -> None:
+    """And nothing hangs."""
+    node.resolv_conf.symlink_to("resolv.conf")
+    assert f"{node.resolv_conf} can't be read: Too many levels of symbolic links" in node.found().problem
+
+
+def test_a_link_does_not_lead_out_of_the_nodes_root(node: NodeRoot) -> None:
+    """However many levels up it points."""
+    (node.root / "outside").write_text("nameserver 203.0.113.66\n", encoding="utf-8")
+    node.write("outside", "nameserver 192.0.2.53\n")
+    node.resolv_conf.symlink_to("../../../../../../../../outside")
+    assert node.servers() == ["192.0.2.53:53"]
