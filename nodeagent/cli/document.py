@@ -81,11 +81,11 @@ class AddressChanges(Struct, frozen=True, rename="camel"):
 
 
 class Relay(Struct, frozen=True, rename="camel"):
-    """One relay listener and where it sends to."""
+    """One relay listener and where it sends to; `proxyProtocol` is null where it adds no line."""
 
     bind: str
     server: str
-    proxy_protocol: Literal["v1", "v2"]
+    proxy_protocol: Literal["v1", "v2"] | None
     service: ObjectName
 
 

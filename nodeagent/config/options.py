@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from nodeagent.model.addresses import Endpoint, IPNetwork
 
 DNS_PORT = 53
+PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 
 
 class DnsName(str):
@@ -176,6 +177,8 @@ class ProxyService(ServiceName, frozen=True, rename="camel"):
     """A Service whose load balancer is known to send the PROXY line, and which version of it."""
 
     proxy_protocol: Literal["v1", "v2"] = "v1"
+    ports: tuple[PortNumber, ...] = ()
+    """The Service's ports on which it does so; empty means every TCP port."""
 
 
 class ClassService(ServiceName, frozen=True, rename="camel"):
@@ -189,7 +192,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """Which LoadBalancer Services send the PROXY line."""
 
     detect: bool = True
-    """By the providers' annotations."""
+    """By annotations: the providers', and `nodeagent.io/proxy-protocol`."""
     services: tuple[ProxyService, ...] = ()
     """Services that count as PROXY whatever their annotations say."""
     ignore: tuple[ServiceName, ...] = ()

@@ -17,11 +17,14 @@ class RelayAddress:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One port the relay listens on, and the Service's endpoint it sends to with the PROXY line."""
+    """One port the relay listens on, and the Service's endpoint it sends to with the PROXY line.
+
+    `proxy` is None for a port on which the load balancer sends no PROXY: passed on as it is.
+    """
 
     bind: Endpoint
     server: Endpoint
-    proxy: ProxyVersion
+    proxy: ProxyVersion | None
     load_balancer: ObjectRef
     node_address: IPAddress | None = None
     """What the PROXY line names as the source of a connection the node made straight to the relay

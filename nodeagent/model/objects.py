@@ -53,8 +53,10 @@ class LoadBalancerPoint:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service of type LoadBalancer; `gateway` is the Gateway of its namespace that it was made for, if any.
+    """A Service of type LoadBalancer.
 
+    `gateway` is the Gateway of its namespace that it was made for, if any; `load_balancer_class` that of its
+    controller, where it names one.
     `problems` tells what of the object could not be read, field by field; the rest of it is used.
     """
 
@@ -67,6 +69,7 @@ class Service:
     problems: tuple[str, ...] = ()
     uid: str = ""
     gateway: str | None = None
+    load_balancer_class: str | None = None
 
     @property
     def load_balancer_ips(self) -> tuple[IPAddress, ...]:
@@ -98,12 +101,16 @@ class IngressClass:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """This node's Node object: its pods' address ranges and its own addresses and names."""
+    """This node's Node object: its pods' address ranges and its own addresses and names.
+
+    `provider_id` is `spec.providerID`, such as `hcloud://4711`; empty where no cloud has set it.
+    """
 
     name: str
     pod_cidrs: tuple[IPNetwork, ...] = ()
     addresses: tuple[IPAddress, ...] = ()
     names: tuple[str, ...] = ()
+    provider_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

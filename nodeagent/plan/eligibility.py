@@ -1,12 +1,13 @@
 """What of a PROXY load balancer kube-proxy short-circuits: the addresses and TCP ports to relay."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
+from nodeagent.plan.detection.sending import tcp_ports
 
 _BROADCAST = IPv4Address("255.255.255.255")
 
@@ -23,21 +24,33 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """The addresses and TCP ports that are short-circuited, and remarks on what was left out."""
+    """The addresses and TCP ports that are short-circuited, and remarks on what was left out.
+
+    `ports` are those on which the load balancer sends PROXY, `plain_ports` its other TCP ports.
+    """
 
     addresses: tuple[IPAddress, ...]
     ports: tuple[int, ...]
+    plain_ports: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Every address with every port."""
+        """Every address with every PROXY port."""
         return tuple(Endpoint(address, port) for address in self.addresses for port in self.ports)
 
+    @property
+    def plain_endpoints(self) -> tuple[Endpoint, ...]:
+        """Every address with every other TCP port."""
+        return tuple(Endpoint(address, port) for address in self.addresses for port in self.plain_ports)
 
-def examine(service: Service, relay_ranges: Iterable[IPNetwork]) -> Eligible | Refusal:
+
+def examine(
+    service: Service, proxy_ports: Collection[int], relay_ranges: Iterable[IPNetwork]
+) -> Eligible | Refusal:
     """Pure: what of `service` is to be relayed, or why nothing of it is.
 
+    On `proxy_ports` its load balancer sends PROXY. On its other ports kube-proxy's short way does no harm.
     An address in one of `relay_ranges` is no load balancer's: traffic for it would be sent to itself.
     """
     ranges = tuple(relay_ranges)
@@ -57,7 +70,7 @@ def examine(service: Service, relay_ranges: Iterable[IPNetwork]) -> Eligible | R
     addresses = tuple(
         dict.fromkeys(point.ip for point in service.points if point.ip and _usable(point, ranges))
     )
-    ports = tuple(sorted(port.port for port in service.ports if port.protocol == "TCP"))
+    ports = tcp_ports(service)
     if not addresses:
         verdict, code, reason = _without_address(service)
         return Refusal(verdict, code, reason, remarks)
@@ -68,7 +81,8 @@ def examine(service: Service, relay_ranges: Iterable[IPNetwork]) -> Eligible | R
     if not service.cluster_ips:
         reason = "the Service has no ClusterIP that the relay could send to"
         return Refusal(Verdict.REFUSED, "NoClusterIP", reason, remarks)
-    return Eligible(addresses, ports, remarks)
+    plain = tuple(port for port in ports if port not in proxy_ports)
+    return Eligible(addresses, tuple(port for port in ports if port in proxy_ports), plain, remarks)
 
 
 def _without_address(service: Service) -> tuple[Verdict, str, str]:

@@ -9,7 +9,7 @@ from nodeagent.model.desired import Listener, LoadBalancerDecision, Redirect, Re
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
 from nodeagent.plan.ages import by_age
-from nodeagent.plan.detection import Detection, detect
+from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.plan.eligibility import Eligible, Refusal, examine
 from nodeagent.plan.relay_addresses import allocate
 from nodeagent.plan.relay_service import RelaySurroundings, relay_by_service
@@ -35,25 +35,29 @@ class LoadBalancerPlan:
 def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:
     """Decides for every LoadBalancer Service; the result is sorted by namespace/name."""
     services = sorted(snapshot.services, key=by_age)
-    detections = {service.ref: detect(service, config.load_balancers) for service in services}
-    proxies = [service for service in services if detections[service.ref].version]
+    detections = {service.ref: detect(service, config.load_balancers, snapshot.node) for service in services}
     ranges = (config.relay.ipv4, config.relay.ipv6)
-    examined = {service.ref: examine(service, ranges) for service in proxies}
-    relay = _relay_for(snapshot, facts, config, proxies, examined)
+    examined = {
+        service.ref: examine(service, detections[service.ref].versions, ranges)
+        for service in services
+        if detections[service.ref].proxy
+    }
+    reserved = [service for service in services if detections[service.ref].reserved]
+    relay = _relay_for(snapshot, facts, config, reserved, examined)
     plans = [
         _decide(service, detections[service.ref], examined.get(service.ref), relay) for service in services
     ]
     return tuple(sorted(plans, key=lambda plan: plan.service.ref))
 
 
-_Relay = Callable[[Service, ProxyVersion, Eligible], Relayed | Refusal]
+_Relay = Callable[[Service, Mapping[int, ProxyVersion], Eligible], Relayed | Refusal]
 
 
 def _relay_for(
     snapshot: Snapshot,
     facts: Facts,
     config: Config,
-    proxies: Sequence[Service],
+    reserved: Sequence[Service],
     examined: Mapping[ObjectRef, Eligible | Refusal],
 ) -> _Relay:
     """How one load balancer is relayed, by the kind of relay that the configuration asks for."""
@@ -63,33 +67,34 @@ def _relay_for(
             name=config.relay.service,
             service=snapshot.relay_service,
             endpoints=snapshot.relay_endpoints,
-            proxies=len(proxies),
+            proxies=len(examined),
             claims=claims,
             facts=facts,
         )
         return lambda service, _, eligible: relay_by_service(service.ref, eligible, shared)
     around = Surroundings(
         relay_addresses={
-            4: allocate(proxies, config.relay.ipv4),
-            6: allocate(proxies, config.relay.ipv6),
+            4: allocate(reserved, config.relay.ipv4),
+            6: allocate(reserved, config.relay.ipv6),
         },
         claims=claims,
         source_addresses=_source_addresses(snapshot, facts),
         facts=facts,
         options=config.relay,
     )
-    return lambda service, version, eligible: relay(service, version, eligible, around)
+    return lambda service, versions, eligible: relay(service, versions, eligible, around)
 
 
 def _decide(
     service: Service, detection: Detection, examined: Eligible | Refusal | None, relay: _Relay
 ) -> LoadBalancerPlan:
-    if detection.version is None or examined is None:
-        refusal = Refusal(Verdict.SKIPPED, detection.code, detection.reason, service.problems)
+    if examined is None:
+        remarks = (*service.problems, *detection.remarks)
+        refusal = Refusal(detection.verdict, detection.code, detection.reason, remarks)
         return _refused(service, refusal, proxy=False)
     if isinstance(examined, Refusal):
         return _refused(service, examined, proxy=True)
-    relayed = relay(service, detection.version, examined)
+    relayed = relay(service, detection.versions, examined)
     if isinstance(relayed, Refusal):
         return _refused(service, relayed, proxy=True)
     decision = LoadBalancerDecision(
@@ -99,7 +104,7 @@ def _decide(
         detection.reason,
         addresses=service.load_balancer_ips,
         relay_addresses=relayed.shown_at,
-        remarks=relayed.remarks,
+        remarks=(*detection.remarks, *relayed.remarks),
         uid=service.uid,
     )
     return LoadBalancerPlan(
@@ -131,7 +136,7 @@ def _claims(examined: Mapping[ObjectRef, Eligible | Refusal]) -> dict[Endpoint, 
     claims: dict[Endpoint, ObjectRef] = {}
     for ref, found in examined.items():
         if isinstance(found, Eligible):
-            for endpoint in found.endpoints:
+            for endpoint in (*found.endpoints, *found.plain_endpoints):
                 claims.setdefault(endpoint, ref)
     return claims
 

@@ -45,6 +45,10 @@ def relay_by_service(ref: ObjectRef, eligible: Eligible, around: RelaySurroundin
             "name the others in loadBalancers.ignore, or use relay.kind: node"
         )
         return Refusal(Verdict.REFUSED, "AmbiguousRelay", reason, eligible.remarks)
+    plain = [
+        f"port {port}: without PROXY, which {relay.ref} adds on every port: names are left to DNAT"
+        for port in eligible.plain_ports
+    ]
     obstacles = {match: obstacle(match, ref, around.claims, around.facts) for match in eligible.endpoints}
     chosen = {match: _target(match, relay, around) for match, why in obstacles.items() if why is None}
     if not chosen:
@@ -64,11 +68,12 @@ def relay_by_service(ref: ObjectRef, eligible: Eligible, around: RelaySurroundin
         ),
         remarks=(
             *eligible.remarks,
+            *plain,
             *(why for why in obstacles.values() if why),
             *dict.fromkeys(target for target in chosen.values() if isinstance(target, str)),
         ),
         shown_at=_cluster_ips(relay, eligible.addresses),
-        names_at=_cluster_ips(relay, eligible.addresses),
+        names_at=() if plain else _cluster_ips(relay, eligible.addresses),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nodeagent.config.options import RelayOptions
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
@@ -44,11 +44,24 @@ class Relayed:
 
 
 def relay(
-    service: Service, version: ProxyVersion, eligible: Eligible, around: Surroundings
+    service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible, around: Surroundings
 ) -> Relayed | Refusal:
-    """Pure: the relay for what is eligible; a port with an obstacle is left out with a remark."""
+    """Pure: the relay for what is eligible; a port with an obstacle is left out with a remark.
+
+    `versions` tells what is sent on which port. A port without PROXY is not redirected: kube-proxy's short
+    way serves it. But a name carries every port with it, so where names may point at the relay, such a port
+    has a listener there that passes connections on as they are.
+    """
     obstacles = {match: _obstacle(match, service.ref, around) for match in eligible.endpoints}
-    remarks = (*eligible.remarks, *(text for text in obstacles.values() if text))
+    plain_obstacles = [
+        text for match in eligible.plain_endpoints if (text := _obstacle(match, service.ref, around))
+    ]
+    remarks = (
+        *eligible.remarks,
+        *(text for text in obstacles.values() if text),
+        *plain_obstacles,
+        *(f"port {port}: without PROXY: not redirected" for port in eligible.plain_ports),
+    )
     relays: dict[int, IPAddress] = {}
     for family in sorted({address.version for address in eligible.addresses}):
         found = _relay_address(service.ref, family, around)
@@ -64,15 +77,21 @@ def relay(
         return Refusal(
             Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the remarks", remarks
         )
-    binds = sorted({redirect.to for redirect in redirects}, key=Endpoint.sort_key)
-    used = tuple(dict.fromkeys(bind.address for bind in binds))
+    binds = {redirect.to for redirect in redirects}
+    used = tuple(sorted({bind.address for bind in binds}, key=sort_key))
+    whole = len(redirects) == len(obstacles) and not plain_obstacles
+    if whole:
+        binds |= {Endpoint(address, port) for address in used for port in eligible.plain_ports}
     return Relayed(
         relay_addresses=tuple(RelayAddress(address, service.ref) for address in used),
-        listeners=tuple(_listener(bind, service, version, around) for bind in binds),
+        listeners=tuple(
+            _listener(bind, service, versions.get(bind.port), around)
+            for bind in sorted(binds, key=Endpoint.sort_key)
+        ),
         redirects=redirects,
         remarks=remarks,
         shown_at=used,
-        names_at=used if len(redirects) == len(obstacles) else (),
+        names_at=used if whole else (),
     )
 
 
@@ -106,9 +125,13 @@ def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | No
     return found
 
 
-def _listener(bind: Endpoint, service: Service, version: ProxyVersion, around: Surroundings) -> Listener:
+def _listener(
+    bind: Endpoint, service: Service, version: ProxyVersion | None, around: Surroundings
+) -> Listener:
     """Sends to the ClusterIP of the bind's family; to the other one where the Service has only that."""
     family = bind.address.version
     same_family = [address for address in service.cluster_ips if address.version == family]
     server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
-    return Listener(bind, server, version, service.ref, around.source_addresses.get(family))
+    # Without the line nobody is told of a source.
+    node_address = around.source_addresses.get(family) if version else None
+    return Listener(bind, server, version, service.ref, node_address)

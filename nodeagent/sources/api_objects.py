@@ -57,6 +57,7 @@ class ServiceSpec(Struct):
     clusterIP: str | None = None  # noqa: N815 - the API's field
     clusterIPs: list[str] | None = None  # noqa: N815
     ports: list[Port] | None = None
+    loadBalancerClass: str | None = None  # noqa: N815
 
 
 class Service(Head):
@@ -110,6 +111,7 @@ class NodeSpec(Struct):
 
     podCIDR: str | None = None  # noqa: N815 - the API's field
     podCIDRs: list[str] | None = None  # noqa: N815
+    providerID: str | None = None  # noqa: N815
 
 
 class NodeAddress(Struct):

@@ -70,6 +70,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         annotations={key: value for key, value in annotations.items() if key != _LAST_APPLIED},
         problems=tuple(problems),
         gateway=(found.metadata.labels or {}).get(_GATEWAY_NAME),
+        load_balancer_class=spec.loadBalancerClass,
     )
 
 
@@ -125,6 +126,7 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
         pod_cidrs=pod_cidrs,
         addresses=tuple(address for address in numeric if address is not None),
         names=tuple(dict.fromkeys(names)),
+        provider_id=one_line(spec.providerID or ""),
     )
 
 

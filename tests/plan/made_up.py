@@ -56,17 +56,18 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     created: int | None = 0,
     annotations: Mapping[str, str] = _NONE,
     problems: tuple[str, ...] = (),
+    load_balancer_class: str | None = None,
 ) -> Service:
-    """A Service of type LoadBalancer in namespace `ingress`; a port is `443` or `443/UDP`."""
-    split = [text.partition("/") for text in ports]
+    """A Service of type LoadBalancer in namespace `ingress`; a port is `443`, `443/UDP` or `443:https`."""
     return Service(
         ObjectRef("Service", "ingress", name),
         created=None if created is None else at(created),
         cluster_ips=tuple(ip_address(text) for text in cluster_ips),
-        ports=tuple(ServicePort("", protocol or "TCP", int(number)) for number, _, protocol in split),
+        ports=tuple(map(_service_port, ports)),
         points=points if points is not None else tuple(point(ip) for ip in ips),
         annotations=annotations,
         problems=problems,
+        load_balancer_class=load_balancer_class,
     )
 
 
@@ -141,3 +142,9 @@ def relay_of(planned: Desired, name: str = "blue") -> dict[int, str]:
 def hosts(planned: Desired) -> list[str]:
     """The lines of the managed block."""
     return [f"{line.address} {line.name}" for line in planned.hosts]
+
+
+def _service_port(text: str) -> ServicePort:
+    rest, _, protocol = text.partition("/")
+    number, _, name = rest.partition(":")
+    return ServicePort(name, protocol or "TCP", int(number))

@@ -1,7 +1,25 @@
 """Which load balancers count as sending the PROXY line."""
 
-from nodeagent.model.desired import Verdict
-from tests.plan.made_up import config, desired, of_service, service
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
+from nodeagent.model.desired import Desired, Verdict
+from tests.plan.made_up import NODE, config, desired, of_service, redirects, relay_of, service
+
+DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
+AWS = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
+SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2"
+
+
+def annotated(
+    annotations: Mapping[str, str], text: str = "loadBalancers: {}", provider_id: str = ""
+) -> Desired:
+    """The plan for one annotated Service on a node of that cloud; only `text` lists anything."""
+    node = replace(NODE, provider_id=provider_id)
+    return desired(service(annotations=annotations), node=node, options=config(text))
 
 
 def test_a_listed_service_is_served_and_says_in_which_version() -> None:
@@ -50,3 +68,155 @@ def test_what_could_not_be_read_of_a_skipped_service_is_told() -> None:
     """Its remarks, beside the reason it is skipped."""
     planned = desired(service("red", problems=("spec.ports: 0 is no port number",)))
     assert of_service(planned, "red").remarks == ("spec.ports: 0 is no port number",)
+
+
+def test_only_the_listed_ports_send_proxy() -> None:
+    """A port that the Service does not have is told."""
+    entry = "{namespace: ingress, name: blue, proxyProtocol: v2, ports: [443, 8443]}"
+    planned = desired(service(), options=config(f"loadBalancers: {{services: [{entry}]}}"))
+    decision = of_service(planned)
+    assert decision.reason == "PROXY v2 on port 443: listed in loadBalancers.services"
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert decision.remarks == (
+        "port 8443: listed in loadBalancers.services, but no TCP port of the Service",
+        "port 80: without PROXY: not redirected",
+    )
+
+
+def test_a_service_whose_listed_ports_it_does_not_have_is_skipped() -> None:
+    """Nothing else is assumed instead."""
+    entry = "{namespace: ingress, name: blue, ports: [8443]}"
+    decision = of_service(desired(service(), options=config(f"loadBalancers: {{services: [{entry}]}}")))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
+    assert decision.reason == "no PROXY on any of its ports: listed in loadBalancers.services"
+
+
+def test_a_providers_annotation_is_enough() -> None:
+    """Nothing needs to be listed."""
+    decision = of_service(annotated({DIGITALOCEAN: "true"}))
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Annotated")
+    assert decision.reason == f"PROXY v1: annotation {DIGITALOCEAN}=true (DigitalOcean)"
+
+
+@pytest.mark.parametrize("own", [{}, {PROXY_PROTOCOL: "v2"}])
+def test_without_detection_only_the_list_counts(own: Mapping[str, str]) -> None:
+    """`loadBalancers.detect: false`."""
+    planned = annotated({DIGITALOCEAN: "true", **own}, "loadBalancers: {detect: false}")
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
+    assert "loadBalancers.detect is false" in decision.reason
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_our_own_annotation_is_stronger_than_the_providers(version: str) -> None:
+    """And needs none."""
+    for provider in ({}, {DIGITALOCEAN: "false"}, {DIGITALOCEAN: "nonsense"}):
+        decision = of_service(annotated({PROXY_PROTOCOL: version, **provider}))
+        assert (decision.verdict, decision.code) == (Verdict.SERVED, "Annotated")
+        assert decision.reason == f"PROXY {version}: annotation nodeagent.io/proxy-protocol={version}"
+
+
+def test_our_own_annotation_switches_off_what_the_provider_says() -> None:
+    """The owner of the Service knows."""
+    decision = of_service(annotated({PROXY_PROTOCOL: "off", DIGITALOCEAN: "true"}))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
+    assert decision.reason == "no PROXY: annotation nodeagent.io/proxy-protocol=off"
+
+
+@pytest.mark.parametrize("value", ["V1", "true", "", "v1 ", "1", "v3", "x" * 10_000])
+def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
+    """Nothing is guessed, not even from the provider's."""
+    planned = annotated({PROXY_PROTOCOL: value, DIGITALOCEAN: "true"})
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAnnotation")
+    assert "is none of v1, v2, off" in decision.reason
+    assert len(decision.reason) < 200
+    assert not planned.redirects
+
+
+@pytest.mark.parametrize("given", [{PROXY_PROTOCOL: "off"}, {EXCLUDE: "true"}, {DIGITALOCEAN: "nonsense"}])
+def test_the_configuration_is_stronger_than_any_annotation(given: Mapping[str, str]) -> None:
+    """An administrator's yes is a yes, his no a no."""
+    entry = "[{namespace: ingress, name: blue, proxyProtocol: v2}]"
+    listed = of_service(annotated(given, f"loadBalancers: {{services: {entry}}}"))
+    assert (listed.verdict, listed.code) == (Verdict.SERVED, "Listed")
+    ignored = of_service(
+        annotated({PROXY_PROTOCOL: "v1"}, "loadBalancers: {ignore: [{namespace: ingress, name: blue}]}")
+    )
+    assert (ignored.verdict, ignored.code) == (Verdict.SKIPPED, "Ignored")
+
+
+def test_an_excluded_service_is_left_alone() -> None:
+    """Whatever else is said of it on the Service."""
+    planned = annotated({EXCLUDE: "true", PROXY_PROTOCOL: "v1", DIGITALOCEAN: "true"})
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
+    assert decision.reason == "annotation nodeagent.io/exclude: true"
+    assert not planned.redirects
+
+
+@pytest.mark.parametrize("provider_id", ["hcloud://4711", "aws:///eu-west-1a/i-0123", "gce://p/z/i"])
+def test_another_clouds_left_over_annotation_is_told_and_not_believed(provider_id: str) -> None:
+    """A manifest that has moved says nothing of this cloud's load balancers."""
+    decision = of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ForeignAnnotation")
+    assert decision.reason == (
+        f"annotation {DIGITALOCEAN}=true (DigitalOcean): not believed: this node is no DigitalOcean one, "
+        f"its providerID is '{provider_id}'; if it sends PROXY, list it in loadBalancers.services"
+    )
+
+
+@pytest.mark.parametrize(
+    "provider_id",
+    ["", "digitalocean://4711", "k3s://node1", "kind://docker/c/n", "cn-hangzhou.i-1", "ocid1.x"],
+)
+def test_a_node_of_the_same_or_of_an_unknown_cloud_believes_it(provider_id: str) -> None:
+    """Many a node has no providerID, or one that names no cloud."""
+    assert of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id)).code == "Annotated"
+
+
+def test_the_clouds_own_annotation_counts_beside_a_left_over_one() -> None:
+    """Which becomes a remark."""
+    planned = annotated({DIGITALOCEAN: "true", AWS: "*"}, provider_id="digitalocean://4711")
+    decision = of_service(planned)
+    assert decision.reason == f"PROXY v1: annotation {DIGITALOCEAN}=true (DigitalOcean)"
+    (remark,) = decision.remarks
+    assert remark == (
+        f"annotation {AWS}=* (AWS (Classic Load Balancer)): not believed: this node is no "
+        "AWS (Classic Load Balancer) one, its providerID is 'digitalocean://4711'"
+    )
+
+
+@pytest.mark.parametrize("value", ["false", "nonsense"])
+def test_a_left_over_annotation_that_switches_nothing_on_is_not_worth_a_word(value: str) -> None:
+    """It would change nothing here."""
+    decision = of_service(annotated({DIGITALOCEAN: value}, provider_id="hcloud://4711"))
+    assert (decision.code, decision.remarks) == ("NotProxy", ())
+    assert "no annotation says so" in decision.reason
+
+
+def test_providers_that_agree_do_not_hinder_each_other() -> None:
+    """A chart for several clouds sets the annotations of all of them."""
+    assert of_service(annotated({DIGITALOCEAN: "true", AWS: "*"})).verdict is Verdict.SERVED
+
+
+@pytest.mark.parametrize("other", [{AWS: "*", DIGITALOCEAN: "false"}, {SCALEWAY: "443", DIGITALOCEAN: "1"}])
+def test_providers_that_contradict_each_other_are_refused(other: Mapping[str, str]) -> None:
+    """On a node that does not say which of them it belongs to."""
+    decision = of_service(annotated(other))
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "Contradiction")
+    assert all(key in decision.reason for key in other)
+
+
+def test_a_left_over_annotation_moves_no_relay_address() -> None:
+    """Nodes of two clouds in one cluster must find the same address for each of its load balancers."""
+    colliding = [service(f"lb{index}", ips=(f"192.0.2.{index}",), created=index) for index in range(3, 90)]
+    options = config("relay: {ipv4: 169.254.66.0/25}", proxies=[each.ref.name for each in colliding])
+    doubtful = service(annotations={DIGITALOCEAN: "true"}, created=0)
+    plans = [
+        desired(doubtful, *colliding, node=replace(NODE, provider_id=provider_id), options=options)
+        for provider_id in ("digitalocean://1", "hcloud://1")
+    ]
+    assert [of_service(planned).verdict for planned in plans] == [Verdict.SERVED, Verdict.SKIPPED]
+    for each in colliding:
+        assert relay_of(plans[0], each.ref.name) == relay_of(plans[1], each.ref.name)

@@ -13,6 +13,9 @@ from tests.plan.made_up import (
     config,
     desired,
     endpoint,
+    hosts,
+    ingress,
+    of_name,
     of_service,
     redirects,
     relay_of,
@@ -165,3 +168,50 @@ def test_a_node_without_an_address_in_the_family_names_none() -> None:
     """Better none than a wrong one."""
     planned = desired(service(ips=("2001:db8::1",), ports=("443",)), node=replace(NODE, addresses=()))
     assert [each.node_address for each in planned.listeners] == [None]
+
+
+MIXED = "loadBalancers: {services: [{namespace: ingress, name: blue, ports: [443]}]}"
+
+
+def test_a_port_without_proxy_is_passed_on_for_names_and_not_redirected() -> None:
+    """kube-proxy's short way serves the address; a name carries every port with it."""
+    planned = desired(service(ports=("443", "22")), ingress("a.example.com"), options=config(MIXED))
+    relay = relay_of(planned)[4]
+    assert redirects(planned) == {"192.0.2.1:443": f"{relay}:443"}
+    assert [(str(each.bind), str(each.server), each.proxy) for each in planned.listeners] == [
+        (f"{relay}:22", "10.96.0.7:22", None),
+        (f"{relay}:443", "10.96.0.7:443", "v1"),
+    ]
+    assert hosts(planned) == [f"{relay} a.example.com"]
+    assert of_service(planned).remarks == ("port 22: without PROXY: not redirected",)
+
+
+def test_the_relay_names_no_source_on_a_port_without_proxy() -> None:
+    """There is no line to name it in."""
+    planned = desired(service(ports=("443", "22")), options=config(MIXED))
+    assert {each.bind.port: each.node_address for each in planned.listeners} == {
+        22: None,
+        443: ip_address("198.51.100.1"),
+    }
+
+
+def test_a_port_without_proxy_that_can_not_be_passed_on_leaves_names_to_dnat() -> None:
+    """A process of the node holds it; nothing else changes."""
+    facts = replace(FACTS, taken_ports=frozenset({22}))
+    planned = desired(
+        service(ports=("443", "22")), ingress("a.example.com"), facts=facts, options=config(MIXED)
+    )
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert [each.bind.port for each in planned.listeners] == [443]
+    assert (hosts(planned), of_name(planned, "a.example.com").code) == ([], "PartlyRelayed")
+    assert any(remark.startswith("192.0.2.1:22: not relayed") for remark in of_service(planned).remarks)
+
+
+def test_each_port_has_its_own_version() -> None:
+    """As Linode's and Scaleway's annotations can say."""
+    annotations = {
+        "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v1": "80",
+        "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2": "443",
+    }
+    planned = desired(service(annotations=annotations), options=config("loadBalancers: {}"))
+    assert {each.bind.port: each.proxy for each in planned.listeners} == {80: "v1", 443: "v2"}

@@ -18,7 +18,7 @@ Why these limits (they stand in every rendering, so that nobody has to guess the
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
 from itertools import pairwise
 from pathlib import PurePath
@@ -26,7 +26,7 @@ from pathlib import PurePath
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.objects import ObjectRef, ProxyVersion
 
 SERVER_NAME = "service"
 """The name of the one server in each `listen` section, as statistics show it."""
@@ -88,8 +88,13 @@ frontend metrics
 # Every node checks every listener, so checks are rare while all is well; a real connection needs no check to
 # fail. After the first failure, and while down, they come each second, so that the way back is short. A check
 # sends the PROXY line as a connection does (5.2, check-send-proxy), or the controller would log errors.
-_CHECK = "check check-send-proxy inter 10s fastinter 1s downinter 1s fall 3 rise 1"
-_SEND = {"v1": "send-proxy", "v2": "send-proxy-v2"}
+_INTERVALS = "inter 10s fastinter 1s downinter 1s fall 3 rise 1"
+_SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
+    None: f"check {_INTERVALS}",
+    "v1": f"send-proxy check check-send-proxy {_INTERVALS}",
+    "v2": f"send-proxy-v2 check check-send-proxy {_INTERVALS}",
+}
+_OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
 _MAX_PORT = 65535
 
 # A namespace and a Service's name never hold an underscore (RFC 1035 labels), so it parts the proxy's name.
@@ -102,7 +107,7 @@ _SECTION = re.compile(
     r"listen (?P<name>\S+)\n"
     r"    bind (?P<bind>\S+)\n"
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
-    rf"    server {SERVER_NAME} (?P<server>\S+) (?P<send>send-proxy(?:-v2)?) {re.escape(_CHECK)}\n"
+    rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+)\n"
 )
 
 
@@ -189,7 +194,7 @@ def _section(listener: Listener) -> str:
         if node.version != address.version:
             raise _refusal(listener, f"the node's address {node} is of the other family")
         lines.append(f"    tcp-request connection set-src ipv{node.version}({node}) if {{ src {address} }}")
-    lines.append(f"    server {SERVER_NAME} {listener.server} {_SEND[listener.proxy]} {_CHECK}")
+    lines.append(f"    server {SERVER_NAME} {listener.server} {_SERVER_OPTIONS[listener.proxy]}")
     return "\n".join(lines) + "\n"
 
 
@@ -205,7 +210,7 @@ def _listener(section: str) -> Listener:
     listener = Listener(
         bind=_endpoint(match["bind"]),
         server=_endpoint(match["server"]),
-        proxy="v1" if match["send"] == _SEND["v1"] else "v2",
+        proxy=_OPTIONS_MEAN.get(match["options"]),
         load_balancer=named[0],
         node_address=ip_address(match["node"]) if match["node"] else None,
     )

@@ -120,5 +120,6 @@ def union(standing: Iterable[Listener], desired: Iterable[Listener]) -> tuple[Li
 
 
 def _line(listener: Listener) -> str:
-    text = f"listen {listener.bind} -> {listener.server} PROXY {listener.proxy} ({listener.load_balancer})"
+    proxy = f"PROXY {listener.proxy}" if listener.proxy else "without PROXY"
+    text = f"listen {listener.bind} -> {listener.server} {proxy} ({listener.load_balancer})"
     return text if listener.node_address is None else f"{text} node as {listener.node_address}"

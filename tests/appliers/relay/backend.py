@@ -85,6 +85,38 @@ def backend(endpoint: Endpoint) -> Iterator[list[Seen]]:
             server.shutdown()
 
 
+class _PlainHandler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        line = self.rfile.readline()
+        assert isinstance(self.server, _PlainServer)
+        self.server.lines.append(line)
+        self.wfile.write(line)
+
+
+class _PlainServer(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.lines: list[bytes] = []
+        super().__init__((str(endpoint.address), endpoint.port), _PlainHandler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A health check ends its connection with a reset."""
+
+
+@contextmanager
+def plain_backend(endpoint: Endpoint) -> Iterator[list[bytes]]:
+    """Answers with the first line it gets, whatever that is; yields these lines so far."""
+    with _PlainServer(endpoint) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield server.lines
+        finally:
+            server.shutdown()
+
+
 def connect(endpoint: Endpoint, source: str | None = None) -> socket.socket:
     """A connection to the endpoint, from that source address."""
     return socket.create_connection(

@@ -58,7 +58,7 @@ def listener(
     bind: str = RELAY,
     port: int = 443,
     server: str = SERVICE,
-    proxy: ProxyVersion = "v1",
+    proxy: ProxyVersion | None = "v1",
     node: str | None = None,
 ) -> Listener:
     """A listener for the ingress controller whose server has the same port."""

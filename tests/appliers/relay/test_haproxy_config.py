@@ -30,7 +30,7 @@ def _listeners(draw: st.DrawFn) -> Listener:
     return Listener(
         bind=Endpoint(draw(family), draw(_ports)),
         server=Endpoint(draw(st.one_of(_v4, _v6)), draw(_ports)),
-        proxy=draw(st.sampled_from(["v1", "v2"])),
+        proxy=draw(st.sampled_from(["v1", "v2", None])),
         load_balancer=ObjectRef("Service", draw(_labels), draw(_labels)),
         node_address=draw(st.one_of(st.none(), family)),
     )

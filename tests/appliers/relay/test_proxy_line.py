@@ -2,7 +2,7 @@ import pytest
 
 from nodeagent.appliers.relay.stats_socket import ServerState
 from nodeagent.model.objects import ProxyVersion
-from tests.appliers.relay.backend import Download, Seen, backend, who
+from tests.appliers.relay.backend import Download, Seen, backend, connect, plain_backend, who
 from tests.appliers.relay.condition import eventually
 from tests.appliers.relay.namespace import (
     INGRESS,
@@ -66,6 +66,29 @@ def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() 
         assert "refused" in states()[8443].check
         with backend(down.server) as later:
             assert eventually(lambda: states()[8443].up and Seen("v2", "local") in later)
+
+
+@isolated
+def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_it() -> None:
+    """Nor do health checks send a line."""
+    plain, other = listener(port=2222, proxy=None), listener(port=443)
+    relays = applier()
+
+    def checked() -> bool:
+        told = relays.statistics()
+        return isinstance(told, tuple) and any(
+            each.bind.port == plain.bind.port and "check passed" in each.check for each in told
+        )
+
+    with plain_backend(plain.server) as lines, backend(other.server):
+        relays.apply(relays.change([plain, other]))
+        assert eventually(checked)
+        with connect(plain.bind, POD) as connection:
+            connection.sendall(b"SSH-2.0-test\n")
+            assert connection.recv(100) == b"SSH-2.0-test\n"
+        assert who(other.bind, POD) == f"v1 {POD}"
+        assert {line for line in lines if line} == {b"SSH-2.0-test\n"}
+        assert not relays.change([plain, other])
 
 
 @isolated

@@ -1,0 +1,151 @@
+"""detect(): what decided for one Service, from the strongest word to the weakest.
+
+The configuration file stands above the Service's annotations, nodeagent's own above the providers'.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodeagent.config.options import LoadBalancerOptions
+from nodeagent.errors import quoted
+from nodeagent.model.annotations import PROXY_PROTOCOL
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import Node, ProxyVersion, Service
+from nodeagent.plan.detection.findings import Finding, find, shown
+from nodeagent.plan.detection.sending import in_words, tcp_ports
+from nodeagent.plan.exclusion import exclusion
+
+_OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What decided for one load balancer.
+
+    Attributes:
+        code: the reason's stable short name.
+        reason: for a person.
+        versions: the TCP ports on which it sends PROXY.
+        proxy: whether it does so at all; true as well where a Service has no TCP port that it could do so on.
+        verdict: for one that sends none: whether an administrator should look.
+        reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: they
+            must come out the same on every node.
+        remarks: about parts of it.
+    """
+
+    code: str
+    reason: str
+    versions: Mapping[int, ProxyVersion] = field(default_factory=dict)
+    proxy: bool = False
+    verdict: Verdict = Verdict.SKIPPED
+    reserved: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def detect(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection:
+    """Pure: decides for one Service. `node` tells which cloud this node is of (`spec.providerID`)."""
+    return (
+        _by_configuration(service, options)
+        or _by_exclusion(service)
+        or _by_own_annotation(service, options)
+        or _by_providers(service, options, node)
+        or _by_nobody(options)
+    )
+
+
+def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detection | None:
+    """`ignore` is stronger than `services`."""
+    if any(entry.path == service.ref.path for entry in options.ignore):
+        return Detection("Ignored", "listed in loadBalancers.ignore")
+    for entry in options.services:
+        if entry.path == service.ref.path:
+            have = tcp_ports(service)
+            unknown = sorted(set(entry.ports) - set(have))
+            ports = entry.ports or have
+            remarks = tuple(
+                f"port {port}: listed in loadBalancers.services, but no TCP port of the Service"
+                for port in unknown
+            )
+            return _proxy(
+                service,
+                "Listed",
+                {port: entry.proxy_protocol for port in have if port in ports},
+                "listed in loadBalancers.services",
+                remarks,
+            )
+    return None
+
+
+def _by_exclusion(service: Service) -> Detection | None:
+    reason = exclusion(service.annotations)
+    return Detection("ExcludedByAnnotation", reason) if reason else None
+
+
+def _by_own_annotation(service: Service, options: LoadBalancerOptions) -> Detection | None:
+    value = service.annotations.get(PROXY_PROTOCOL)
+    if value is None or not options.detect:
+        return None
+    said = f"annotation {PROXY_PROTOCOL}={shown(value)}"
+    if value not in _OWN_WORDS:
+        reason = f"{said} is none of {', '.join(_OWN_WORDS)}; nothing is relayed for it"
+        return Detection("BadAnnotation", reason, verdict=Verdict.REFUSED)
+    version = _OWN_WORDS[value]
+    if version is None:
+        return Detection("NotProxy", f"no PROXY: {said}")
+    return _proxy(service, "Annotated", dict.fromkeys(tcp_ports(service), version), said)
+
+
+def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection | None:
+    if not options.detect:
+        return None
+    provider_id = node.provider_id if node else ""
+    believed, foreign = find(service, provider_id)
+    disbelief = tuple(
+        f"{finding.said}: not believed: this node is no {finding.provider} one, "
+        f"its providerID is {quoted(provider_id)}"
+        for finding in foreign
+    )
+    if believed:
+        return _by_findings(service, believed, disbelief)
+    if foreign:
+        reason = f"{disbelief[0]}; if it sends PROXY, list it in loadBalancers.services"
+        return Detection("ForeignAnnotation", reason, reserved=True, remarks=disbelief[1:])
+    return None
+
+
+def _by_findings(service: Service, believed: Sequence[Finding], remarks: tuple[str, ...]) -> Detection:
+    bad = next((finding for finding in believed if finding.problem), None)
+    if bad:
+        reason = f"{bad.said}: {bad.problem}; nothing is relayed for it"
+        return Detection("BadAnnotation", reason, verdict=Verdict.REFUSED, remarks=remarks)
+    if len({frozenset(finding.versions) for finding in believed}) > 1:
+        reason = (
+            f"{'; '.join(finding.said for finding in believed)}: they contradict each other: "
+            "list it in loadBalancers.services or loadBalancers.ignore"
+        )
+        return Detection("Contradiction", reason, verdict=Verdict.REFUSED, remarks=remarks)
+    finding = believed[0]
+    if not finding.proxy:
+        return Detection("NotProxy", f"no PROXY: {finding.said}", remarks=remarks)
+    return _proxy(service, "Annotated", finding.versions, finding.said, remarks)
+
+
+def _by_nobody(options: LoadBalancerOptions) -> Detection:
+    who = "no annotation says so" if options.detect else "loadBalancers.detect is false"
+    return Detection(
+        "NotProxy", f"not known to send PROXY: {who}, and it is not listed in loadBalancers.services"
+    )
+
+
+def _proxy(
+    service: Service,
+    code: str,
+    versions: Mapping[int, ProxyVersion],
+    said: str,
+    remarks: tuple[str, ...] = (),
+) -> Detection:
+    ports = tcp_ports(service)
+    if ports and not versions:
+        return Detection("NotProxy", f"no PROXY on any of its ports: {said}", remarks=remarks)
+    what = in_words(versions, ports) if versions else "PROXY"
+    return Detection(code, f"{what}: {said}", versions=versions, proxy=True, reserved=True, remarks=remarks)

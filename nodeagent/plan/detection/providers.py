@@ -1,0 +1,371 @@
+"""The table: by which annotations each provider's load balancers are told to send the PROXY line.
+
+Every row cites where it was read, as `repository: file:line` of the provider's controller. Where no source
+tells which version is sent, v1 stands here and the row says so: what accepts v2 accepts v1 as well (nginx,
+HAProxy, Envoy and Traefik tell them apart by the first bytes), so nothing can break by it.
+
+Left out for want of a switch: Exoscale, GKE, Huawei, Tencent, IONOS, Yandex, MetalLB, kube-vip, ServiceLB.
+"""
+
+from nodeagent.model.objects import Service
+from nodeagent.plan.detection.provider import OwnRemedies, Provider, Switch
+from nodeagent.plan.detection.readers import (
+    any_text,
+    attribute,
+    boolean,
+    boolean_filtered,
+    boolean_or_ports,
+    linode_port,
+    member,
+    star,
+    star_or_port_names,
+    star_or_ports,
+    upcloud_config,
+    words,
+)
+
+_BETA = "service.beta.kubernetes.io"
+_AWS = f"{_BETA}/aws-load-balancer"
+_ALIBABA_HOSTNAME = f"{_BETA}/alibaba-cloud-loadbalancer-hostname"
+_LINODE = f"{_BETA}/linode-loadbalancer"
+_SCALEWAY = f"{_BETA}/scw-loadbalancer"
+
+_LINODE_VERSION = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
+_ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
+
+# cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs.
+# aws-load-balancer-controller: it serves the class, and the types `external` and `nlb-ip`.
+_AWS_CONTROLLER_CLASS = "service.k8s.aws/nlb"
+_AWS_CONTROLLER_TYPES = frozenset({"external", "nlb-ip"})
+_AWS_ATTRIBUTES = (
+    Switch(f"{_AWS}-target-group-attributes.{{port}}", attribute("proxy_protocol_v2.enabled", "v2")),
+    Switch(f"{_AWS}-target-group-attributes", attribute("proxy_protocol_v2.enabled", "v2")),
+)
+_AWS_REMEDIES = OwnRemedies(always_hostname="the status holds a host name alone")
+
+
+def _aws_type(service: Service) -> str:
+    return service.annotations.get(f"{_AWS}-type", "")
+
+
+def _of_aws_controller(service: Service) -> bool:
+    if service.load_balancer_class is not None:
+        return service.load_balancer_class == _AWS_CONTROLLER_CLASS
+    return _aws_type(service) in _AWS_CONTROLLER_TYPES
+
+
+def _aws_network(service: Service) -> bool:
+    return not _of_aws_controller(service) and _aws_type(service) == "nlb"
+
+
+def _aws_classic(service: Service) -> bool:
+    return not _of_aws_controller(service) and _aws_type(service) != "nlb"
+
+
+PROVIDERS: tuple[Provider, ...] = (
+    # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:114,
+    # annotations.go:24 (ParseBool); v1: docs.digitalocean.com/glossary/proxy. No ipMode: its issue 811.
+    Provider(
+        "DigitalOcean",
+        ("digitalocean",),
+        (Switch(f"{_BETA}/do-loadbalancer-enable-proxy-protocol", boolean("v1")),),
+        OwnRemedies(hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"'),
+    ),
+    # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
+    # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without a word
+    # in any annotation: loadBalancers.controllerConfigMaps is for that. The version is not documented: v1.
+    Provider(
+        "Hetzner",
+        ("hcloud", "hrobot"),
+        (Switch("load-balancer.hetzner.cloud/uses-proxyprotocol", boolean("v1")),),
+        OwnRemedies(
+            hostname='load-balancer.hetzner.cloud/hostname: "lb.example.com"',
+            ip_mode="hcloud-cloud-controller-manager 1.21.0 and later, where PROXY is on "
+            "(by HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL: 1.29.1 and later)",
+        ),
+    ),
+    # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (compared as written: `True`
+    # switches nothing on), 1638-1666; ipMode since 7a4290e8 (1.30.0), v2 since bcd8033ca (1.31.0). OVH,
+    # Selectel, others.
+    Provider(
+        "OpenStack",
+        ("openstack", "stackit"),
+        (
+            Switch(
+                "loadbalancer.openstack.org/proxy-protocol",
+                words({"true": "v1", "v1": "v1", "v2": "v2", "false": "off"}),
+                otherwise_off=True,
+            ),
+        ),
+        OwnRemedies(
+            hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
+            ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
+        ),
+    ),
+    # OVH's guide "migrate from Load Balancer for MKS (IOLB) to Public Cloud Load Balancer": the values.
+    # Closed source.
+    Provider(
+        "OVH (IOLB)",
+        ("openstack",),
+        (
+            Switch(
+                f"{_BETA}/ovh-loadbalancer-proxy-protocol",
+                words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"}),
+            ),
+        ),
+    ),
+    # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:96-106 (keys), 384-470 and
+    # isPortInRange (a boolean, but `1` and `0` are ports; spaces are dropped; a port in both lists is an
+    # error); ipMode only where all ports send PROXY: e08417d, 0.33.0. So a mixed Service stays
+    # short-circuited.
+    Provider(
+        "Scaleway",
+        ("scaleway",),
+        (
+            Switch(f"{_SCALEWAY}-proxy-protocol-v1", boolean_or_ports("v1")),
+            Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2")),
+            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_ports("v2")),
+        ),
+        OwnRemedies(
+            hostname=f'{_SCALEWAY}-use-hostname: "true"',
+            ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
+            ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
+        ),
+        exclusive=True,
+    ),
+    # linode-cloud-controller-manager: cloud/annotations/annotations.go:7-8,40;
+    # cloud/linode/loadbalancers.go:1391-1440 (the port's JSON, then the default, in any case);
+    # loadbalancers_deprecated.go:4. No ipMode in its source; the status bears address and host name in one
+    # entry, which is short-circuited.
+    Provider(
+        "Linode",
+        ("linode",),
+        (
+            Switch(f"{_LINODE}-port-{{port}}", linode_port(_LINODE_VERSION)),
+            Switch(f"{_LINODE}-default-proxy-protocol", _LINODE_VERSION),
+            Switch(f"{_LINODE}-proxy-protocol", _LINODE_VERSION),
+        ),
+        OwnRemedies(hostname=f'{_LINODE}-hostname-only-ingress: "true"'),
+    ),
+    # vultr-cloud-controller-manager: vultr/loadbalancers.go, getProxyProtocol (ParseBool; an error means
+    # false); docs/load-balancers.md:22,41. The version is not documented: v1.
+    Provider(
+        "Vultr",
+        ("vultr",),
+        (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean("v1"), otherwise_off=True),),
+        OwnRemedies(hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"'),
+    ),
+    # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send v1
+    # alone (Elastic Load Balancing, ProxyProtocolPolicyType).
+    Provider(
+        "AWS (Classic Load Balancer)",
+        ("aws",),
+        (Switch(f"{_AWS}-proxy-protocol", star("v1")),),
+        _AWS_REMEDIES,
+        _aws_classic,
+    ),
+    # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
+    Provider("AWS (Network Load Balancer)", ("aws",), _AWS_ATTRIBUTES, _AWS_REMEDIES, _aws_network),
+    # aws-load-balancer-controller: pkg/service/model_build_target_group.go:327-373 (the order; the ports that
+    # are not listed are switched off); docs/guide/service/annotations.md:301-336.
+    Provider(
+        "AWS (Load Balancer Controller)",
+        ("aws",),
+        (
+            Switch(f"{_AWS}-proxy-protocol", star("v2")),
+            Switch(f"{_AWS}-proxy-protocol-per-target-group", star_or_ports("v2", others="off")),
+            *_AWS_ATTRIBUTES,
+        ),
+        _AWS_REMEDIES,
+        _of_aws_controller,
+    ),
+    # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:185, 1073-1083
+    # (Atoi); ipMode on request: load_balancer.go:2020-2047, 9e50f1afb, 1.30.0.
+    Provider(
+        "Oracle (Load Balancer)",
+        ("oci",),
+        (
+            Switch(
+                f"{_BETA}/oci-load-balancer-connection-proxy-protocol-version",
+                words({"1": "v1", "2": "v2"}),
+            ),
+        ),
+        OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
+    ),
+    # The same, load_balancer_spec.go:255, 1650-1666 (`true` in any case).
+    Provider(
+        "Oracle (Network Load Balancer)",
+        ("oci",),
+        (
+            Switch(
+                "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled",
+                words({"true": "v2", "false": "off"}, any_case=True),
+            ),
+        ),
+        OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
+    ),
+    # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150.
+    Provider(
+        "UpCloud",
+        ("upcloud",),
+        (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),),
+        OwnRemedies(always_hostname="the status holds a host name alone"),
+    ),
+    # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:31-44, 424-476; yawol: its getOptions and
+    # proxyProtocolEnabled (an empty filter lets every port through). The version is not documented: v1.
+    Provider(
+        "STACKIT",
+        ("stackit", "openstack"),
+        (
+            Switch(
+                "lb.stackit.cloud/tcp-proxy-protocol",
+                boolean_filtered(
+                    "v1", "lb.stackit.cloud/tcp-proxy-protocol-ports-filter", empty_is_all=False
+                ),
+            ),
+            Switch(
+                "yawol.stackit.cloud/tcpProxyProtocol",
+                boolean_filtered("v1", "yawol.stackit.cloud/tcpProxyProtocolPortsFilter", empty_is_all=True),
+            ),
+        ),
+        OwnRemedies(ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"'),
+    ),
+    # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
+    # key is read where the other is absent); clbv1/listeners.go:220-221 (`on`, v2). No ipMode in its source.
+    Provider(
+        "Alibaba",
+        ("alicloud",),
+        (
+            Switch(
+                f"{_BETA}/alibaba-cloud-loadbalancer-proxy-protocol",
+                words({"on": "v2", "off": "off"}),
+                otherwise_off=True,
+            ),
+            Switch(
+                f"{_BETA}/alicloud-loadbalancer-proxy-protocol",
+                words({"on": "v2", "off": "off"}),
+                otherwise_off=True,
+            ),
+        ),
+        OwnRemedies(hostname=f'{_ALIBABA_HOSTNAME}: "lb.example.com"'),
+    ),
+    # civo-cloud-controller-manager: cloud-controller-manager/civo/loadbalancer.go:31,250-266,480 (any text is
+    # on).
+    Provider(
+        "Civo",
+        ("civo",),
+        (
+            Switch(
+                "kubernetes.civo.com/loadbalancer-enable-proxy-protocol",
+                any_text("v1", send_proxy="v1", send_proxy_v2="v2"),
+            ),
+        ),
+        OwnRemedies(always_hostname="where PROXY is on, the status holds a host name alone"),
+    ),
+    # cloudscale-cloud-controller-manager: loadbalancer.go, LoadBalancerPoolProtocol, LoadBalancerIPMode.
+    Provider(
+        "cloudscale.ch",
+        ("cloudscale",),
+        (
+            Switch(
+                "k8s.cloudscale.ch/loadbalancer-pool-protocol",
+                words({"proxy": "v1", "proxyv2": "v2", "tcp": "off"}),
+            ),
+        ),
+        OwnRemedies(
+            hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
+            ip_mode="releases that know k8s.cloudscale.ch/loadbalancer-ip-mode, for all load balancers",
+        ),
+    ),
+    # outscale cloud-provider-osc: ccm/cloud/loadbalancer_model.go, ListenerDefaults and isPortIn (`*`
+    # anywhere in the list); docs/annotations.md. Its Nodes bear AWS's scheme. The version is not documented:
+    # v1.
+    Provider(
+        "Outscale",
+        ("osc", "aws"),
+        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_ports("v1")),),
+        OwnRemedies(
+            hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
+            ip_mode="releases that know osc-load-balancer-ingress-ipmode, where an address is published",
+        ),
+    ),
+    # cloudstack-kubernetes-provider: cloudstack_loadbalancer.go, getBoolFromServiceAnnotation; its
+    # documentation also writes `enabled`, from releases in which the key alone switched PROXY on. v1:
+    # CloudStack's HAProxyConfigurator writes `send-proxy` for `tcp-proxy`.
+    Provider(
+        "CloudStack",
+        ("external-cloudstack", "cloudstack"),
+        (
+            Switch(
+                f"{_BETA}/cloudstack-load-balancer-proxy-protocol",
+                words({"true": "v1", "enabled": "v1", "false": "off"}, any_case=True),
+            ),
+        ),
+        OwnRemedies(hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"'),
+    ),
+    # IBM's VPC provider: a list of features; "(we don't support v2)" in its source.
+    Provider(
+        "IBM Cloud (VPC)",
+        ("ibm",),
+        (
+            Switch(
+                "service.kubernetes.io/ibm-load-balancer-cloud-provider-enable-features",
+                member("proxy-protocol", "v1"),
+            ),
+        ),
+    ),
+    # cloud-provider-azure: site/content/en/topics/pls-integration.md; v2: azure-docs,
+    # articles/private-link/private-link-service-overview.md. Only what comes by the Private Link has the
+    # line; the controller then demands it of everybody, so what the node sends needs it as well.
+    Provider(
+        "Azure (Private Link Service)",
+        ("azure",),
+        (
+            Switch(
+                f"{_BETA}/azure-pls-proxy-protocol",
+                words({"true": "v2", "false": "off"}),
+            ),
+        ),
+        applies=lambda service: service.annotations.get(f"{_BETA}/azure-pls-create") == "true",
+    ),
+    # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of line.
+    Provider(
+        "Brightbox",
+        ("brightbox",),
+        (
+            Switch(
+                f"{_BETA}/brightbox-load-balancer-listener-proxy-protocol",
+                words({"v1": "v1", "v2": "v2", "v2-ssl": "v2", "v2-ssl-cn": "v2"}),
+            ),
+        ),
+    ),
+    # volcengine cloud-controller-manager: docs/usage.md. The version is not documented: v1.
+    Provider(
+        "Volcengine",
+        ("volcengine",),
+        (
+            Switch(
+                f"{_BETA}/volcengine-loadbalancer-proxy-protocol",
+                words({"standard": "v1", "off": "off"}),
+            ),
+        ),
+    ),
+    # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`. The version is not documented: v1.
+    Provider(
+        "Naver Cloud",
+        ("ncloud", "navercloud"),
+        (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean("v1")),),
+    ),
+    # vngcloud's documentation of its load balancer controller: names of the Service's ports, or `*`; later
+    # pages write `true`. The version is not documented: v1.
+    Provider(
+        "VNG Cloud",
+        ("vngcloud",),
+        (Switch("vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names("v1")),),
+    ),
+)
+
+_WITHOUT_PROXY = frozenset({"gce", "exoscale", "qcloud", "ionos"})
+"""Clouds whose load balancers have no PROXY switch: a key found on their nodes is another cloud's."""
+
+KNOWN_SCHEMES = frozenset(scheme for provider in PROVIDERS for scheme in provider.schemes) | _WITHOUT_PROXY

@@ -1,0 +1,193 @@
+"""How the value of an annotation is read: one small reader for each way that providers have chosen.
+
+A reader takes the value and the Service and gives what is sent on which ports. It raises ValueError, with
+what is wrong, for a value that the provider's controller refuses or does not know.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from nodeagent.errors import one_line, quoted
+from nodeagent.model.objects import ProxyVersion, Service
+from nodeagent.plan.detection.sending import Sends, Sent, sent_on_all
+from nodeagent.plan.go_values import parse_bool
+
+Reader = Callable[[str, Service], Sends]
+
+_Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
+
+
+def boolean(version: ProxyVersion) -> Reader:
+    """As Go's strconv.ParseBool."""
+    return lambda value, _: sent_on_all(version if parse_bool(value) else "off")
+
+
+def words(meaning: Mapping[str, Sent], *, any_case: bool = False) -> Reader:
+    """One of these words, exactly as written here or in any case."""
+
+    def read(value: str, _: Service) -> Sends:
+        found = meaning.get(value.lower() if any_case else value)
+        if found is None:
+            raise ValueError(f"{quoted(value)} is none of {', '.join(meaning)}")
+        return sent_on_all(found)
+
+    return read
+
+
+def any_text(usual: ProxyVersion, **meaning: ProxyVersion) -> Reader:
+    """Any text switches PROXY on; only what the keywords name (`-` written as `_`) is told apart."""
+    spelt = {word.replace("_", "-"): version for word, version in meaning.items()}
+    return lambda value, _: sent_on_all(spelt.get(value, usual) if value else "off")
+
+
+def boolean_or_ports(version: ProxyVersion) -> Reader:
+    """A boolean, `*`, or a list of the Service's port numbers; `1` and `0` are numbers. Spaces don't count.
+
+    Nothing, and a false, leave the ports to the next annotation.
+    """
+
+    def read(value: str, service: Service) -> Sends:
+        if value not in {"0", "1"}:
+            try:
+                return sent_on_all(version) if parse_bool(value) else {}
+            except ValueError:
+                pass
+        return star_or_ports(version)(value.replace(" ", ""), service)
+
+    return read
+
+
+def star_or_ports(version: ProxyVersion, *, others: Sent | None = None) -> Reader:
+    """`*` for all ports, or a list of port numbers; `others` is sent on the ports not listed."""
+
+    def read(value: str, _: Service) -> Sends:
+        items = _items(value)
+        if "*" in items:
+            return sent_on_all(version)
+        listed: dict[int | None, Sent] = {} if others is None else {None: others}
+        return {**listed, **dict.fromkeys(map(_port, items), version)}
+
+    return read
+
+
+def star(version: ProxyVersion) -> Reader:
+    """`*` and nothing else."""
+    return words({"*": version})
+
+
+def star_or_port_names(version: ProxyVersion) -> Reader:
+    """`*` for all ports, or a list of the names of the Service's ports; `true` and `false` count for all."""
+
+    def read(value: str, service: Service) -> Sends:
+        items = _items(value)
+        if value in {"true", "false"}:
+            return sent_on_all(version if value == "true" else "off")
+        if "*" in items:
+            return sent_on_all(version)
+        numbers = {port.name: port.port for port in service.ports if port.name}
+        unknown = [item for item in items if item not in numbers]
+        if unknown:
+            raise ValueError(f"the Service has no port named {quoted(', '.join(unknown))}")
+        return {numbers[item]: version for item in items}
+
+    return read
+
+
+def boolean_filtered(version: ProxyVersion, ports_key: str, *, empty_is_all: bool) -> Reader:
+    """A boolean; where the annotation `ports_key` is there, true is meant for the ports it lists.
+
+    An empty list means all ports or none of them, as `empty_is_all` says.
+    """
+
+    def read(value: str, service: Service) -> Sends:
+        ports = service.annotations.get(ports_key)
+        if not parse_bool(value):
+            return sent_on_all("off")
+        if ports is None or (empty_is_all and not ports):
+            return sent_on_all(version)
+        try:
+            return {None: "off", **dict.fromkeys(map(_port, _items(ports)), version)}
+        except ValueError as error:
+            raise ValueError(f"its {ports_key}: {error}") from error
+
+    return read
+
+
+def attribute(name: str, version: ProxyVersion) -> Reader:
+    """A list of `name=value`: on where this name is `true`, off where it is `false`."""
+
+    def read(value: str, _: Service) -> Sends:
+        for item in _items(value):
+            given, separator, setting = (part.strip() for part in item.partition("="))
+            if given == name and separator:
+                return sent_on_all(version if parse_bool(setting) else "off")
+        return {}
+
+    return read
+
+
+def member(word: str, version: ProxyVersion) -> Reader:
+    """A list of features: on where this one is among them."""
+    return lambda value, _: sent_on_all(version if word in _items(value) else "off")
+
+
+class _LinodePort(msgspec.Struct):
+    proxy_protocol: str = msgspec.field(default="", name="proxy-protocol")
+
+
+def linode_port(versions: Reader) -> Reader:
+    """JSON about one port whose field `proxy-protocol` is read by `versions`; without it, it says nothing."""
+
+    def read(value: str, service: Service) -> Sends:
+        given = _json(value, _LinodePort).proxy_protocol
+        return versions(given, service) if given else {}
+
+    return read
+
+
+class _UpCloudProperties(msgspec.Struct):
+    outbound_proxy_protocol: str = ""
+
+
+class _UpCloudBackend(msgspec.Struct):
+    name: str = ""
+    properties: _UpCloudProperties = msgspec.field(default_factory=_UpCloudProperties)
+
+
+class _UpCloudConfig(msgspec.Struct):
+    backends: list[_UpCloudBackend] = msgspec.field(default_factory=list)
+
+
+def upcloud_config(value: str, service: Service) -> Sends:
+    """JSON whose `backends`, named as the Service's ports are, each have `outbound_proxy_protocol`."""
+    numbers = {port.name: port.port for port in service.ports}
+    said: dict[int | None, Sent] = {}
+    meaning: Mapping[str, Sent] = {"v1": "v1", "v2": "v2", "": "off"}
+    for backend in _json(value, _UpCloudConfig).backends:
+        given = backend.properties.outbound_proxy_protocol
+        version = meaning.get(given)
+        if version is None:
+            raise ValueError(f"outbound_proxy_protocol {quoted(given)} is none of v1, v2")
+        if backend.name in numbers:
+            said[numbers[backend.name]] = version
+    return said
+
+
+def _json(value: str, kind: type[_Decoded]) -> _Decoded:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"not the JSON that is expected: {one_line(error)}") from error
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def _port(text: str) -> int:
+    # What a person types: no sign, no other script's digits.
+    if text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536:
+        return int(text)
+    raise ValueError(f"{quoted(text)} is no port number")

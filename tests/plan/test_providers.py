@@ -1,0 +1,328 @@
+"""Every row of the providers' table, with what switches PROXY on, what does not, and the traps of each."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from nodeagent.config.options import LoadBalancerOptions
+from nodeagent.model.objects import Service
+from nodeagent.plan.detection.decision import Detection, detect
+from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
+from tests.plan.made_up import service
+
+BETA = "service.beta.kubernetes.io"
+DO = f"{BETA}/do-loadbalancer-enable-proxy-protocol"
+HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"
+OPENSTACK = "loadbalancer.openstack.org/proxy-protocol"
+OVH = f"{BETA}/ovh-loadbalancer-proxy-protocol"
+SCALEWAY_1 = f"{BETA}/scw-loadbalancer-proxy-protocol-v1"
+SCALEWAY_2 = f"{BETA}/scw-loadbalancer-proxy-protocol-v2"
+SCALEWAY_OLD = f"{BETA}/scw-loadbalancer-send-proxy-v2"
+LINODE = f"{BETA}/linode-loadbalancer-default-proxy-protocol"
+LINODE_OLD = f"{BETA}/linode-loadbalancer-proxy-protocol"
+LINODE_443 = f"{BETA}/linode-loadbalancer-port-443"
+VULTR = f"{BETA}/vultr-loadbalancer-proxy-protocol"
+AWS = f"{BETA}/aws-load-balancer-proxy-protocol"
+AWS_TYPE = f"{BETA}/aws-load-balancer-type"
+AWS_GROUPS = f"{BETA}/aws-load-balancer-proxy-protocol-per-target-group"
+AWS_ATTRIBUTES = f"{BETA}/aws-load-balancer-target-group-attributes"
+OCI = f"{BETA}/oci-load-balancer-connection-proxy-protocol-version"
+OCI_NLB = "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled"
+UPCLOUD = f"{BETA}/upcloud-load-balancer-config"
+STACKIT = "lb.stackit.cloud/tcp-proxy-protocol"
+STACKIT_PORTS = "lb.stackit.cloud/tcp-proxy-protocol-ports-filter"
+YAWOL = "yawol.stackit.cloud/tcpProxyProtocol"
+YAWOL_PORTS = "yawol.stackit.cloud/tcpProxyProtocolPortsFilter"
+ALIBABA = f"{BETA}/alibaba-cloud-loadbalancer-proxy-protocol"
+ALIBABA_OLD = f"{BETA}/alicloud-loadbalancer-proxy-protocol"
+CIVO = "kubernetes.civo.com/loadbalancer-enable-proxy-protocol"
+CLOUDSCALE = "k8s.cloudscale.ch/loadbalancer-pool-protocol"
+OUTSCALE = f"{BETA}/osc-load-balancer-proxy-protocol"
+CLOUDSTACK = f"{BETA}/cloudstack-load-balancer-proxy-protocol"
+IBM = "service.kubernetes.io/ibm-load-balancer-cloud-provider-enable-features"
+AZURE = f"{BETA}/azure-pls-proxy-protocol"
+AZURE_PLS = f"{BETA}/azure-pls-create"
+BRIGHTBOX = f"{BETA}/brightbox-load-balancer-listener-proxy-protocol"
+VOLCENGINE = f"{BETA}/volcengine-loadbalancer-proxy-protocol"
+NAVER = f"{BETA}/ncloud-load-balancer-proxy-protocol"
+VNG = "vks.vngcloud.vn/enable-proxy-protocol"
+
+ALL_V1 = {22: "v1", 80: "v1", 443: "v1"}
+ALL_V2 = {22: "v2", 80: "v2", 443: "v2"}
+OFF: dict[int, str] = {}
+
+UPCLOUD_HTTPS = '{"backends": [{"name": "https", "properties": {"outbound_proxy_protocol": "%s"}}]}'
+
+# Provider, annotations, and the ports of 22 (ssh), 80 (http) and 443 (https) that send PROXY.
+READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
+    *[("DigitalOcean", {DO: value}, ALL_V1) for value in ("1", "t", "T", "TRUE", "true", "True")],
+    *[("DigitalOcean", {DO: value}, OFF) for value in ("0", "f", "F", "FALSE", "false", "False")],
+    ("Hetzner", {HETZNER: "true"}, ALL_V1),
+    ("Hetzner", {HETZNER: "True"}, ALL_V1),
+    ("Hetzner", {HETZNER: "false"}, OFF),
+    ("OpenStack", {OPENSTACK: "true"}, ALL_V1),
+    ("OpenStack", {OPENSTACK: "v1"}, ALL_V1),
+    ("OpenStack", {OPENSTACK: "v2"}, ALL_V2),
+    ("OpenStack", {OPENSTACK: "false"}, OFF),
+    # Compared as written: what other providers take for true switches nothing on.
+    *[("OpenStack", {OPENSTACK: value}, OFF) for value in ("True", "TRUE", "1", "V2", "", "yes")],
+    ("OVH (IOLB)", {OVH: "v1"}, ALL_V1),
+    *[("OVH (IOLB)", {OVH: value}, ALL_V2) for value in ("v2", "v2-ssl", "v2-ssl-cn")],
+    ("Scaleway", {SCALEWAY_1: "true"}, ALL_V1),
+    ("Scaleway", {SCALEWAY_1: "*"}, ALL_V1),
+    ("Scaleway", {SCALEWAY_2: "T"}, ALL_V2),
+    ("Scaleway", {SCALEWAY_OLD: "true"}, ALL_V2),
+    ("Scaleway", {SCALEWAY_1: "80,443"}, {80: "v1", 443: "v1"}),
+    ("Scaleway", {SCALEWAY_1: "80", SCALEWAY_2: " 443 , 22"}, {80: "v1", 443: "v2", 22: "v2"}),
+    ("Scaleway", {SCALEWAY_1: "false", SCALEWAY_2: "443"}, {443: "v2"}),
+    # `1` is a port, and the Service has no such port.
+    ("Scaleway", {SCALEWAY_1: "1"}, OFF),
+    ("Scaleway", {SCALEWAY_2: "8443"}, OFF),
+    ("Scaleway", {SCALEWAY_1: ""}, OFF),
+    ("Linode", {LINODE: "v1"}, ALL_V1),
+    ("Linode", {LINODE: "V2"}, ALL_V2),
+    ("Linode", {LINODE: "none"}, OFF),
+    ("Linode", {LINODE_OLD: "v1"}, ALL_V1),
+    ("Linode", {LINODE: "none", LINODE_OLD: "v1"}, OFF),
+    ("Linode", {LINODE_443: '{"proxy-protocol": "v2", "protocol": "tcp"}'}, {443: "v2"}),
+    ("Linode", {LINODE: "v1", LINODE_443: '{"proxy-protocol": "none"}'}, {22: "v1", 80: "v1"}),
+    ("Linode", {LINODE: "v1", LINODE_443: '{"proxy-protocol": "v2"}'}, {**ALL_V1, 443: "v2"}),
+    # The port's JSON may be about other things.
+    ("Linode", {LINODE: "v1", LINODE_443: '{"tls-secret-name": "shop"}'}, ALL_V1),
+    ("Vultr", {VULTR: "true"}, ALL_V1),
+    ("Vultr", {VULTR: "false"}, OFF),
+    *[("Vultr", {VULTR: value}, OFF) for value in ("yes", "on", "v2", "")],
+    ("AWS (Classic Load Balancer)", {AWS: "*"}, ALL_V1),
+    # An in-tree Network Load Balancer does not read the key of the Classic one.
+    ("AWS (Network Load Balancer)", {AWS: "*", AWS_TYPE: "nlb"}, OFF),
+    (
+        "AWS (Network Load Balancer)",
+        {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "stickiness.enabled=true, proxy_protocol_v2.enabled=true"},
+        ALL_V2,
+    ),
+    (
+        "AWS (Network Load Balancer)",
+        {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "proxy_protocol_v2.enabled=false"},
+        OFF,
+    ),
+    ("AWS (Network Load Balancer)", {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "stickiness.enabled=true"}, OFF),
+    ("AWS (Load Balancer Controller)", {AWS: "*", AWS_TYPE: "external"}, ALL_V2),
+    ("AWS (Load Balancer Controller)", {AWS: "*", AWS_TYPE: "nlb-ip", AWS_GROUPS: "80"}, ALL_V2),
+    ("AWS (Load Balancer Controller)", {AWS_TYPE: "external", AWS_GROUPS: "80, 443"}, {80: "v2", 443: "v2"}),
+    (
+        "AWS (Load Balancer Controller)",
+        {AWS_TYPE: "external", AWS_GROUPS: "80", AWS_ATTRIBUTES: "proxy_protocol_v2.enabled=true"},
+        {80: "v2"},
+    ),
+    (
+        "AWS (Load Balancer Controller)",
+        {
+            AWS_TYPE: "external",
+            f"{AWS_ATTRIBUTES}.443": "proxy_protocol_v2.enabled=false",
+            AWS_ATTRIBUTES: "proxy_protocol_v2.enabled=true",
+        },
+        {22: "v2", 80: "v2"},
+    ),
+    ("Oracle (Load Balancer)", {OCI: "1"}, ALL_V1),
+    ("Oracle (Load Balancer)", {OCI: "2"}, ALL_V2),
+    ("Oracle (Network Load Balancer)", {OCI_NLB: "True"}, ALL_V2),
+    ("Oracle (Network Load Balancer)", {OCI_NLB: "false"}, OFF),
+    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v1"}, {443: "v1"}),
+    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v2"}, {443: "v2"}),
+    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % ""}, OFF),
+    ("UpCloud", {UPCLOUD: '{"plan": "production-small"}'}, OFF),
+    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS.replace("https", "other") % "v2"}, OFF),
+    ("STACKIT", {STACKIT: "true"}, ALL_V1),
+    ("STACKIT", {STACKIT: "false", STACKIT_PORTS: "80"}, OFF),
+    ("STACKIT", {STACKIT: "true", STACKIT_PORTS: "80,443"}, {80: "v1", 443: "v1"}),
+    ("STACKIT", {STACKIT: "true", STACKIT_PORTS: ""}, OFF),
+    ("STACKIT", {STACKIT_PORTS: "80,443"}, OFF),
+    ("STACKIT", {YAWOL: "true", YAWOL_PORTS: ""}, ALL_V1),
+    ("STACKIT", {YAWOL: "true", YAWOL_PORTS: "443"}, {443: "v1"}),
+    ("STACKIT", {STACKIT: "false", YAWOL: "true"}, OFF),
+    ("Alibaba", {ALIBABA: "on"}, ALL_V2),
+    ("Alibaba", {ALIBABA_OLD: "on"}, ALL_V2),
+    ("Alibaba", {ALIBABA: "off", ALIBABA_OLD: "on"}, OFF),
+    ("Alibaba", {ALIBABA: "true"}, OFF),
+    ("Civo", {CIVO: "send-proxy"}, ALL_V1),
+    ("Civo", {CIVO: "send-proxy-v2"}, ALL_V2),
+    # Any text switches it on there, `false` too.
+    ("Civo", {CIVO: "false"}, ALL_V1),
+    ("Civo", {CIVO: ""}, OFF),
+    ("cloudscale.ch", {CLOUDSCALE: "proxy"}, ALL_V1),
+    ("cloudscale.ch", {CLOUDSCALE: "proxyv2"}, ALL_V2),
+    ("cloudscale.ch", {CLOUDSCALE: "tcp"}, OFF),
+    ("Outscale", {OUTSCALE: "*"}, ALL_V1),
+    ("Outscale", {OUTSCALE: "443"}, {443: "v1"}),
+    ("Outscale", {OUTSCALE: "80,*"}, ALL_V1),
+    ("CloudStack", {CLOUDSTACK: "true"}, ALL_V1),
+    ("CloudStack", {CLOUDSTACK: "enabled"}, ALL_V1),
+    ("CloudStack", {CLOUDSTACK: "false"}, OFF),
+    ("IBM Cloud (VPC)", {IBM: "proxy-protocol"}, ALL_V1),
+    ("IBM Cloud (VPC)", {IBM: "ipvs, proxy-protocol"}, ALL_V1),
+    ("IBM Cloud (VPC)", {IBM: "nlb"}, OFF),
+    ("Azure (Private Link Service)", {AZURE: "true", AZURE_PLS: "true"}, ALL_V2),
+    ("Azure (Private Link Service)", {AZURE: "true"}, OFF),
+    ("Azure (Private Link Service)", {AZURE: "false", AZURE_PLS: "true"}, OFF),
+    ("Brightbox", {BRIGHTBOX: "v1"}, ALL_V1),
+    ("Brightbox", {BRIGHTBOX: "v2-ssl"}, ALL_V2),
+    ("Volcengine", {VOLCENGINE: "standard"}, ALL_V1),
+    ("Volcengine", {VOLCENGINE: "off"}, OFF),
+    ("Naver Cloud", {NAVER: "true"}, ALL_V1),
+    ("Naver Cloud", {NAVER: "false"}, OFF),
+    ("VNG Cloud", {VNG: "*"}, ALL_V1),
+    ("VNG Cloud", {VNG: "http,https"}, {80: "v1", 443: "v1"}),
+    ("VNG Cloud", {VNG: "true"}, ALL_V1),
+    ("VNG Cloud", {VNG: ""}, OFF),
+]
+
+# Provider, annotations that its controller refuses or does not know, and what the reason says of them.
+REFUSED: list[tuple[str, Mapping[str, str], str]] = [
+    *[
+        ("DigitalOcean", {DO: value}, f"{value!a} is neither true nor false")
+        for value in ("yes", "on", "", " true", "tRUE", "v1")
+    ],
+    ("Hetzner", {HETZNER: "enabled"}, "'enabled' is neither true nor false"),
+    ("OVH (IOLB)", {OVH: "v3"}, "'v3' is none of v1, v2, v2-ssl, v2-ssl-cn"),
+    ("Scaleway", {SCALEWAY_1: "https"}, "'https' is no port number"),
+    ("Scaleway", {SCALEWAY_1: "80-443"}, "'80-443' is no port number"),
+    ("Scaleway", {SCALEWAY_2: "70000"}, "'70000' is no port number"),
+    ("Scaleway", {SCALEWAY_1: "80,443", SCALEWAY_2: "443"}, "port 443 is claimed by both"),
+    ("Linode", {LINODE: "true"}, "'true' is none of v1, v2, none"),
+    ("Linode", {LINODE_443: "v2"}, "not the JSON that is expected"),
+    ("Linode", {LINODE_443: '{"proxy-protocol": 2}'}, "not the JSON that is expected"),
+    ("Linode", {LINODE_443: '{"proxy-protocol": "v9"}'}, "'v9' is none of v1, v2, none"),
+    ("AWS (Classic Load Balancer)", {AWS: "true"}, "'true' is none of *"),
+    (
+        "AWS (Load Balancer Controller)",
+        {AWS_TYPE: "external", AWS_GROUPS: "http"},
+        "'http' is no port number",
+    ),
+    (
+        "AWS (Network Load Balancer)",
+        {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "proxy_protocol_v2.enabled=on"},
+        "'on' is neither true nor false",
+    ),
+    ("Oracle (Load Balancer)", {OCI: "v2"}, "'v2' is none of 1, 2"),
+    ("Oracle (Network Load Balancer)", {OCI_NLB: "1"}, "'1' is none of true, false"),
+    ("UpCloud", {UPCLOUD: "{"}, "not the JSON that is expected"),
+    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v3"}, "outbound_proxy_protocol 'v3' is none of v1, v2"),
+    ("UpCloud", {UPCLOUD: "[" * 100_000}, "not the JSON that is expected"),
+    ("STACKIT", {STACKIT: "on"}, "'on' is neither true nor false"),
+    ("STACKIT", {STACKIT: "true", STACKIT_PORTS: "http"}, f"its {STACKIT_PORTS}: 'http' is no port number"),
+    ("cloudscale.ch", {CLOUDSCALE: "proxyv1"}, "'proxyv1' is none of proxy, proxyv2, tcp"),
+    ("Outscale", {OUTSCALE: "http"}, "'http' is no port number"),
+    ("Outscale", {OUTSCALE: "\u0664\u0664\u0663"}, "is no port number"),
+    ("CloudStack", {CLOUDSTACK: "maybe"}, "'maybe' is none of true, enabled, false"),
+    ("Azure (Private Link Service)", {AZURE: "yes", AZURE_PLS: "true"}, "'yes' is none of true, false"),
+    ("Brightbox", {BRIGHTBOX: "true"}, "'true' is none of v1, v2, v2-ssl, v2-ssl-cn"),
+    ("Volcengine", {VOLCENGINE: "on"}, "'on' is none of standard, off"),
+    ("Naver Cloud", {NAVER: "v1"}, "'v1' is neither true nor false"),
+    ("VNG Cloud", {VNG: "https,smtp"}, "the Service has no port named 'smtp'"),
+]
+
+
+def three_ports(annotations: Mapping[str, str]) -> Service:
+    """A Service with ssh, http and https, and https by UDP as well."""
+    return service(ports=("22:ssh", "80:http", "443:https", "443:http3/UDP"), annotations=annotations)
+
+
+def detected(annotations: Mapping[str, str]) -> Detection:
+    """What is decided where no node says of which cloud it is."""
+    return detect(three_ports(annotations), LoadBalancerOptions(), None)
+
+
+def _id(value: object) -> str:
+    return value if isinstance(value, str) else ascii(value)[:80]
+
+
+@pytest.mark.parametrize(("provider", "annotations", "ports"), READ, ids=_id)
+def test_the_ports_that_send_proxy_are_those_that_the_annotations_say(
+    provider: str, annotations: Mapping[str, str], ports: Mapping[int, str]
+) -> None:
+    """And the reason names provider, key and value."""
+    found = detected(annotations)
+    assert (found.versions, found.proxy) == (ports, bool(ports))
+    if ports:
+        assert found.code == "Annotated"
+        assert found.reason.startswith("PROXY v")
+        assert found.reason.endswith(f"({provider})")
+        assert any(f"{key}=" in found.reason for key in annotations)
+    else:
+        assert (found.code, found.verdict) == ("NotProxy", "skipped")
+
+
+@pytest.mark.parametrize(("provider", "annotations", "problem"), REFUSED, ids=_id)
+def test_a_value_that_its_controller_refuses_is_an_error_and_nothing_else(
+    provider: str, annotations: Mapping[str, str], problem: str
+) -> None:
+    """On that Service alone, with its reason."""
+    found = detected(annotations)
+    assert (found.versions, found.proxy) == ({}, False)
+    assert (found.code, found.verdict) == ("BadAnnotation", "refused")
+    assert problem in found.reason
+    assert f"({provider})" in found.reason
+    assert len(found.reason) < 400
+    assert found.reason.isprintable()
+
+
+def test_a_value_that_is_taken_for_off_in_silence_is_told() -> None:
+    """Whoever wrote `True` for OpenStack expects something else."""
+    found = detected({OPENSTACK: "True"})
+    assert found.reason == (
+        f"no PROXY: annotation {OPENSTACK}=True, which its controller takes for off: "
+        "'True' is none of true, v1, v2, false (OpenStack)"
+    )
+
+
+def test_ports_that_are_not_alike_are_named() -> None:
+    """Each version with its ports."""
+    found = detected({SCALEWAY_1: "80", SCALEWAY_2: "443"})
+    assert found.reason == (
+        f"PROXY v1 on port 80, v2 on port 443: annotations {SCALEWAY_1}=80, {SCALEWAY_2}=443 (Scaleway)"
+    )
+
+
+@pytest.mark.parametrize(("name", "given"), [("AWS (Load Balancer Controller)", "service.k8s.aws/nlb")])
+def test_a_load_balancer_class_tells_which_controller_reads_the_annotations(name: str, given: str) -> None:
+    """AWS has three that share keys."""
+    classed = service(annotations={AWS: "*", AWS_TYPE: "nlb"}, load_balancer_class=given)
+    found = detect(classed, LoadBalancerOptions(), None)
+    assert found.versions == {80: "v2", 443: "v2"}
+    assert found.reason.endswith(f"({name})")
+
+
+def test_every_row_is_tested_switched_on_and_switched_off_or_refused() -> None:
+    """A new provider needs its cases here."""
+    names = {provider.name for provider in PROVIDERS}
+    assert names == {name for name, _, ports in READ if ports}
+    assert names == {name for name, _, ports in READ if not ports} | {name for name, _, _ in REFUSED}
+
+
+def test_every_annotation_of_the_table_is_tested() -> None:
+    """Each key in some case."""
+    keys = {switch.key.format(port=443) for provider in PROVIDERS for switch in provider.switches}
+    assert keys <= {key for _, annotations, _ in READ for key in annotations}
+
+
+def test_no_key_stands_in_two_rows_that_apply_to_one_service() -> None:
+    """Else one annotation would contradict itself."""
+    for kind in ("", "nlb", "external"):
+        found = service(annotations={AWS_TYPE: kind} if kind else {})
+        keys = [
+            switch.key for provider in PROVIDERS if provider.applies(found) for switch in provider.switches
+        ]
+        assert len(keys) == len(set(keys))
+
+
+def test_what_a_person_is_to_paste_is_an_annotation() -> None:
+    """A key, a colon, a quoted value."""
+    for provider in PROVIDERS:
+        for line in (provider.remedies.hostname, provider.remedies.ip_mode_on_request):
+            key, separator, value = line.partition(": ")
+            assert not line or (separator and "/" in key and value == f'"{value.strip(chr(34))}"'), line
+
+
+def test_schemes_are_what_stands_before_the_colon_and_slashes() -> None:
+    """No more than that."""
+    assert all(scheme and set(scheme).isdisjoint(":/ ") for scheme in KNOWN_SCHEMES)
