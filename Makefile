@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo test test-unit lint bench deploy schema clean
+.PHONY: help venv packages demo test acceptance test-unit lint bench deploy schema clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ demo: packages ## the main job, step by step, in a little world of network names
 
 test: packages ## all tests (as root: they make network namespaces)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+acceptance: packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
+	@$(BIN)/python -m tests.acceptance namespaces
 
 test-unit: venv ## the tests that need neither root nor a testbed
 	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli

@@ -30,6 +30,7 @@ class Resource:
         custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
             while those of built-in types do not.
         must_name_version: a PUT without metadata.resourceVersion is refused (Lease).
+        counts_generation: metadata.generation is the server's, and grows with each change of the spec.
         delete_answers_object: DELETE answers with the object (Service) and not with a Status.
     """
 
@@ -43,6 +44,7 @@ class Resource:
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     custom: bool = False
     must_name_version: bool = False
+    counts_generation: bool = False
     delete_answers_object: bool = False
 
     @cached_property
@@ -118,8 +120,8 @@ RESOURCES: tuple[Resource, ...] = (
         fields={"spec.nodeName": "", "status.phase": "", "status.podIP": ""},
         delete_answers_object=True,
     ),
-    Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True),
-    Resource("apps", "v1", "deployments", "Deployment", has_status=True),
+    Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True, counts_generation=True),
+    Resource("apps", "v1", "deployments", "Deployment", has_status=True, counts_generation=True),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", must_name_version=True),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),

@@ -418,6 +418,8 @@ class Store:
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = _now()
         metadata.pop("deletionTimestamp", None)
+        if resource.counts_generation:
+            metadata["generation"] = 1
         new = {key: value for key, value in obj.items() if key != dropped}
         return self._write(resource, None, new | {"metadata": metadata})
 
@@ -451,6 +453,9 @@ class Store:
             **{key: old["metadata"][key] for key in kept if key in old["metadata"]},
             "resourceVersion": old["metadata"]["resourceVersion"],
         }
+        if resource.counts_generation:
+            changed = new.get("spec") != old.get("spec")
+            new["metadata"]["generation"] = old["metadata"]["generation"] + changed
         if part is Part.MAIN and resource.has_status:
             new.pop("status", None)
             if "status" in old:

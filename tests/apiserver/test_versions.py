@@ -27,6 +27,18 @@ def test_create_fills_in_what_the_server_owns(api: ApiServer) -> None:
     assert refused["message"] == 'services "a" already exists'
 
 
+def test_the_generation_grows_with_the_spec_alone(api: ApiServer) -> None:
+    path = "/apis/apps/v1/namespaces/nodeagent/daemonsets"
+    _, created = request(api, "POST", path, daemon_set("a", "nodeagent"))
+    kind = {"Content-Type": "application/merge-patch+json"}
+    path = f"{path}/a"
+    _, labelled = request(api, "PATCH", path, {"metadata": {"labels": {"a": "b"}, "generation": 9}}, kind)
+    _, told = request(api, "PATCH", f"{path}/status", {"status": {"numberReady": 2}}, kind)
+    _, changed = request(api, "PATCH", path, {"spec": {"minReadySeconds": 7}}, kind)
+    found = [obj["metadata"]["generation"] for obj in (created, labelled, told, changed)]
+    assert found == [1, 1, 1, 2]
+
+
 def test_generate_name(api: ApiServer) -> None:
     event = {"metadata": {"generateName": "nodeagent-"}, "reason": "NameNotAllowed", "type": "Warning"}
     status, created = request(api, "POST", "/api/v1/namespaces/default/events", event)

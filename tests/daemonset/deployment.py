@@ -47,7 +47,7 @@ _OPTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 class Deployment:
-    """`kubectl apply -k daemonset/`, for one node.
+    """`kubectl apply -k daemonset/`: its pods run on node1, or on the node that a test names.
 
     Args:
         world: The world.
@@ -85,8 +85,9 @@ class Deployment:
             pod.remove()
         self.api.close()
         # What a test left that ended early, or that is about what stays.
-        Agent(self.node).cleanup()
-        self.node.run(["rm", "-rf", *LEFT_BY_KUBELET])
+        for node in {self.node, *(pod.node for pod in self._pods)}:
+            Agent(node).cleanup()
+            node.run(["rm", "-rf", *LEFT_BY_KUBELET])
 
     @property
     def template(self) -> Object:
@@ -101,13 +102,13 @@ class Deployment:
         """Delete the DaemonSet; the pods are the caller's."""
         self.api.store.delete("daemonsets", "nodeagent", NAMESPACE)
 
-    def pod(self, template: Object | None = None) -> Pod:
-        """Make a pod, of another template if one is given; not started."""
+    def pod(self, template: Object | None = None, node: Host | None = None) -> Pod:
+        """Make a pod, of another template or on another node than node1 if one is given; not started."""
         agent = (self._image.path, self._image.environment)
         relay = (Path("/"), {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         template = template or self.template
         pod = Pod(
-            self.node,
+            node or self.node,
             template,
             self._directory,
             images={

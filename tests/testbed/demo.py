@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
 from tests.testbed.agent import Agent
 from tests.testbed.demo_screen import Screen
 from tests.testbed.demo_story import STORY, Scene
-from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.node_state import read_state
+from tests.testbed.telling import FAILED, end_as_by_ctrl_c, play, tell
 from tests.testbed.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.testbed.demo_story import Step
     from tests.testbed.kube_proxy import KubeProxyKind
+    from tests.testbed.telling import Step
 
-FAILED = 1
-INTERRUPTED = 130
 _IMAGE_MIB = 32
 
 
@@ -51,29 +48,19 @@ def main(args: Sequence[str] | None = None) -> int:
         print("The demo makes network namespaces: run it as root (sudo make demo).", file=sys.stderr)
         return FAILED
     screen = Screen(1 + len(STORY))
-    try:
-        play(STORY, kind, screen)
-    except NotObservedError as error:
-        screen.failure(error.expected, error.seen, error.logs)
-    except WorldError as error:
-        screen.failure("the testbed doing its part", str(error), "")
-    except KeyboardInterrupt:
-        screen.end(f"Interrupted after {screen.seconds:.1f} s; nothing of the demo is left.", good=False)
-        return INTERRUPTED
-    else:
-        screen.end(f"All {1 + len(STORY)} steps were observed, in {screen.seconds:.1f} s.", good=True)
-        return 0
-    screen.end(f"Not all was observed: stopped after {screen.seconds:.1f} s; nothing is left.", good=False)
-    return FAILED
+    return tell(lambda: perform(STORY, kind, screen), screen, "nothing of the demo is left")
 
 
-def play(story: Sequence[Step], kind: KubeProxyKind, screen: Screen) -> None:
+def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -> int:
     """Bring the world up, play the story, and take the world down, whatever happens.
 
     Args:
         story: The steps.
         kind: The shape of kube-proxy's rules.
         screen: Where it is shown.
+
+    Returns:
+        How many steps there were.
 
     Raises:
         NotObservedError: A step did not show what it must.
@@ -85,10 +72,8 @@ def play(story: Sequence[Step], kind: KubeProxyKind, screen: Screen) -> None:
         for line in _WORLD.splitlines():
             screen.note(line)
         screen.observed(f"it stands; kube-proxy's rules are in {kind} shape")
-        scene = Scene(world, Agent(world.node1), image, read_state(world.node1), screen)
-        for step in story:
-            screen.step(step.title)
-            step.play(scene)
+        play(story, Scene(world, Agent(world.node1), image, read_state(world.node1), screen), screen)
+    return 1 + len(story)
 
 
 _WORLD = """\
@@ -99,7 +84,5 @@ client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, s
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # As a Ctrl-C: the world is taken down on the way out.
-        signal.signal(number, signal.default_int_handler)
+    end_as_by_ctrl_c()
     sys.exit(main())

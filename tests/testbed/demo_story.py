@@ -9,6 +9,7 @@ from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.errors import NotObservedError, WorldError
 from tests.testbed.node_state import NodeState, living_processes, read_state
+from tests.testbed.telling import Step
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -41,14 +42,6 @@ class Scene:
     image: Image
     before: NodeState
     screen: Screen
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step: its title, and what it does and observes."""
-
-    title: str
-    play: Callable[[Scene], None]
 
 
 def outside_works(scene: Scene) -> None:

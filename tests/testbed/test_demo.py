@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.testbed import demo
-from tests.testbed.demo_story import STORY, Step
+from tests.testbed.demo_story import STORY
 from tests.testbed.errors import NotObservedError
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.telling import INTERRUPTED, Step
 
 if TYPE_CHECKING:
     from tests.testbed.demo_story import Scene
@@ -86,7 +87,7 @@ def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Pa
         assert list(tmp_path.iterdir())
         process.send_signal(number)
         rest = process.stdout.read()
-        assert process.wait(timeout=20) == demo.INTERRUPTED
+        assert process.wait(timeout=20) == INTERRUPTED
         assert process.stderr.read() == ""
     assert "Interrupted after" in rest
     assert list(tmp_path.iterdir()) == []

@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.01
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.0) -> None:
+def wait_until(
+    condition: Callable[[], bool], what: str, *, seconds: float = 10.0, every: float = _POLL_SECONDS
+) -> None:
     """Return as soon as a condition holds.
 
     Args:
         condition: Asked again and again; whatever it raises ends the wait.
         what: The condition in words, for the error.
         seconds: How long to go on asking.
+        every: Seconds between two times.
 
     Raises:
         WorldError: The condition did not hold in time.
@@ -28,4 +31,4 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 10.
     while not condition():
         if time.monotonic() > deadline:
             raise WorldError(f"gave up after {seconds:g} s waiting for: {what}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(every)

@@ -1,0 +1,101 @@
+"""`python -m tests.acceptance`: the acceptance steps, in the little world or on a real cluster.
+
+Exits with 0 only when every step was observed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.acceptance.cluster_place import ClusterPlace, Setting
+from tests.acceptance.namespaces_place import NamespacesPlace
+from tests.acceptance.steps import STEPS, Scene
+from tests.daemonset import image_root
+from tests.daemonset.deployment import Deployment
+from tests.testbed.demo_screen import Screen
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.telling import FAILED, end_as_by_ctrl_c, play, tell
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Play the steps where the command line says.
+
+    Args:
+        args: The command line after the program's name; this process's own when not given.
+
+    Returns:
+        The exit code.
+    """
+    options = _parser().parse_args(args)
+    if options.place == "namespaces" and os.geteuid() != 0:
+        print("The little world is made of namespaces: run this as root.", file=sys.stderr)
+        return FAILED
+    screen = Screen(len(STEPS))
+    if options.place == "namespaces":
+        return tell(lambda: _in_namespaces(options, screen), screen, "nothing of the world is left")
+    left = "what was installed is left as it stands: python -m tests.acceptance uninstalls it when it begins"
+    return tell(lambda: _on_cluster(options, screen), screen, left)
+
+
+def _in_namespaces(options: argparse.Namespace, screen: Screen) -> int:
+    with tempfile.TemporaryDirectory(prefix="nodeagent-acceptance-") as name:
+        directory = Path(name)
+        screen.note("making the image's filesystem of the Dockerfile's lines: this takes a minute")
+        image_root.build(directory / "image")
+        image = image_root.at(directory / "image")
+        with (
+            World(kube_proxy=options.kube_proxy) as world,
+            Deployment(world, image, directory / "deployment") as deployment,
+        ):
+            play(STEPS, Scene(NamespacesPlace(world, deployment), screen), screen)
+    return len(STEPS)
+
+
+def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
+    setting = Setting(
+        kubeconfig=options.kubeconfig,
+        ssh_config=options.ssh_config,
+        nodes=tuple(options.node),
+        load_balancer=options.load_balancer,
+        image=options.image,
+        pod_image=options.pod_image,
+        kustomization=options.kustomization,
+        upgrade_to=options.upgrade_to,
+    )
+    with ClusterPlace(setting) as place:
+        if place.uninstall_what_stands():
+            screen.note("nodeagent stood here already: it was uninstalled first")
+        play(STEPS, Scene(place, screen), screen)
+    return len(STEPS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.acceptance", description=__doc__)
+    places = parser.add_subparsers(dest="place", required=True)
+    namespaces = places.add_parser("namespaces", help="the little world in network namespaces (as root)")
+    namespaces.add_argument("--kube-proxy", choices=KUBE_PROXY_KINDS, default=KUBE_PROXY_KINDS[0])
+    cluster = places.add_parser("cluster", help="a real cluster: docs/testbed.md says what it must offer")
+    cluster.add_argument("--kubeconfig", type=Path, required=True)
+    cluster.add_argument("--ssh-config", type=Path, required=True, help="knows each node by its name")
+    cluster.add_argument("--node", action="append", required=True, help="may be given several times")
+    cluster.add_argument("--load-balancer", type=ip_address, required=True, help="the Service's address")
+    cluster.add_argument("--image", required=True, help="what is pulled: it must hold the program `true`")
+    cluster.add_argument("--pod-image", required=True, help="for pods that ask: sh and curl, and the CA")
+    cluster.add_argument("--kustomization", type=Path, required=True, help="what is installed")
+    cluster.add_argument("--upgrade-to", default="", help="the agent's image then; the same if not given")
+    return parser
+
+
+if __name__ == "__main__":
+    end_as_by_ctrl_c()
+    sys.exit(main())

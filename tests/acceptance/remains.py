@@ -1,0 +1,37 @@
+"""What nodeagent has on a node, or leaves there: by files and ip, and by nft and iptables where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.acceptance.place import Place
+
+# Rules and addresses of others come and go on a living node: what nodeagent could have made is looked for.
+_LOOK = r"""
+sha256sum </etc/hosts
+stat --format='%A %u:%g' /etc/hosts
+echo ---
+ip -oneline address | grep -oE '(169\.254\.66\.|fd68:6169:7270:)[^ ]*' || :
+ip -oneline link show hairpin0 2>/dev/null || :
+nft list tables 2>/dev/null | grep -w nodeagent || :
+iptables-nft-save -t nat 2>/dev/null | grep -i nodeagent || :
+# Asking for a legacy table that is not there would make it.
+if grep -qsx nat /proc/net/ip_tables_names; then iptables-legacy-save -t nat | grep -i nodeagent || :; fi
+ls -A /run/nodeagent 2>/dev/null || :
+"""
+
+
+@dataclass(frozen=True)
+class Remains:
+    """The hosts file's digest, mode and owner; and everything that bears nodeagent's mark, a line each."""
+
+    hosts: str
+    traces: str
+
+
+def look(place: Place, node: str) -> Remains:
+    """Look at a node."""
+    hosts, _, traces = place.on_node(node, ["sh", "-c", _LOOK]).done.stdout.partition("---\n")
+    return Remains(hosts, traces)
