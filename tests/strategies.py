@@ -1,6 +1,7 @@
 """Hypothesis strategies for the model's values: small pools, so that names, addresses and ports collide."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from string import ascii_lowercase, digits
@@ -23,6 +24,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import (
     Ingress,
+    IngressClass,
     LoadBalancerPoint,
     Node,
     ObjectRef,
@@ -30,6 +32,16 @@ from nodeagent.model.objects import (
     ServicePort,
     Snapshot,
     Unreadable,
+)
+from nodeagent.model.routes import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    ControllerRoute,
+    Gateway,
+    GatewayListener,
+    ListenerSet,
+    ParentRef,
+    Route,
 )
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
@@ -172,10 +184,61 @@ ingresses = st.builds(
     Ingress,
     ref=refs("Ingress"),
     created=times,
-    class_name=st.sampled_from([None, "nginx"]),
+    class_name=st.sampled_from([None, "nginx", "internal"]),
     hosts=st.lists(hosts, max_size=4).map(tuple),
     points=statuses,
     problems=problems,
+)
+ingress_classes = st.builds(
+    IngressClass,
+    name=st.sampled_from(["nginx", "internal"]),
+    controller=st.sampled_from([None, "k8s.io/ingress-nginx", "traefik.io/ingress-controller"]),
+    default=st.booleans(),
+)
+allowed_namespaces = st.sampled_from(["All", "Same", "None"]).map(AllowedNamespaces)  # type: ignore[arg-type]
+parents = st.builds(
+    ParentRef,
+    group=st.just(GATEWAY_API),
+    kind=mostly(st.just("Gateway"), st.sampled_from(["ListenerSet", "Service"])),
+    namespace=st.sampled_from(NAMESPACES),
+    name=st.sampled_from(NAMES),
+    section=mostly(st.none(), st.just("web")),
+    port=mostly(st.none(), st.just(443)),
+)
+gateway_listeners = st.builds(
+    GatewayListener,
+    name=st.sampled_from(["web", "tls"]),
+    port=st.sampled_from(PORTS),
+    protocol=mostly(st.just("HTTPS"), st.sampled_from(["HTTP", "TLS", "UDP"])),
+    hostname=st.none() | hosts,
+    namespaces=allowed_namespaces,
+)
+listener_lists = st.lists(gateway_listeners, min_size=1, max_size=2).map(tuple)
+gateways = st.builds(
+    Gateway,
+    ref=refs("Gateway"),
+    created=times,
+    listeners=listener_lists,
+    points=statuses,
+    allowed_listeners=allowed_namespaces,
+    problems=problems,
+)
+listener_sets = st.builds(
+    ListenerSet, ref=refs("ListenerSet"), group=st.just(GATEWAY_API), parent=parents, listeners=listener_lists
+)
+routes = st.builds(
+    Route,
+    ref=refs("HTTPRoute"),
+    created=times,
+    hostnames=st.lists(hosts, max_size=3).map(tuple),
+    parents=st.lists(parents, max_size=3, unique=True).map(tuple),
+)
+controller_routes = st.builds(
+    ControllerRoute,
+    ref=refs("IngressRoute"),
+    controller=st.just("traefik.io/ingress-controller"),
+    created=times,
+    hosts=st.lists(hosts, max_size=2).map(tuple),
 )
 nodes = st.builds(
     Node,
@@ -192,6 +255,16 @@ snapshots = st.builds(
     unreadable=st.lists(
         st.builds(Unreadable, st.sampled_from(["a.yaml:1", "b.yaml:7"]), st.just("not YAML")), max_size=2
     ).map(tuple),
+)
+
+snapshots_with_routes = st.builds(
+    replace,
+    snapshots,
+    ingress_classes=st.lists(ingress_classes, max_size=2, unique_by=lambda found: found.name).map(tuple),
+    gateways=st.lists(gateways, max_size=3, unique_by=lambda gateway: gateway.ref).map(tuple),
+    listener_sets=st.lists(listener_sets, max_size=1).map(tuple),
+    routes=st.lists(routes, max_size=4, unique_by=lambda route: route.ref).map(tuple),
+    controller_routes=st.lists(controller_routes, max_size=1).map(tuple),
 )
 
 interface_addresses = st.builds(

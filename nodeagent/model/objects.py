@@ -9,25 +9,25 @@ from datetime import datetime
 from typing import Literal
 
 from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.references import LoadBalancerPoint, ObjectRef
+from nodeagent.model.routes import ControllerRoute, Gateway, ListenerSet, Namespace, Route
+
+__all__ = [
+    "Ingress",
+    "IngressClass",
+    "LoadBalancerPoint",
+    "Node",
+    "ObjectRef",
+    "ProxyVersion",
+    "RelayEndpoint",
+    "RelayService",
+    "Service",
+    "ServicePort",
+    "Snapshot",
+    "Unreadable",
+]
 
 ProxyVersion = Literal["v1", "v2"]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectRef:
-    """Names one object of the cluster, as a person would look it up."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.path}"
-
-    @property
-    def path(self) -> str:
-        """`namespace/name`, or `name` alone for an object without a namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +37,6 @@ class ServicePort:
     name: str
     protocol: str
     port: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadBalancerPoint:
-    """One entry of `status.loadBalancer.ingress`: an address, a hostname, or both.
-
-    `ip_mode` is "VIP", "Proxy", or None where the provider says nothing (which means VIP: KEP-1860).
-    """
-
-    ip: IPAddress | None
-    hostname: str | None = None
-    ip_mode: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +135,21 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster at one moment. Order of the members does not matter to any decision."""
+    """The cluster at one moment. Order of the members does not matter to any decision.
+
+    `not_covered` tells, one line each, what the API server has and does not give.
+    """
 
     services: tuple[Service, ...] = ()
     ingresses: tuple[Ingress, ...] = ()
     ingress_classes: tuple[IngressClass, ...] = ()
+    gateways: tuple[Gateway, ...] = ()
+    listener_sets: tuple[ListenerSet, ...] = ()
+    routes: tuple[Route, ...] = ()
+    controller_routes: tuple[ControllerRoute, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
     node: Node | None = None
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+    not_covered: tuple[str, ...] = ()

@@ -62,7 +62,8 @@ class Owners:
         found = self._found.get(whereabouts)
         if found is None:
             found = self._found[whereabouts] = (
-                self._by_status(whereabouts)
+                _unattached(whereabouts)
+                or self._by_status(whereabouts)
                 or self._by_gateway_name(whereabouts.gateway)
                 or _unusable_status(whereabouts)
                 or self._by_configured_class(whereabouts)
@@ -155,6 +156,11 @@ class Owners:
         else:
             is_one = True
         return "" if is_one else ", ".join(sorted(name for name, _ in serves))
+
+
+def _unattached(whereabouts: Whereabouts) -> Ownership | None:
+    reason = whereabouts.unattached
+    return Ownership(None, "NotAttached", reason) if reason else None
 
 
 def _unusable_status(whereabouts: Whereabouts) -> Ownership | None:

@@ -30,7 +30,7 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
         load_balancers=tuple(plan.decision for plan in load_balancers),
         names=names,
         unreadable=tuple(sorted(snapshot.unreadable)),
-        remarks=(*facts.notes, *remarks, *_ingress_problems(snapshot)),
+        remarks=(*facts.notes, *remarks, *sorted(snapshot.not_covered), *_problems(snapshot)),
     )
 
 
@@ -41,10 +41,10 @@ def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
     return replace(facts, node_names=facts.node_names | {canonical(name) for name in snapshot.node.names})
 
 
-def _ingress_problems(snapshot: Snapshot) -> list[str]:
-    return sorted(
-        f"{ingress.ref}: {problem}" for ingress in snapshot.ingresses for problem in ingress.problems
-    )
+def _problems(snapshot: Snapshot) -> list[str]:
+    found = [(ingress.ref, ingress.problems) for ingress in snapshot.ingresses if ingress.problems]
+    found += [(gateway.ref, gateway.problems) for gateway in snapshot.gateways if gateway.problems]
+    return sorted(f"{ref}: {problem}" for ref, problems in found for problem in problems)
 
 
 def _pod_cidrs(

@@ -12,6 +12,7 @@ class Metadata(Struct):
     namespace: str | None = None
     uid: str | None = None
     creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
+    generation: int | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
 

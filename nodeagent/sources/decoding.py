@@ -4,65 +4,52 @@ Only the few fields used are decoded. What is wrong with a part of an object is 
 and that part is left out; what is wrong with the whole raises DecodingError.
 """
 
-import re
-from datetime import UTC, datetime
-from ipaddress import ip_address, ip_network
-from typing import Any, TypeVar
+from ipaddress import ip_network
+from typing import Any
 
-import msgspec
-
-from nodeagent.errors import SourceError, one_line
+from nodeagent.errors import one_line
 from nodeagent.model.addresses import IPAddress, IPNetwork
-from nodeagent.model.annotations import EXCLUDE
 from nodeagent.model.objects import (
     Ingress,
     IngressClass,
     LoadBalancerPoint,
     Node,
-    ObjectRef,
     RelayEndpoint,
     RelayService,
     Service,
     ServicePort,
 )
 from nodeagent.sources import api_objects as api
+from nodeagent.sources.object_parts import (
+    DecodingError,
+    address_of,
+    created_of,
+    deciding_annotations,
+    decode,
+    ref_of,
+)
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """How an EndpointSlice names its Service (KEP-752)."""
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_INGRESS_CLASS = "kubernetes.io/ingress.class"
-"""The annotation of an Ingress that says who serves it, from before spec.ingressClassName."""
-
 _DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 """The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
 
-_INGRESS_ANNOTATIONS = frozenset({_INGRESS_CLASS, EXCLUDE})
-
-
-class DecodingError(SourceError):
-    """One object can't be read at all; the others are served."""
-
-
-_Raw = TypeVar("_Raw")
-
-# RFC 1123 subdomain, as the API server demands of names (apimachinery's validation.IsDNS1123Subdomain).
-_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
 
 def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
     """The Service, or None when its type is not LoadBalancer. Raises DecodingError."""
-    found = _decode(raw, api.Service)
+    found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
         return None
     problems: list[str] = []
     annotations = found.metadata.annotations or {}
     return Service(
-        ref=_ref("Service", found.metadata),
+        ref=ref_of("Service", found.metadata),
         uid=found.metadata.uid or "",
-        created=_created(found.metadata),
+        created=created_of(found.metadata),
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
         points=_points(found.status, problems),
@@ -79,29 +66,25 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
 
     Of its annotations only those that decisions rest on: controllers write others all the time.
     """
-    found = _decode(raw, api.Ingress)
+    found = decode(raw, api.Ingress)
     spec = found.spec or api.IngressSpec()
     problems: list[str] = []
     asked = [host for tls in spec.tls or () for host in tls.hosts or ()]
     asked += [rule.host for rule in spec.rules or () if rule.host]
     return Ingress(
-        ref=_ref("Ingress", found.metadata),
-        created=_created(found.metadata),
+        ref=ref_of("Ingress", found.metadata),
+        created=created_of(found.metadata),
         class_name=spec.ingress_class_name,
         hosts=tuple(dict.fromkeys(host for host in asked if host)),
         points=_points(found.status, problems),
-        annotations={
-            key: value
-            for key, value in (found.metadata.annotations or {}).items()
-            if key in _INGRESS_ANNOTATIONS
-        },
+        annotations=deciding_annotations(found.metadata),
         problems=tuple(problems),
     )
 
 
 def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
     """The IngressClass. Raises DecodingError."""
-    found = _decode(raw, api.IngressClass)
+    found = decode(raw, api.IngressClass)
     return IngressClass(
         found.metadata.name,
         found.spec.controller if found.spec else None,
@@ -111,7 +94,7 @@ def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
 
 def decode_node(raw: bytes | dict[str, Any]) -> Node:
     """The Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
-    found = _decode(raw, api.Node)
+    found = decode(raw, api.Node)
     spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
@@ -119,7 +102,7 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
     except ValueError as error:
         raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
     reported = found.status.addresses if found.status and found.status.addresses else []
-    numeric = [_address(entry.address) for entry in reported if entry.type == "InternalIP"]
+    numeric = [address_of(entry.address) for entry in reported if entry.type == "InternalIP"]
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return Node(
         name=found.metadata.name,
@@ -132,11 +115,11 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
 
 def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
     """An existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
-    found = _decode(raw, api.Service)
+    found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     ignored: list[str] = []
     return RelayService(
-        ref=_ref("Service", found.metadata),
+        ref=ref_of("Service", found.metadata),
         cluster_ips=_cluster_ips(spec, ignored),
         ports=_ports(spec, ignored),
     )
@@ -149,7 +132,7 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
     port left out means all ports, of which none could be chosen. An endpoint that is a name (addressType
     FQDN) is passed over.
     """
-    found = _decode(raw, api.EndpointSlice)
+    found = decode(raw, api.EndpointSlice)
     ports = [
         (port.name or "", port.port)
         for port in found.ports or ()
@@ -158,48 +141,23 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
     return tuple(
         RelayEndpoint(address, name, port, endpoint.node_name, _is_ready(endpoint))
         for endpoint in found.endpoints or ()
-        if endpoint.addresses and (address := _address(endpoint.addresses[0])) is not None
+        if endpoint.addresses and (address := address_of(endpoint.addresses[0])) is not None
         for name, port in ports
     )
 
 
 def service_of_slice(raw: bytes | dict[str, Any]) -> tuple[str, str]:
     """Namespace and name of the Service that an EndpointSlice belongs to; no name where no label tells it."""
-    metadata = _decode(raw, api.Head).metadata
+    metadata = decode(raw, api.Head).metadata
     return metadata.namespace or "default", (metadata.labels or {}).get(SERVICE_NAME_LABEL, "")
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:
     """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind (unnamed)` at worst."""
     try:
-        return str(_ref(kind, _decode(raw, api.Head).metadata))
+        return str(ref_of(kind, decode(raw, api.Head).metadata))
     except DecodingError:
         return f"{kind} (unnamed)"
-
-
-def _decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
-    try:
-        if isinstance(raw, bytes):
-            return msgspec.json.decode(raw, type=expected)
-        return msgspec.convert(raw, expected)
-    except msgspec.MsgspecError as error:
-        raise DecodingError(one_line(error)) from error
-
-
-def _ref(kind: str, metadata: api.Metadata) -> ObjectRef:
-    namespace = "" if kind == "Node" else metadata.namespace or "default"
-    for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
-        if not _NAME.fullmatch(text):
-            raise DecodingError(
-                f"metadata.{what}: {one_line(ascii(text))} is no name that the API server takes"
-            )
-    return ObjectRef(kind, namespace, metadata.name)
-
-
-def _created(metadata: api.Metadata) -> datetime | None:
-    """The creation time; one without a zone is taken as UTC, so that every node orders objects alike."""
-    time = metadata.creationTimestamp
-    return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
 
 
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
@@ -225,7 +183,7 @@ def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress,
     given = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
     found = []
     for text in given:
-        address = _address(text)
+        address = address_of(text)
         if address is not None:
             found.append(address)
         elif text != "None":
@@ -237,7 +195,7 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalance
     entries = status.load_balancer.ingress if status and status.load_balancer else None
     found = []
     for index, entry in enumerate(entries or ()):
-        address = _address(entry.ip) if entry.ip else None
+        address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
             problems.append(f"status.loadBalancer.ingress[{index}].ip: {entry.ip!r} is not an IP address")
         if address is not None or entry.hostname:
@@ -250,12 +208,3 @@ def _network(text: str) -> IPNetwork:
     if "%" in text:
         raise ValueError(f"{text!r} has a zone")
     return ip_network(text, strict=False)
-
-
-def _address(text: str) -> IPAddress | None:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    # A zone (fe80::1%eth0) names an interface of somebody else's machine.
-    return None if getattr(address, "scope_id", None) else address

@@ -1,28 +1,18 @@
 """A Snapshot from manifests on disk: multi-document YAML and JSON, `kind: List` too. No cluster needed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import yaml
 
 from nodeagent.errors import SourceError, one_line
-from nodeagent.model.objects import (
-    Ingress,
-    IngressClass,
-    Node,
-    ObjectRef,
-    RelayEndpoint,
-    RelayService,
-    Service,
-    Snapshot,
-    Unreadable,
-)
+from nodeagent.model.objects import Node, Snapshot, Unreadable
+from nodeagent.sources.assembling import assembled
 from nodeagent.sources.decoding import (
-    DecodingError,
     decode_ingress,
     decode_ingress_class,
     decode_node,
@@ -32,9 +22,9 @@ from nodeagent.sources.decoding import (
     describe,
     service_of_slice,
 )
-
-_Key = TypeVar("_Key")
-_Object = TypeVar("_Object")
+from nodeagent.sources.gateway_decoding import decode_namespace
+from nodeagent.sources.object_parts import DecodingError
+from nodeagent.sources.optional_kinds import OPTIONAL_KINDS
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100
@@ -48,8 +38,16 @@ _GROUPS = {
     "Node": ("",),
     "Ingress": ("networking.k8s.io", "extensions"),
     "IngressClass": ("networking.k8s.io", "extensions"),
+    "Namespace": ("",),
     "EndpointSlice": ("discovery.k8s.io",),
 }
+_DECODERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "Ingress": decode_ingress,
+    "IngressClass": decode_ingress_class,
+    "Namespace": decode_namespace,
+    "Node": decode_node,
+}
+_OPTIONAL = {(row.group, row.kind): row for row in OPTIONAL_KINDS}
 
 
 class _JsonTypesLoader(yaml.CSafeLoader):
@@ -64,12 +62,7 @@ class _JsonTypesLoader(yaml.CSafeLoader):
 @dataclass
 class _Gathered:
     relay: tuple[str, str] | None
-    services: dict[ObjectRef, Service] = field(default_factory=dict)
-    ingresses: dict[ObjectRef, Ingress] = field(default_factory=dict)
-    ingress_classes: dict[str, IngressClass] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    relay_services: dict[ObjectRef, RelayService] = field(default_factory=dict)
-    slices: list[tuple[RelayEndpoint, ...]] = field(default_factory=list)
+    objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
 
 
@@ -84,16 +77,9 @@ def read_manifests(directory: Path, node_name: str, relay: tuple[str, str] | Non
     for file in _files(directory):
         for where, document in _documents(file, gathered.unreadable):
             _gather(document, where, gathered)
-    return Snapshot(
-        services=tuple(gathered.services.values()),
-        ingresses=tuple(gathered.ingresses.values()),
-        ingress_classes=tuple(gathered.ingress_classes.values()),
-        node=gathered.nodes.get(node_name),
-        relay_service=next(iter(gathered.relay_services.values()), None),
-        # While an endpoint moves from one slice to another it may stand in both (KEP-752).
-        relay_endpoints=tuple(dict.fromkeys(endpoint for found in gathered.slices for endpoint in found)),
-        unreadable=tuple(gathered.unreadable),
-    )
+    found = (value for value in gathered.objects.values() if value is not None)
+    of_this_node = (value for value in found if not isinstance(value, Node) or value.name == node_name)
+    return assembled(of_this_node, gathered.unreadable)
 
 
 def _files(directory: Path) -> list[Path]:
@@ -199,29 +185,28 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
 
 def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     group = str(document.get("apiVersion") or "").rpartition("/")[0]
-    if group not in _GROUPS.get(kind, ()) and document.get("apiVersion"):
+    optional = _OPTIONAL.get((group, kind))
+    if optional is None and group not in _GROUPS.get(kind, ()) and document.get("apiVersion"):
         return  # Another API's kind of the same name, such as Knative's Ingress.
-    if kind == "Service":
-        service = decode_service(document)
-        if service is not None:
-            _add(gathered.services, service.ref, service)
-        relay_service = decode_relay_service(document)
-        if (relay_service.ref.namespace, relay_service.ref.name) == gathered.relay:
-            _add(gathered.relay_services, relay_service.ref, relay_service)
-    elif kind == "EndpointSlice" and gathered.relay is not None:
-        if service_of_slice(document) == gathered.relay:
-            gathered.slices.append(decode_relay_endpoints(document))
-    elif kind == "Ingress":
-        ingress = decode_ingress(document)
-        _add(gathered.ingresses, ingress.ref, ingress)
-    elif kind == "IngressClass":
-        ingress_class = decode_ingress_class(document)
-        _add(gathered.ingress_classes, ingress_class.name, ingress_class)
-    elif kind == "Node":
-        node = decode_node(document)
-        _add(gathered.nodes, node.name, node)
+    decode = optional.decode if optional else _DECODERS.get(kind)
+    if decode is not None:
+        _add(gathered, (optional and optional.group, describe(document, kind)), decode(document))
+    elif kind == "Service":
+        _decode_service(document, gathered)
+    elif kind == "EndpointSlice" and gathered.relay and service_of_slice(document) == gathered.relay:
+        gathered.objects[kind, len(gathered.objects)] = decode_relay_endpoints(document)
 
 
-def _add(objects: dict[_Key, _Object], key: _Key, found: _Object) -> None:
-    if objects.setdefault(key, found) is not found:
+def _decode_service(document: dict[str, Any], gathered: _Gathered) -> None:
+    service = decode_service(document)
+    if service is not None:
+        _add(gathered, service.ref, service)
+    relay_service = decode_relay_service(document)
+    if (relay_service.ref.namespace, relay_service.ref.name) == gathered.relay:
+        _add(gathered, ("relay", relay_service.ref), relay_service)
+
+
+def _add(gathered: _Gathered, key: Hashable, found: object) -> None:
+    if key in gathered.objects:
         raise DecodingError("given twice; the first one is used")
+    gathered.objects[key] = found

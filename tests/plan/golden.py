@@ -75,9 +75,7 @@ def readable(desired: Desired) -> dict[str, Any]:
             }
             for decision in desired.load_balancers
         ],
-        "names": {
-            f"{decision.name}, {decision.claimed_by}": _verdict(decision) for decision in desired.names
-        },
+        "names": {f"{decision.name}, {_claim(decision)}": _verdict(decision) for decision in desired.names},
         "listeners": [f"{each.bind} -> {each.server} {each.proxy}" for each in desired.listeners],
         "redirects": [f"{each.match} -> {each.to}" for each in desired.redirects],
         "podCIDRs": [str(network) for network in desired.pod_cidrs],
@@ -96,6 +94,12 @@ def write_down(cluster: Path) -> None:
     """Makes what is planned now what is expected from now on."""
     text = json.dumps(readable(planned(cluster)), indent=2, ensure_ascii=False)
     (cluster / "expected.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _claim(decision: NameDecision) -> str:
+    """Who asks; and of whom, where one object asks for a name of two load balancers."""
+    twice = decision.code == "OtherLoadBalancer" and decision.load_balancer
+    return f"{decision.claimed_by} of {twice.path}" if twice else str(decision.claimed_by)
 
 
 def _verdict(decision: LoadBalancerDecision | NameDecision) -> str:

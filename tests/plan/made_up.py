@@ -20,7 +20,11 @@ from nodeagent.model.objects import (
     ServicePort,
     Snapshot,
 )
+from nodeagent.model.routes import ControllerRoute, Gateway, ListenerSet, Namespace, Route
 from nodeagent.plan.planner import plan
+
+Found = Service | Ingress | IngressClass | Gateway | ListenerSet | Route | ControllerRoute | Namespace
+"""What a cluster can be made up of."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -52,6 +56,7 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
     ips: Iterable[str] = ("192.0.2.1",),
     points: tuple[LoadBalancerPoint, ...] | None = None,
     ports: Iterable[str] = ("80", "443"),
+    gateway: str | None = None,
     cluster_ips: Iterable[str] = ("10.96.0.7",),
     created: int | None = 0,
     annotations: Mapping[str, str] = _NONE,
@@ -68,6 +73,7 @@ def service(  # noqa: PLR0913 - each test names the one or two that matter to it
         annotations=annotations,
         problems=problems,
         load_balancer_class=load_balancer_class,
+        gateway=gateway,
     )
 
 
@@ -102,7 +108,7 @@ def config(text: str = "", *, proxies: Iterable[str] = ("blue", "green")) -> Con
 
 
 def desired(
-    *found: Service | Ingress | IngressClass,
+    *found: Found,
     node: Node | None = NODE,
     facts: Facts = FACTS,
     options: Config | None = None,
@@ -112,6 +118,11 @@ def desired(
         services=tuple(each for each in found if isinstance(each, Service)),
         ingresses=tuple(each for each in found if isinstance(each, Ingress)),
         ingress_classes=tuple(each for each in found if isinstance(each, IngressClass)),
+        gateways=tuple(each for each in found if isinstance(each, Gateway)),
+        listener_sets=tuple(each for each in found if isinstance(each, ListenerSet)),
+        routes=tuple(each for each in found if isinstance(each, Route)),
+        controller_routes=tuple(each for each in found if isinstance(each, ControllerRoute)),
+        namespaces=tuple(each for each in found if isinstance(each, Namespace)),
         node=node,
     )
     return plan(snapshot, facts, options or config())

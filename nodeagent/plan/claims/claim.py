@@ -12,7 +12,7 @@ class Whereabouts:
 
     `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
     `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
-    the object is attached to: a Service may bear its name.
+    the object is attached to: a Service may bear its name. `unattached` says why nothing serves it, if so.
     """
 
     points: tuple[LoadBalancerPoint, ...] = ()
@@ -21,6 +21,7 @@ class Whereabouts:
     ingress_class: str | None = None
     controller: str | None = None
     gateway: ObjectRef | None = None
+    unattached: str = ""
 
 
 @dataclass(frozen=True, slots=True)

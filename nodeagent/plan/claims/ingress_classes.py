@@ -7,9 +7,8 @@ Kubernetes 1.18 and still understood by every controller.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nodeagent.model.annotations import CLASS_ANNOTATION
 from nodeagent.model.objects import Ingress, IngressClass
-
-CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
-from nodeagent.sources.decoding import DecodingError, describe
+from nodeagent.sources.decoding import describe
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import BadRequestError, GoneError, NotAListError, NotJsonError
 from nodeagent.sources.kubernetes.resources import Item, Resource
+from nodeagent.sources.object_parts import DecodingError
 
 Key = tuple[str, str]
 """Namespace and name; the namespace is empty for what has none."""

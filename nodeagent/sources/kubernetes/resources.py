@@ -2,16 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
-from nodeagent.model.objects import (
-    Ingress,
-    Node,
-    RelayService,
-    Service,
-    Snapshot,
-    Unreadable,
-)
+from nodeagent.model.objects import Snapshot, Unreadable
+from nodeagent.sources.assembling import assembled
 from nodeagent.sources.decoding import (
     decode_ingress,
     decode_node,
@@ -22,8 +15,6 @@ from nodeagent.sources.decoding import (
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +103,11 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
     return tuple(rows)
 
 
-def assemble(held: Mapping[str, Iterable[Item]]) -> Snapshot:
+def assemble(held: Mapping[str, Iterable[Item]], not_covered: Iterable[str] = ()) -> Snapshot:
     """Pure: the objects of each resource, by its name, into one Snapshot."""
     items = [item for found in held.values() for item in found]
-    slices = _values(held.get("relay-endpoints", ()), tuple)
-    return Snapshot(
-        services=_values(held.get("services", ()), Service),
-        ingresses=_values(held.get("ingresses", ()), Ingress),
-        node=_only(_values(held.get("node", ()), Node)),
-        relay_service=_only(_values(held.get("relay-service", ()), RelayService)),
-        # While an endpoint moves from one slice to another it may stand in both (KEP-752).
-        relay_endpoints=tuple(dict.fromkeys(endpoint for found in slices for endpoint in found)),
-        unreadable=tuple(item.unreadable for item in items if item.unreadable is not None),
+    return assembled(
+        (item.value for item in items if item.value is not None),
+        (item.unreadable for item in items if item.unreadable is not None),
+        not_covered,
     )
-
-
-def _values(items: Iterable[Item], kind: type[_Value]) -> tuple[_Value, ...]:
-    return tuple(item.value for item in items if isinstance(item.value, kind))
-
-
-def _only(values: tuple[_Value, ...]) -> _Value | None:
-    return values[0] if values else None

@@ -1,0 +1,199 @@
+"""Pure: the Gateway API's objects, as JSON bytes or as plain dicts, into the model's values."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from nodeagent.errors import quoted
+from nodeagent.model.references import LoadBalancerPoint
+from nodeagent.model.routes import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    Gateway,
+    GatewayListener,
+    LabelRule,
+    ListenerSet,
+    Namespace,
+    ParentRef,
+    Route,
+)
+from nodeagent.sources import api_objects
+from nodeagent.sources import gateway_objects as api
+from nodeagent.sources.object_parts import (
+    DecodingError,
+    address_of,
+    created_of,
+    deciding_annotations,
+    decode,
+    ref_of,
+)
+
+Raw = bytes | dict[str, Any]
+
+
+def decode_namespace(raw: Raw) -> Namespace:
+    """The Namespace with all of its labels: any selector may ask for any. Raises DecodingError."""
+    metadata = decode(raw, api_objects.Head).metadata
+    return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
+
+
+def decode_gateway(raw: Raw) -> Gateway:
+    """The Gateway. Raises DecodingError, also for a selector that can't be understood."""
+    found = decode(raw, api.Gateway)
+    spec = found.spec or api.GatewaySpec()
+    problems: list[str] = []
+    allowed = spec.allowed_listeners.namespaces if spec.allowed_listeners else None
+    return Gateway(
+        ref=ref_of("Gateway", found.metadata),
+        created=created_of(found.metadata),
+        listeners=tuple(map(_listener, spec.listeners or ())),
+        points=_points(found.status, problems),
+        allowed_listeners=_allowed(allowed, "None"),
+        annotations=deciding_annotations(found.metadata),
+        problems=tuple(problems),
+    )
+
+
+def decode_listener_set(raw: Raw) -> ListenerSet:
+    """The ListenerSet of the standard channel. Raises DecodingError."""
+    return _listener_set(raw, "ListenerSet", GATEWAY_API)
+
+
+def decode_experimental_listener_set(raw: Raw) -> ListenerSet:
+    """The XListenerSet, which came before it. Raises DecodingError."""
+    return _listener_set(raw, "XListenerSet", EXPERIMENTAL_GROUP)
+
+
+EXPERIMENTAL_GROUP = "gateway.networking.x-k8s.io"
+"""The API group of what the Gateway API tries out."""
+
+
+def decode_http_route(raw: Raw) -> Route:
+    """The HTTPRoute. Raises DecodingError."""
+    return _route(raw, "HTTPRoute")
+
+
+def decode_grpc_route(raw: Raw) -> Route:
+    """The GRPCRoute. Raises DecodingError."""
+    return _route(raw, "GRPCRoute")
+
+
+def decode_tls_route(raw: Raw) -> Route:
+    """The TLSRoute. Raises DecodingError."""
+    return _route(raw, "TLSRoute")
+
+
+def _listener_set(raw: Raw, kind: str, group: str) -> ListenerSet:
+    found = decode(raw, api.ListenerSet)
+    ref = ref_of(kind, found.metadata)
+    return ListenerSet(
+        ref=ref,
+        group=group,
+        parent=_parent(found.spec.parent_ref, ref.namespace),
+        listeners=tuple(map(_listener, found.spec.listeners or ())),
+        annotations=deciding_annotations(found.metadata),
+    )
+
+
+def _route(raw: Raw, kind: str) -> Route:
+    found = decode(raw, api.Route)
+    spec = found.spec or api.RouteSpec()
+    ref = ref_of(kind, found.metadata)
+    parents = found.status.parents if found.status else None
+    return Route(
+        ref=ref,
+        created=created_of(found.metadata),
+        hostnames=tuple(spec.hostnames or ()),
+        parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
+        declined=_declined(parents or (), ref.namespace, found.metadata.generation),
+        annotations=deciding_annotations(found.metadata),
+    )
+
+
+def _declined(
+    parents: Iterable[api.RouteParent], namespace: str, generation: int | None
+) -> tuple[ParentRef, ...]:
+    """The parents of which a controller says Accepted: False of the Route as it is now, and none True."""
+    said: dict[ParentRef, set[str]] = {}
+    for parent in parents:
+        for condition in parent.conditions or ():
+            observed = condition.observed_generation
+            if condition.type == "Accepted" and (not observed or not generation or observed >= generation):
+                said.setdefault(_parent(parent.parent_ref, namespace), set()).add(condition.status)
+    return tuple(parent for parent, statuses in said.items() if statuses == {"False"})
+
+
+def _parent(found: api.Reference, namespace: str) -> ParentRef:
+    return _shared_parent(
+        GATEWAY_API if found.group is None else found.group,
+        found.kind or "Gateway",
+        found.namespace or namespace,
+        found.name,
+        found.section_name,
+        found.port,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _shared_parent(  # noqa: PLR0913, PLR0917 - a ParentRef's fields
+    group: str, kind: str, namespace: str, name: str, section: str | None, port: int | None
+) -> ParentRef:
+    """One value for all who say the same: thousands of Routes have the same parent."""
+    return ParentRef(group, kind, namespace, name, section, port)
+
+
+def _listener(found: api.Listener) -> GatewayListener:
+    allowed = found.allowed_routes or api.AllowedRoutes()
+    return GatewayListener(
+        name=found.name,
+        port=found.port,
+        protocol=found.protocol,
+        hostname=found.hostname or None,
+        kinds=tuple(
+            (GATEWAY_API if kind.group is None else kind.group, kind.kind) for kind in allowed.kinds or ()
+        ),
+        namespaces=_allowed(allowed.namespaces, "Same"),
+    )
+
+
+def _allowed(found: api.Namespaces | None, default: str) -> AllowedNamespaces:
+    match (found.origin if found else None) or default:
+        case "All" | "Same" | "None" as origin:
+            return AllowedNamespaces(origin)
+        case "Selector":
+            return AllowedNamespaces(
+                "Selector", _rules((found.selector if found else None) or api.Selector())
+            )
+        case other:
+            raise DecodingError(f"namespaces.from: {quoted(other)} is none of All, Same, Selector, None")
+
+
+def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
+    equal = [LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    return (*equal, *map(_rule, selector.match_expressions or ()))
+
+
+def _rule(found: api.Expression) -> LabelRule:
+    match found.operator:
+        case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
+            return LabelRule(found.key, operator, tuple(found.values or ()))
+        case other:
+            raise DecodingError(f"matchExpressions: {quoted(other)} is no operator")
+
+
+def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
+    """What the controller reported; address types of its own say nothing to others."""
+    points = []
+    for index, entry in enumerate((status.addresses if status else None) or ()):
+        if not entry.value:
+            continue
+        if entry.type == "Hostname":
+            points.append(LoadBalancerPoint(None, entry.value))
+        elif entry.type in {None, "IPAddress"}:
+            address = address_of(entry.value)
+            if address is None:
+                text = f"status.addresses[{index}].value: {quoted(entry.value)} is not an IP address"
+                problems.append(text)
+            else:
+                points.append(LoadBalancerPoint(address))
+    return tuple(points)

@@ -1,0 +1,160 @@
+"""Which load balancer serves a Route's names, and who may keep them out."""
+
+import pytest
+
+from nodeagent.model.annotations import EXCLUDE
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import IngressClass, ObjectRef
+from nodeagent.model.routes import ControllerRoute
+from tests.plan.gateways import ALL, gateway, listener_set, parent, route
+from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, relay_of, service
+
+NAME = "www.example.com"
+TRAEFIK = "traefik.io/ingress-controller"
+TWO = (service(), service("green", ips=("192.0.2.2",)))
+
+
+def test_a_gateways_own_addresses_say_whose_it_is() -> None:
+    """Of several load balancers."""
+    planned = desired(*TWO, gateway(points=(point("192.0.2.2"),)), route(NAME))
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
+def test_a_gateway_may_report_a_hostname() -> None:
+    """In any case, as DNS has it."""
+    services = (service(points=(point("192.0.2.1", hostname="lb.example.net"),)), TWO[1])
+    planned = desired(*services, gateway(points=(point(hostname="LB.example.net."),)), route(NAME))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_the_service_that_was_made_for_a_gateway_bears_its_name() -> None:
+    """Where the status says nothing, or something that no Service has."""
+    made = service("green", ips=("192.0.2.2",), gateway="public")
+    for points in ((), (point("198.51.100.9"),)):
+        mine = gateway(namespace="ingress", points=points)
+        planned = desired(service(), made, mine, route(NAME, to=[parent(namespace="ingress")]))
+        assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
+def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made_for() -> None:
+    """The label holds within its namespace."""
+    made = service("green", ips=("192.0.2.2",), gateway="public")
+    decision = of_name(desired(service(), made, gateway(points=()), route(NAME)), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "AmbiguousLoadBalancer")
+    assert decision.reason.startswith("status.addresses of Gateway infra/public is empty and 2 load")
+
+
+def test_an_address_that_no_service_has_is_named() -> None:
+    """As of a Gateway on the nodes' own ports."""
+    decision = of_name(desired(*TWO, gateway(points=(point("198.51.100.9"),)), route(NAME)), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
+    assert "status.addresses of Gateway infra/public names 198.51.100.9" in decision.reason
+
+
+def test_a_gateway_without_an_address_is_on_the_only_proxy_load_balancer() -> None:
+    """By the general rule."""
+    assert of_name(desired(service(), gateway(points=()), route(NAME)), NAME).verdict is Verdict.SERVED
+
+
+def test_what_of_a_gateway_could_not_be_read_is_told_once() -> None:
+    """However many Routes it has."""
+    bad = gateway(points=(), problems=("status.addresses[0].value: 'x' is not an IP address",))
+    planned = desired(service(), bad, route(NAME), route("b.example.com", name="b"))
+    assert of_name(planned, NAME).code == "BadStatus"
+    assert planned.remarks == (f"Gateway infra/public: {bad.problems[0]}",)
+
+
+def test_the_oldest_of_an_ingress_and_a_route_has_the_name() -> None:
+    """While a cluster moves from one API to the other."""
+    mine = gateway(points=(point("192.0.2.2"),))
+    for age, winner in ((0, "Ingress"), (9, "HTTPRoute")):
+        planned = desired(*TWO, mine, route(NAME, created=5), ingress(NAME, created=age))
+        first, second = planned.names
+        assert first.claimed_by.kind == winner
+        assert (second.verdict, second.code) == (Verdict.REFUSED, "Conflict")
+        assert f"{first.claimed_by} is older and has the name" in second.reason
+
+
+def test_both_apis_on_one_load_balancer_are_no_conflict() -> None:
+    """The name stands once."""
+    planned = desired(service(), gateway(), route(NAME), ingress(NAME, created=5))
+    assert [decision.verdict for decision in planned.names] == [Verdict.SERVED]
+
+
+def test_a_route_on_two_gateways_has_its_name_on_the_one_that_is_relayed() -> None:
+    """One without PROXY needs nothing; the other one is told to be left alone."""
+    inside = gateway(name="inside", points=(point("192.0.2.3"),))
+    both = route(NAME, to=[parent("inside"), parent()])
+    planned = desired(service("red", ips=("192.0.2.3",)), service(), inside, gateway(), both)
+    first, second = planned.names
+    assert (first.verdict, first.load_balancer) == (Verdict.SERVED, ObjectRef("Service", "ingress", "blue"))
+    assert (second.verdict, second.code) == (Verdict.SKIPPED, "OtherLoadBalancer")
+    assert second.reason == "it has the name for Service ingress/blue: a name has one load balancer"
+
+
+@pytest.mark.parametrize("whose", ["HTTPRoute", "Gateway", "ListenerSet"])
+def test_the_owner_of_a_route_a_listener_set_or_a_gateway_can_keep_its_names_out(whose: str) -> None:
+    """The reason says whose annotation it is."""
+    annotations = {EXCLUDE: "true"}
+    nothing: dict[str, str] = {}
+    planned = desired(
+        service(),
+        gateway(allowed=ALL, annotations=annotations if whose == "Gateway" else nothing),
+        listener_set(annotations=annotations if whose == "ListenerSet" else nothing),
+        route(
+            NAME,
+            to=[parent("more", namespace="team", kind="ListenerSet")],
+            annotations=annotations if whose == "HTTPRoute" else nothing,
+        ),
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
+    said = {"HTTPRoute": "", "Gateway": "Gateway infra/public: ", "ListenerSet": "ListenerSet team/more: "}
+    assert decision.reason == f"{said[whose]}annotation nodeagent.io/exclude: true"
+    assert hosts(planned) == []
+
+
+def _ingress_route() -> ControllerRoute:
+    return ControllerRoute(ObjectRef("IngressRoute", "web", "site"), TRAEFIK, hosts=(NAME,))
+
+
+def test_a_controllers_own_objects_are_served_by_what_its_class_is_known_to_have() -> None:
+    """By the only class of that controller."""
+    planned = desired(
+        *TWO,
+        IngressClass("traefik", TRAEFIK),
+        ingress("b.example.com", points=(point("192.0.2.2"),), ingress_class="traefik"),
+        _ingress_route(),
+    )
+    assert f"{relay_of(planned, 'green')[4]} {NAME}" in hosts(planned)
+
+
+@pytest.mark.parametrize("by", ["public", TRAEFIK])
+def test_a_controllers_own_objects_are_served_as_configured(by: str) -> None:
+    """By the class of their annotation, or by the controller."""
+    options = config(
+        f"""loadBalancers:
+  services: [{{namespace: ingress, name: blue}}, {{namespace: ingress, name: green}}]
+  ingressClasses: [{{class: {by}, namespace: ingress, name: green}}]"""
+    )
+    annotated = ControllerRoute(
+        ObjectRef("IngressRoute", "web", "site"),
+        TRAEFIK,
+        hosts=(NAME,),
+        annotations={"kubernetes.io/ingress.class": "public"},
+    )
+    planned = desired(*TWO, annotated, options=options)
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
+def test_a_controllers_own_objects_do_not_go_to_another_controllers_load_balancer() -> None:
+    """Though it is the only one with PROXY."""
+    planned = desired(
+        service(),
+        IngressClass("nginx", "k8s.io/ingress-nginx"),
+        ingress("b.example.com", ingress_class="nginx"),
+        _ingress_route(),
+    )
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "OtherClass")
+    assert f"serves class nginx and not {TRAEFIK}" in decision.reason

@@ -1,0 +1,223 @@
+"""To which listeners Routes are attached, and so which names they ask for."""
+
+import pytest
+
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import ObjectRef
+from nodeagent.model.routes import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
+from nodeagent.plan.claims.label_selectors import selects
+from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
+from tests.plan.made_up import Found, desired, hosts, ingress, of_name, service
+
+NAME = "www.example.com"
+EXPERIMENTAL = "gateway.networking.x-k8s.io"
+TRUSTED = LabelRule("team", "In", ("web", "shop"))
+
+
+def asked(*found: Found) -> set[str]:
+    """The names by which somebody is reached through a listener."""
+    names = desired(service(), *found).names
+    return {decision.name for decision in names if decision.code != "NotAttached"}
+
+
+def test_a_route_is_reached_by_the_names_it_has_in_common_with_its_listener() -> None:
+    """And they are written, as an Ingress's are."""
+    planned = desired(
+        service(), gateway(listener("*.example.com")), route(NAME, "WWW.example.org", "b.example.com")
+    )
+    assert [line.rpartition(" ")[2] for line in hosts(planned)] == ["b.example.com", NAME]
+    assert {decision.claimed_by for decision in planned.names} == {ObjectRef("HTTPRoute", "web", "site")}
+
+
+@pytest.mark.parametrize(
+    ("to", "reason"),
+    [
+        (parent("other"), "Gateway infra/other is not there, or has no listeners"),
+        (parent(section="x"), "Gateway infra/public has no listener of that name or port"),
+        (parent(section="tls"), "Gateway infra/public has no listener that takes this kind"),
+        (parent(section="own"), "Gateway infra/public takes nothing from this namespace"),
+        (parent(), "no listener that it is attached to has this name"),
+        (parent(port=444), "Gateway infra/public does not accept it, says its status"),
+    ],
+)
+def test_a_route_that_is_attached_to_nothing_is_told_why(to: ParentRef, reason: str) -> None:
+    """Its names are nobody else's hindrance."""
+    listeners = (
+        listener("other.example.com"),
+        listener(name="tls", protocol="TLS"),
+        listener(name="own", allowed=SAME),
+    )
+    lost = route(NAME, to=[to], declined=[parent(port=444)])
+    planned = desired(service(), gateway(*listeners), lost)
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotAttached")
+    assert decision.reason == reason
+    newer = ingress(NAME, created=9)
+    assert of_name(desired(service(), gateway(*listeners), lost, newer), NAME).verdict is Verdict.SERVED
+
+
+def test_a_route_of_the_mesh_is_no_load_balancers_business() -> None:
+    """It is attached to Services (GEP-1324)."""
+    planned = desired(service(), gateway(), route(NAME, to=[parent("s", kind="Service", group="")]))
+    assert planned.names == ()
+
+
+def test_case_and_a_final_dot_make_no_other_name() -> None:
+    """Neither on the listener nor on the Route."""
+    assert asked(gateway(listener("WWW.Example.com")), route("www.EXAMPLE.com.")) == {NAME}
+
+
+def test_the_names_of_all_listeners_come_together() -> None:
+    """HTTP and HTTPS of the same host, and another host's."""
+    listeners = (
+        listener(NAME, name="http", port=80, protocol="HTTP"),
+        listener(NAME, name="https"),
+        listener("other.example.com", name="other"),
+    )
+    assert asked(gateway(*listeners), route()) == {NAME, "other.example.com"}
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        (parent(section="http"), {"http.example.com"}),
+        (parent(section="https"), {"https.example.com"}),
+        (parent(section="missing"), set()),
+        (parent(port=80), {"http.example.com"}),
+        (parent(port=81), set()),
+        (parent(section="https", port=80), set()),
+        (parent("other"), set()),
+        (parent(namespace="web"), set()),
+        (parent(kind="Service", group=""), set()),
+        (parent(group="example.com"), set()),
+    ],
+)
+def test_a_parent_ref_chooses_by_section_port_and_name(to: ParentRef, expected: set[str]) -> None:
+    """What is no Gateway, or not there, takes nothing."""
+    listeners = (
+        listener("http.example.com", name="http", port=80, protocol="HTTP"),
+        listener("https.example.com", name="https"),
+    )
+    assert asked(gateway(*listeners), route(to=[to])) == expected
+
+
+@pytest.mark.parametrize(
+    ("allowed", "namespace", "taken"),
+    [
+        (ALL, "web", True),
+        (SAME, "web", False),
+        (SAME, "infra", True),
+        (AllowedNamespaces("None"), "infra", False),
+        (AllowedNamespaces("Selector", (TRUSTED,)), "web", True),
+        (AllowedNamespaces("Selector", (TRUSTED,)), "other", False),
+        (AllowedNamespaces("Selector", (TRUSTED,)), "unknown", False),
+        (AllowedNamespaces("Selector"), "other", True),
+    ],
+)
+def test_a_listener_takes_routes_from_the_namespaces_it_allows(
+    allowed: AllowedNamespaces, namespace: str, *, taken: bool
+) -> None:
+    """A namespace of which nothing is known is in no selection."""
+    found = asked(
+        gateway(listener(allowed=allowed)),
+        route(NAME, namespace=namespace),
+        Namespace("web", {"team": "web"}),
+        Namespace("other", {"team": "other"}),
+    )
+    assert found == ({NAME} if taken else set())
+
+
+@pytest.mark.parametrize(
+    ("rule", "labels", "selected"),
+    [
+        (LabelRule("a", "In", ("1", "2")), {"a": "2"}, True),
+        (LabelRule("a", "In", ("1", "2")), {"a": "3"}, False),
+        (LabelRule("a", "In", ("1",)), {}, False),
+        (LabelRule("a", "NotIn", ("1",)), {"a": "2"}, True),
+        (LabelRule("a", "NotIn", ("1",)), {"a": "1"}, False),
+        (LabelRule("a", "NotIn", ("1",)), {}, True),
+        (LabelRule("a", "Exists"), {"a": ""}, True),
+        (LabelRule("a", "Exists"), {"b": ""}, False),
+        (LabelRule("a", "DoesNotExist"), {"b": ""}, True),
+        (LabelRule("a", "DoesNotExist"), {"a": ""}, False),
+    ],
+)
+def test_label_rules_are_those_of_kubernetes(
+    rule: LabelRule, labels: dict[str, str], *, selected: bool
+) -> None:
+    """All rules of a selector must hold."""
+    assert selects([rule], labels) is selected
+    assert selects([rule, LabelRule("missing", "Exists")], labels) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol", "kinds", "taken"),
+    [
+        ("HTTPRoute", "HTTP", (), True),
+        ("HTTPRoute", "HTTPS", (), True),
+        ("GRPCRoute", "HTTP", (), True),
+        ("GRPCRoute", "HTTPS", (), True),
+        ("TLSRoute", "TLS", (), True),
+        ("HTTPRoute", "TLS", (), False),
+        ("TLSRoute", "HTTPS", (), False),
+        ("HTTPRoute", "TCP", (), False),
+        ("HTTPRoute", "HTTPS", ("GRPCRoute",), False),
+        ("GRPCRoute", "HTTPS", ("GRPCRoute",), True),
+        ("TLSRoute", "HTTPS", ("TLSRoute",), False),
+        ("HTTPRoute", "example.com/quic", (), False),
+        ("HTTPRoute", "example.com/quic", ("HTTPRoute",), True),
+    ],
+)
+def test_a_listener_takes_the_kinds_of_its_protocol_that_it_lists(
+    kind: str, protocol: str, kinds: tuple[str, ...], *, taken: bool
+) -> None:
+    """A protocol of a controller's own takes what is listed."""
+    found = asked(gateway(listener(protocol=protocol, kinds=kinds)), route(NAME, kind=kind))
+    assert found == ({NAME} if taken else set())
+
+
+def test_a_parent_that_declines_the_route_has_it_not() -> None:
+    """The others have."""
+    other = parent("other")
+    found = asked(
+        gateway(listener("a.example.com")),
+        gateway(listener("b.example.com"), name="other"),
+        route(to=[parent(), other], declined=[parent()]),
+    )
+    assert found == {"b.example.com"}
+
+
+def _of_set(route_to: ParentRef | None = None, namespace: str = "web") -> Route:
+    to = route_to or parent("more", namespace="team", kind="ListenerSet")
+    return route(NAME, namespace=namespace, to=[to])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "taken"),
+    [(ALL, True), (SAME, False), (AllowedNamespaces("None"), False)],
+)
+def test_a_gateway_says_whose_listener_sets_it_takes(allowed: AllowedNamespaces, *, taken: bool) -> None:
+    """None, unless it says otherwise."""
+    found = asked(gateway(listener("x.example.com"), allowed=allowed), listener_set(), _of_set())
+    assert found == ({NAME} if taken else set())
+
+
+def test_a_listener_set_of_the_experimental_group_is_known_by_its_own_kind() -> None:
+    """Each kind of reference finds its own kind of object only."""
+    experimental = listener_set(group=EXPERIMENTAL)
+    to = parent("more", namespace="team", kind="XListenerSet", group=EXPERIMENTAL)
+    assert asked(gateway(allowed=ALL), experimental, _of_set(to)) == {NAME}
+    assert asked(gateway(allowed=ALL), experimental, _of_set()) == set()
+
+
+def test_same_is_the_listener_sets_own_namespace() -> None:
+    """Not the Gateway's."""
+    added = listener_set(listener(allowed=SAME))
+    assert asked(gateway(allowed=ALL), added, _of_set(namespace="team")) == {NAME}
+    assert asked(gateway(allowed=ALL), added, _of_set(namespace="infra")) == set()
+
+
+def test_a_route_of_the_gateway_is_not_attached_to_what_a_listener_set_adds() -> None:
+    """Whoever adds listeners to a Gateway gets no other's Routes (GEP-1713)."""
+    added = listener_set(listener("added.example.com"))
+    assert asked(gateway(listener("own.example.com"), allowed=ALL), added, route()) == {"own.example.com"}

@@ -1,0 +1,89 @@
+"""Traefik's and Istio's own objects: which hosts they ask for."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.model.routes import ControllerRoute
+from nodeagent.sources.manifests import read_manifests
+
+
+def read(folder: Path, kind: str, api_version: str, spec: str) -> tuple[ControllerRoute, ...]:
+    """What is read of one manifest."""
+    text = f"kind: {kind}\napiVersion: {api_version}\nmetadata: {{name: site, namespace: web}}\nspec:\n{spec}"
+    (folder / "all.yaml").write_text(text, encoding="utf-8")
+    snapshot = read_manifests(folder, "node1")
+    assert snapshot.unreadable == ()
+    return snapshot.controller_routes
+
+
+TRAEFIK = """\
+  entryPoints: [websecure]
+  routes:
+  - {kind: Rule, match: "Host(`a.example.com`) || Host(`b.example.com`)", services: [{name: s, port: 80}]}
+  - {kind: Rule, match: "Host(`a.example.com`) && PathPrefix(`/x`)", services: [{name: s, port: 80}]}
+"""
+ISTIO = """\
+  selector: {istio: ingressgateway}
+  servers:
+  - {port: {number: 443, name: https, protocol: HTTPS}, hosts: [web/a.example.com, "./*.b.example.com"]}
+  - {port: {number: 80, name: http, protocol: HTTP}, hosts: ["*", "*/*", a.example.com]}
+"""
+
+
+@pytest.mark.parametrize("group", ["traefik.io", "traefik.containo.us"])
+def test_the_hosts_of_an_ingress_route_stand_in_its_rules(tmp_path: Path, group: str) -> None:
+    """Also in the API group of Traefik before 2.10."""
+    (found,) = read(tmp_path, "IngressRoute", f"{group}/v1alpha1", TRAEFIK)
+    assert found.hosts == ("a.example.com", "b.example.com")
+    assert (str(found.ref), found.controller) == ("IngressRoute web/site", "traefik.io/ingress-controller")
+
+
+def test_the_hosts_of_an_ingress_route_tcp_are_those_of_tls(tmp_path: Path) -> None:
+    """The catch-all is no name."""
+    spec = '  routes: [{match: "HostSNI(`a.example.com`)"}, {match: "HostSNI(`*`)"}]'
+    (found,) = read(tmp_path, "IngressRouteTCP", "traefik.io/v1alpha1", spec)
+    assert found.hosts == ("a.example.com",)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3"])
+def test_the_hosts_of_an_istio_gateway_may_name_a_namespace(tmp_path: Path, version: str) -> None:
+    """It chooses whose VirtualServices are bound; it is no part of the name."""
+    (found,) = read(tmp_path, "Gateway", f"networking.istio.io/{version}", ISTIO)
+    assert found.hosts == ("a.example.com", "*.b.example.com")
+    assert found.controller == "istio.io/ingress-controller"
+
+
+@pytest.mark.parametrize(
+    ("gateways", "asks"),
+    [
+        ("[istio/public]", True),
+        ("[mesh, public]", True),
+        ("[mesh]", False),
+        ("[]", False),
+        ("", False),
+    ],
+)
+def test_a_virtual_service_asks_for_names_only_at_a_gateway(
+    tmp_path: Path, gateways: str, *, asks: bool
+) -> None:
+    """Without one it is for the sidecars alone."""
+    found = read(
+        tmp_path,
+        "VirtualService",
+        "networking.istio.io/v1",
+        f"  gateways: {gateways}\n  hosts: [a.example.com]\n",
+    )
+    assert [route.hosts for route in found] == ([("a.example.com",)] if asks else [])
+
+
+@pytest.mark.parametrize("spec", ["  {}", "  routes: {}", "  routes: [1, {match: 2}, {match: }]", "  [x]"])
+def test_what_stands_elsewhere_or_is_of_another_form_asks_for_nothing(tmp_path: Path, spec: str) -> None:
+    """The object is readable; there is no host in it."""
+    (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", spec)
+    assert found.hosts == ()
+
+
+def test_a_kind_of_the_same_name_in_another_api_is_passed_over(tmp_path: Path) -> None:
+    """There are many Gateways."""
+    assert read(tmp_path, "Gateway", "example.com/v1", ISTIO) == ()

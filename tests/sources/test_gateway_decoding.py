@@ -1,0 +1,226 @@
+"""The Gateway API's objects on disk: what is read of them."""
+
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Snapshot
+from nodeagent.model.routes import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    Gateway,
+    GatewayListener,
+    LabelRule,
+    ListenerSet,
+    Namespace,
+    ParentRef,
+    Route,
+)
+from nodeagent.sources.manifests import read_manifests
+
+GATEWAY = """\
+kind: Gateway
+apiVersion: gateway.networking.k8s.io/v1
+metadata:
+  name: public
+  namespace: infra
+  creationTimestamp: "2024-03-01T10:00:00Z"
+  annotations: {nodeagent.io/exclude: "false", example.com/other: x}
+spec:
+  gatewayClassName: envoy
+  allowedListeners: {namespaces: {from: All}}
+  listeners:
+  - {name: http, port: 80, protocol: HTTP}
+  - name: https
+    port: 443
+    protocol: HTTPS
+    hostname: "*.example.com"
+    tls: {certificateRefs: [{name: cert}]}
+    allowedRoutes:
+      kinds: [{kind: HTTPRoute}, {group: example.com, kind: Special}]
+      namespaces:
+        from: Selector
+        selector:
+          matchLabels: {team: web}
+          matchExpressions: [{key: stage, operator: NotIn, values: [test]}, {key: x, operator: Exists}]
+status:
+  addresses:
+  - {type: IPAddress, value: 192.0.2.1}
+  - {value: "2001:db8::1"}
+  - {type: Hostname, value: lb.example.net}
+  - {type: example.com/internal, value: abc}
+"""
+
+
+def read(folder: Path, *documents: str) -> Snapshot:
+    """What is read of these manifests."""
+    (folder / "all.yaml").write_text("\n---\n".join(documents), encoding="utf-8")
+    return read_manifests(folder, "node1")
+
+
+def test_a_gateway(tmp_path: Path) -> None:
+    """Its listeners with the API's defaults filled in, its addresses, and whom it allows what."""
+    selector = (
+        LabelRule("team", "In", ("web",)),
+        LabelRule("stage", "NotIn", ("test",)),
+        LabelRule("x", "Exists"),
+    )
+    assert read(tmp_path, GATEWAY).gateways == (
+        Gateway(
+            ObjectRef("Gateway", "infra", "public"),
+            datetime(2024, 3, 1, 10, tzinfo=UTC),
+            (
+                GatewayListener("http", 80, "HTTP"),
+                GatewayListener(
+                    "https",
+                    443,
+                    "HTTPS",
+                    "*.example.com",
+                    ((GATEWAY_API, "HTTPRoute"), ("example.com", "Special")),
+                    AllowedNamespaces("Selector", selector),
+                ),
+            ),
+            (
+                LoadBalancerPoint(ip_address("192.0.2.1")),
+                LoadBalancerPoint(ip_address("2001:db8::1")),
+                LoadBalancerPoint(None, "lb.example.net"),
+            ),
+            AllowedNamespaces("All"),
+            {"nodeagent.io/exclude": "false"},
+        ),
+    )
+
+
+def test_an_address_that_is_none_is_told_and_the_others_count(tmp_path: Path) -> None:
+    """The Gateway is used all the same."""
+    (found,) = read(tmp_path, GATEWAY.replace("value: 192.0.2.1", "value: nonsense")).gateways
+    assert found.problems == ("status.addresses[0].value: 'nonsense' is not an IP address",)
+    assert len(found.points) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("from: All", "from: Some", "namespaces.from: 'Some' is none of All, Same, Selector, None"),
+        ("operator: Exists", "operator: Maybe", "matchExpressions: 'Maybe' is no operator"),
+        ("port: 443", "port: https", "Expected `int`, got `str` - at `$.spec.listeners[1].port`"),
+    ],
+)
+def test_a_gateway_that_makes_no_sense_is_told_and_hides_no_other(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    found = read(tmp_path, GATEWAY.replace(old, new), GATEWAY.replace("name: public", "name: other"))
+    assert [gateway.ref.name for gateway in found.gateways] == ["other"]
+    (told,) = found.unreadable
+    assert told.where.endswith("all.yaml:1: Gateway infra/public")
+    assert told.reason == reason
+
+
+ROUTE = """\
+kind: {kind}
+apiVersion: gateway.networking.k8s.io/{version}
+metadata: {{name: site, namespace: web, generation: 3}}
+spec:
+  hostnames: [a.example.com, "*.b.example.com"]
+  parentRefs:
+  - {{name: public, namespace: infra, sectionName: https}}
+  - {{name: own, port: 80}}
+  - {{name: more, kind: ListenerSet}}
+  - {{name: mesh, kind: Service, group: ""}}
+  rules: [{{backendRefs: [{{name: s, port: 80}}]}}]
+"""
+PARENTS = (
+    ParentRef(GATEWAY_API, "Gateway", "infra", "public", "https"),
+    ParentRef(GATEWAY_API, "Gateway", "web", "own", None, 80),
+    ParentRef(GATEWAY_API, "ListenerSet", "web", "more"),
+    ParentRef("", "Service", "web", "mesh"),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        ("HTTPRoute", "v1"),
+        ("HTTPRoute", "v1beta1"),
+        ("GRPCRoute", "v1"),
+        ("GRPCRoute", "v1alpha2"),
+        ("TLSRoute", "v1"),
+        ("TLSRoute", "v1alpha3"),
+        ("TLSRoute", "v1alpha2"),
+    ],
+)
+def test_a_route(tmp_path: Path, kind: str, version: str) -> None:
+    """Its hostnames, and its parents with the API's defaults filled in."""
+    assert read(tmp_path, ROUTE.format(kind=kind, version=version)).routes == (
+        Route(
+            ObjectRef(kind, "web", "site"), hostnames=("a.example.com", "*.b.example.com"), parents=PARENTS
+        ),
+    )
+
+
+def _status(*said: str) -> str:
+    """What controllers say of the first parent: a status, with the generation they saw."""
+    lines = "".join(
+        f"""
+  - controllerName: example.com/{number}
+    parentRef: {{name: public, namespace: infra, sectionName: https}}
+    conditions: [{{type: Accepted, status: "{word}", observedGeneration: {generation}}}]"""
+        for number, (word, generation) in enumerate(each.split("@") for each in said)
+    )
+    return f"status:\n  parents:{lines}"
+
+
+@pytest.mark.parametrize(
+    ("said", "declined"),
+    [
+        (["False@3"], True),
+        (["False@0"], True),
+        (["False@2"], False),
+        (["True@3"], False),
+        (["Unknown@3"], False),
+        (["True@3", "False@3"], False),
+        (["False@3", "False@3"], True),
+        (["True@2", "False@3"], True),
+        ([], False),
+    ],
+)
+def test_a_parent_declines_a_route_when_nobody_accepts_it_as_it_is_now(
+    tmp_path: Path, said: list[str], *, declined: bool
+) -> None:
+    """What was said of an older generation is stale; a controller that never counts them is believed."""
+    text = ROUTE.format(kind="HTTPRoute", version="v1") + (_status(*said) if said else "")
+    (found,) = read(tmp_path, text).routes
+    assert found.declined == (PARENTS[:1] if declined else ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "version"),
+    [("ListenerSet", GATEWAY_API, "v1"), ("XListenerSet", "gateway.networking.x-k8s.io", "v1alpha1")],
+)
+def test_a_listener_set(tmp_path: Path, kind: str, group: str, version: str) -> None:
+    """Its Gateway is looked for in its own namespace unless it says another."""
+    text = f"""
+kind: {kind}
+apiVersion: {group}/{version}
+metadata: {{name: more, namespace: team}}
+spec:
+  parentRef: {{name: public}}
+  listeners: [{{name: a, port: 443, protocol: HTTPS, hostname: a.example.com}}]
+"""
+    assert read(tmp_path, text).listener_sets == (
+        ListenerSet(
+            ObjectRef(kind, "team", "more"),
+            group,
+            ParentRef(GATEWAY_API, "Gateway", "team", "public"),
+            (GatewayListener("a", 443, "HTTPS", "a.example.com"),),
+        ),
+    )
+
+
+def test_a_namespace_has_its_labels(tmp_path: Path) -> None:
+    """All of them: any selector may ask for any."""
+    text = "kind: Namespace\napiVersion: v1\nmetadata: {name: web, labels: {team: web}}\n"
+    (found,) = read(tmp_path, text).namespaces
+    assert (found, found.labels) == (Namespace("web", {"team": "web"}), {"team": "web"})

@@ -1,0 +1,46 @@
+"""The hosts that a rule of Traefik's names."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeagent.sources.traefik_rules import hosts_in_rule
+
+
+@pytest.mark.parametrize(
+    ("rule", "hosts"),
+    [
+        ("Host(`a.example.com`)", ["a.example.com"]),
+        ('Host("a.example.com")', ["a.example.com"]),
+        ("Host(`a.example.com`) || Host(`b.example.com`)", ["a.example.com", "b.example.com"]),
+        ("Host(`a.example.com`, `b.example.com`)", ["a.example.com", "b.example.com"]),  # Traefik v2
+        ("Host(`a.example.com`) && PathPrefix(`/x`)", ["a.example.com"]),
+        ("(Host(`a.com`) || HostHeader(`b.com`)) && Path(`/`)", ["a.com", "b.com"]),
+        ("HostSNI(`a.example.com`)", ["a.example.com"]),
+        ("host(`a.example.com`)", ["a.example.com"]),
+        ("Host ( `a.example.com` )\n||  Host(`a.example.com`)", ["a.example.com"]),
+        ("HostSNI(`*`)", []),
+        ("HostRegexp(`^.+[.]example[.]com$`)", []),
+        ("HostRegexp(`{sub:[a-z]+}.example.com`) || Host(`a.example.com`)", ["a.example.com"]),
+        ("PathPrefix(`/Host(x)`)", []),
+        ("Headers(`X-Host`, `Host(a)`) && Host(`b.example.com`)", ["b.example.com"]),
+        ("!Host(`a.example.com`)", []),
+        ("!Host(`a.example.com`) && Host(`b.example.com`)", ["b.example.com"]),
+        ("!(Host(`a.com`) || Host(`b.com`)) || Host(`c.com`)", ["c.com"]),
+        ("!(PathPrefix(`/x`) || !Host(`a.example.com`))", ["a.example.com"]),
+        ("Host(`a.example.com`", ["a.example.com"]),
+        (")))Host(`a.example.com`)", ["a.example.com"]),
+        ("Host(`a.example.com)", []),
+        ("", []),
+    ],
+)
+def test_hosts_of_a_rule(rule: str, hosts: list[str]) -> None:
+    assert list(hosts_in_rule(rule)) == hosts
+
+
+@given(st.text(alphabet='Host(`a.b`)"!&| ,\\', max_size=60))
+@settings(deadline=None)
+def test_no_text_is_too_odd(rule: str) -> None:
+    """Each host found stands in the rule, in quotes."""
+    for host in hosts_in_rule(rule):
+        assert f"`{host}`" in rule or f'"{host}"' in rule
