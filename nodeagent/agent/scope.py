@@ -21,10 +21,14 @@ def changed_parts(before: Desired | None, after: Desired) -> frozenset[Part]:
     compared: dict[Part, bool] = {
         "addresses": before.addresses != after.addresses,
         "relay": before.listeners != after.listeners,
-        "dnat": (before.redirects, before.pod_cidrs) != (after.redirects, after.pod_cidrs),
+        "dnat": _redirection(before) != _redirection(after),
         "hosts": before.hosts != after.hosts,
     }
     return frozenset(part for part, differs in compared.items() if differs)
+
+
+def _redirection(desired: Desired) -> tuple[object, ...]:
+    return desired.redirects, desired.pod_cidrs, desired.guarded, desired.admitted
 
 
 def with_dependents(parts: Iterable[Part]) -> frozenset[Part]:

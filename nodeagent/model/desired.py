@@ -92,12 +92,18 @@ class NameDecision:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """All that shall stand on this node, in a fixed order, with the reason of each decision."""
+    """All that shall stand on this node, in a fixed order, with the reason of each decision.
+
+    `pod_cidrs` are the pods whose traffic is redirected. `guarded` are the relay ranges that nobody reaches
+    but the node itself and `admitted`: its own pods, redirected or not (CoreDNS may give them relay names).
+    """
 
     addresses: tuple[RelayAddress, ...] = ()
     listeners: tuple[Listener, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     pod_cidrs: tuple[IPNetwork, ...] = ()
+    guarded: tuple[IPNetwork, ...] = ()
+    admitted: tuple[IPNetwork, ...] = ()
     hosts: tuple[HostsLine, ...] = ()
     load_balancers: tuple[LoadBalancerDecision, ...] = ()
     names: tuple[NameDecision, ...] = ()

@@ -1,6 +1,9 @@
 """A pass looks at what has a reason, and at what rests on it."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
+
+import pytest
 
 from nodeagent.agent.parts import ALL_PARTS
 from nodeagent.agent.scope import changed_parts, with_dependents
@@ -8,6 +11,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, HostsLine, Listener, Redirect, RelayAddress
 from nodeagent.model.objects import ObjectRef
 
+RANGES = (ip_network("169.254.66.0/24"),)
 LB = ObjectRef("Service", "ingress", "controller")
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BEFORE = Desired(
@@ -37,8 +41,13 @@ def test_other_pods_concern_dnat_alone() -> None:
         BEFORE.listeners,
         BEFORE.redirects,
         (ip_network("10.244.1.0/24"),),
-        BEFORE.hosts,
+        hosts=BEFORE.hosts,
     )
+    assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
+
+
+@pytest.mark.parametrize("after", [replace(BEFORE, guarded=RANGES), replace(BEFORE, admitted=RANGES)])
+def test_another_guard_concerns_dnat_alone(after: Desired) -> None:
     assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
 
 

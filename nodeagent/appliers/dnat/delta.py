@@ -22,8 +22,6 @@ def normalised(desired: DnatDesired) -> DnatDesired:
     Raises:
         ApplyError: an entry that no kernel could hold, or two entries for one endpoint.
     """
-    if not desired.redirects:
-        return DnatDesired()
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in desired.redirects:
         _check(redirect)
@@ -34,7 +32,16 @@ def normalised(desired: DnatDesired) -> DnatDesired:
                 f"and to {redirect.to} for {redirect.load_balancer}; nothing was changed. "
                 "Let one of the two go."
             )
-    return DnatDesired(_ordered(by_match.values()), _collapsed(desired.pod_cidrs))
+    redirects = _ordered(by_match.values())
+    guarded = _collapsed(desired.guarded)
+    redirected = {redirect.match.address.version for redirect in redirects}
+    watched = {network.version for network in guarded}
+    return DnatDesired(
+        redirects,
+        tuple(network for network in _collapsed(desired.pod_cidrs) if network.version in redirected),
+        guarded,
+        tuple(network for network in _collapsed(desired.admitted) if network.version in watched),
+    )
 
 
 def difference(before: DnatState, desired: DnatDesired) -> DnatChange:
@@ -56,16 +63,28 @@ def difference(before: DnatState, desired: DnatDesired) -> DnatChange:
         changed=tuple(RedirectChange(old, new) for old, new in common if not _same(old, new)),
         pods_added=_networks(set(desired.pod_cidrs) - set(before.pod_cidrs)),
         pods_removed=_networks(set(before.pod_cidrs) - set(desired.pod_cidrs)),
+        guarded_added=_networks(set(desired.guarded) - set(before.guarded)),
+        guarded_removed=_networks(set(before.guarded) - set(desired.guarded)),
+        admitted_added=_networks(set(desired.admitted) - set(before.admitted)),
+        admitted_removed=_networks(set(before.admitted) - set(desired.admitted)),
     )
-    action = _action(before, desired, altered=change != DnatChange())
-    return replace(change, action=action, damage=before.damage if action in ("repair", "rebuild") else ())
+    altered = change != DnatChange()
+    action = _action(before, desired, altered=altered)
+    if action not in ("repair", "rebuild"):
+        return replace(change, action=action)
+    return replace(change, action=action, damage=before.damage, displaced=before.displaced and not altered)
 
 
 def grown(before: DnatState, desired: DnatDesired) -> DnatDesired:
     """`desired` plus all that stands besides: the target of the half that only adds, changes and repairs."""
     matches = {redirect.match for redirect in desired.redirects}
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
-    return DnatDesired(desired.redirects + others, _collapsed(desired.pod_cidrs + before.pod_cidrs))
+    return DnatDesired(
+        desired.redirects + others,
+        _collapsed(desired.pod_cidrs + before.pod_cidrs),
+        _collapsed(desired.guarded + before.guarded),
+        _collapsed(desired.admitted + before.admitted),
+    )
 
 
 def kept(before: DnatState, desired: DnatDesired) -> DnatDesired:
@@ -74,15 +93,16 @@ def kept(before: DnatState, desired: DnatDesired) -> DnatDesired:
     An entry that is to change goes on as it stands: changing it is the other half's part.
     """
     matches = {redirect.match for redirect in desired.redirects}
-    wanted = desired.pod_cidrs
     return DnatDesired(
         tuple(redirect for redirect in before.redirects if redirect.match in matches),
-        tuple(network for network in before.pod_cidrs if any(_within(network, other) for other in wanted)),
+        _common(before.pod_cidrs, desired.pod_cidrs),
+        _common(before.guarded, desired.guarded),
+        _common(before.admitted, desired.admitted),
     )
 
 
 def _action(before: DnatState, desired: DnatDesired, *, altered: bool) -> Action:
-    if not desired.redirects:
+    if not desired.redirects and not desired.guarded:
         return "delete" if before.present else "none"
     if not before.present:
         return "create"
@@ -124,6 +144,11 @@ def _collapsed(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
 
 def _networks(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     return tuple(sorted(networks, key=lambda network: (network.version, int(network.network_address))))
+
+
+def _common(standing: Iterable[IPNetwork], wanted: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
+    ranges = tuple(wanted)
+    return tuple(network for network in standing if any(_within(network, other) for other in ranges))
 
 
 def _within(network: IPNetwork, other: IPNetwork) -> bool:

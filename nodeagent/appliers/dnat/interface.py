@@ -24,33 +24,48 @@ class NotConverged(ApplyError):  # noqa: N818 - it names what is the case, as th
     """A transaction was accepted, yet what stands afterwards is not what was asked for."""
 
 
+class FamilyUnavailableError(ApplyError):
+    """One address family can't be served on this node: nothing of ours stands there, the other is served.
+
+    Args:
+        reason: What is missing, and what was done all the same.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class DnatDesired:
-    """What shall stand: the redirects, and whose pods they hold for besides the node itself.
+    """What shall stand: the redirects, whose pods they hold for besides the node itself, and the guard.
 
-    Without redirects nothing shall stand at all, whatever `pod_cidrs` says.
+    The guard drops what arrives for a `guarded` range over any interface but lo, unless it comes from an
+    `admitted` one. In a family without redirects `pod_cidrs` mean nothing, in one without `guarded` ranges
+    `admitted` means nothing; without either, nothing shall stand at all.
     """
 
     redirects: tuple[Redirect, ...] = ()
     pod_cidrs: tuple[IPNetwork, ...] = ()
+    guarded: tuple[IPNetwork, ...] = ()
+    admitted: tuple[IPNetwork, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DnatState:
     """What stands in the kernel.
 
-    `load_balancer` of a redirect read back is what its comment tells. `pod_cidrs` are the ranges as they
-    stand, uncollapsed. `damage` says, one phrase each, what of the fixed structure (chains, rules,
-    priorities, types) is not as the agent makes it; empty means intact. `obstructed` is true when the damage
-    is something that stands in the way, rather than something that lacks. `unreadable` is the reason why
-    nothing could be read, empty when it was.
+    `load_balancer` of a redirect read back is what its comment tells. Ranges are as they stand, uncollapsed.
+    `damage` says, one phrase each, what of the fixed structure (chains, rules, priorities, types) is not as
+    the agent makes it; empty means intact. `obstructed` is true when the damage is something that stands in
+    the way, rather than something that lacks; `displaced`, when it is no more than other programs' rules
+    that came to stand before ours. `unreadable` is the reason why nothing could be read, empty when it was.
     """
 
     redirects: tuple[Redirect, ...] = ()
     pod_cidrs: tuple[IPNetwork, ...] = ()
+    guarded: tuple[IPNetwork, ...] = ()
+    admitted: tuple[IPNetwork, ...] = ()
     present: bool = False
     damage: tuple[str, ...] = ()
     obstructed: bool = False
+    displaced: bool = False
     unreadable: str = ""
 
 
@@ -71,7 +86,8 @@ class DnatChange:
 
     `alter` touches entries alone, `repair` writes the rules anew beside that, `create` and `rebuild` the
     whole structure with every entry, `delete` removes the structure with all that is in it. `damage` tells
-    the reasons for a repair or rebuild.
+    the reasons for a repair or rebuild. `displaced` marks a repair that does no more than put ours before
+    other programs' rules again: nothing of ours had been undone.
     """
 
     action: Action = "none"
@@ -80,7 +96,12 @@ class DnatChange:
     changed: tuple[RedirectChange, ...] = ()
     pods_added: tuple[IPNetwork, ...] = ()
     pods_removed: tuple[IPNetwork, ...] = ()
+    guarded_added: tuple[IPNetwork, ...] = ()
+    guarded_removed: tuple[IPNetwork, ...] = ()
+    admitted_added: tuple[IPNetwork, ...] = ()
+    admitted_removed: tuple[IPNetwork, ...] = ()
     damage: tuple[str, ...] = ()
+    displaced: bool = False
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -92,6 +113,10 @@ class DnatChange:
         lines += [f"+ {_line(redirect)}" for redirect in self.added]
         lines += [f"- pods {network}" for network in self.pods_removed]
         lines += [f"+ pods {network}" for network in self.pods_added]
+        lines += [f"- guard {network}" for network in self.guarded_removed]
+        lines += [f"+ guard {network}" for network in self.guarded_added]
+        lines += [f"- admitted to the relay {network}" for network in self.admitted_removed]
+        lines += [f"+ admitted to the relay {network}" for network in self.admitted_added]
         if self.action == "delete":
             lines.append("- the DNAT structure")
         if self.action == "create":
@@ -153,6 +178,7 @@ class DnatBackend(Protocol):
         Raises:
             ApplyError: it was refused; everything stands as before.
             NotConverged: it was accepted, but something else stands now.
+            FamilyUnavailableError: it was applied as far as it concerns the other family.
         """
 
 

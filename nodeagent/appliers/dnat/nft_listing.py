@@ -14,9 +14,18 @@ from msgspec import Raw, Struct
 from nodeagent.appliers.dnat.comments import owner_of
 from nodeagent.appliers.dnat.interface import DnatState
 from nodeagent.appliers.dnat.nft_rules import expected_rules, normal_rule
-from nodeagent.appliers.dnat.nft_script import FAMILIES, PRIORITY, map_name, pods_name
+from nodeagent.appliers.dnat.nft_script import (
+    FAMILIES,
+    GUARD_PRIORITY,
+    PRIORITY,
+    admitted_name,
+    guarded_name,
+    map_name,
+    pods_name,
+    range_sets,
+)
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint, IPNetwork
+from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import Redirect
 
 
@@ -40,6 +49,14 @@ class _Value(Struct):
 
 class _Listing(Struct):
     nftables: list[dict[str, Raw]]
+
+
+# What each of our chains is: type, hook, priority, policy.
+_CHAINS = {
+    "output": ("nat", "output", PRIORITY, "accept"),
+    "prerouting": ("nat", "prerouting", PRIORITY, "accept"),
+    "guard": ("filter", "prerouting", GUARD_PRIORITY, "accept"),
+}
 
 
 class _Table(Struct):
@@ -78,7 +95,7 @@ class _Gathered:
     """
 
     redirects: list[Redirect] = field(default_factory=list)
-    pod_cidrs: list[IPNetwork] = field(default_factory=list)
+    ranges: dict[str, list[IPNetwork]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     rules: dict[str, list[object]] = field(default_factory=dict)
     lacking: list[str] = field(default_factory=list)
@@ -114,11 +131,18 @@ def state_of(listing: bytes) -> DnatState:
     _check_whole(gathered)
     return DnatState(
         redirects=tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
-        pod_cidrs=tuple(sorted(gathered.pod_cidrs, key=lambda one: (one.version, int(one.network_address)))),
+        pod_cidrs=_ranges(gathered, pods_name),
+        guarded=_ranges(gathered, guarded_name),
+        admitted=_ranges(gathered, admitted_name),
         present=True,
         damage=(*gathered.in_the_way, *gathered.lacking),
         obstructed=bool(gathered.in_the_way),
     )
+
+
+def _ranges(gathered: _Gathered, name: Callable[[Family], str]) -> tuple[IPNetwork, ...]:
+    found = [network for family in FAMILIES for network in gathered.ranges.get(name(family), [])]
+    return tuple(sorted(found, key=lambda one: (one.version, int(one.network_address))))
 
 
 def _objects(listing: bytes) -> Iterator[tuple[str, Raw]]:
@@ -137,9 +161,10 @@ def _read_chain(gathered: _Gathered, body: Raw) -> None:
         gathered.in_the_way.append(f"a chain {chain.name} that is none of ours")
         return
     gathered.seen.add(f"chain {chain.name}")
-    if chain.prio != PRIORITY:
-        gathered.in_the_way.append(f"chain {chain.name} has priority {chain.prio}, not {PRIORITY}")
-    if (chain.type, chain.hook, chain.policy) != ("nat", chain.name, "accept"):
+    kind, hook, priority, policy = _CHAINS[chain.name]
+    if chain.prio != priority:
+        gathered.in_the_way.append(f"chain {chain.name} has priority {chain.prio}, not {priority}")
+    if (chain.type, chain.hook, chain.policy) != (kind, hook, policy):
         gathered.in_the_way.append(
             f"chain {chain.name} is altered ({chain.type} {chain.hook} {chain.policy})"
         )
@@ -159,9 +184,9 @@ def _read_map(gathered: _Gathered, body: Raw) -> None:
 def _read_set(gathered: _Gathered, body: Raw) -> None:
     table = msgspec.json.decode(body, type=_Set)
     for family in FAMILIES:
-        if table.name == pods_name(family):
+        if table.name in range_sets(family):
             if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
-                _read_elements(gathered, table, _read_networks)
+                _read_elements(gathered, table, _networks_of(table.name))
             return
     gathered.in_the_way.append(f"a set {table.name} that is none of ours")
 
@@ -203,9 +228,12 @@ def _read_redirects(gathered: _Gathered, elements: Raw) -> None:
     ]
 
 
-def _read_networks(gathered: _Gathered, elements: Raw) -> None:
-    decoded = msgspec.json.decode(elements, type=list[str | _Value])
-    gathered.pod_cidrs += [_network(element) for element in decoded]
+def _networks_of(name: str) -> Callable[[_Gathered, Raw], None]:
+    def read(gathered: _Gathered, elements: Raw) -> None:
+        decoded = msgspec.json.decode(elements, type=list[str | _Value])
+        gathered.ranges.setdefault(name, []).extend(_network(element) for element in decoded)
+
+    return read
 
 
 def _comment(value: _Value) -> str:
@@ -247,7 +275,8 @@ def _words(value: str | list[str]) -> list[str]:
 def _check_whole(gathered: _Gathered) -> None:
     """Note what is missing, and every chain whose rules are not exactly ours in order."""
     wanted = [f"chain {name}" for name in expected_rules()]
-    wanted += [f"{kind}{family}" for family in FAMILIES for kind in ("map lb", "set pods")]
+    wanted += [f"map {map_name(family)}" for family in FAMILIES]
+    wanted += [f"set {name}" for family in FAMILIES for name in range_sets(family)]
     gathered.lacking += [f"{name} is missing" for name in wanted if name not in gathered.seen]
     for chain, rules in expected_rules().items():
         if f"chain {chain}" in gathered.seen and gathered.rules.get(chain, []) != rules:

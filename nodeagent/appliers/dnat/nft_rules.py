@@ -9,7 +9,7 @@ what the rule does, and all of it is taken away before rules are compared.
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from nodeagent.appliers.dnat.nft_script import FAMILIES, map_name, pods_name
+from nodeagent.appliers.dnat.nft_script import FAMILIES, admitted_name, guarded_name, map_name, pods_name
 from nodeagent.model.addresses import Family
 
 Expression = Mapping[str, object]
@@ -23,6 +23,7 @@ def expected_rules() -> dict[str, list[object]]:
     return {
         "output": [[_dnat(family)] for family in FAMILIES],
         "prerouting": [[_from_pods(family), _dnat(family)] for family in FAMILIES],
+        "guard": [_guard(family) for family in FAMILIES],
     }
 
 
@@ -34,16 +35,26 @@ def normal_rule(expressions: Sequence[Expression]) -> object:
 
 
 def _implied(expressions: Sequence[Expression]) -> list[Expression]:
-    """The matches that change nothing beside this rule's translation: TCP, and the family it is for."""
-    implied = [_meta("l4proto", "tcp"), _meta("l4proto", 6)]
+    """The matches that change nothing beside this rule's others: TCP beside a port, and the family."""
+    implied: list[Expression] = []
     for expression in expressions:
         translation = expression.get("dnat")
-        family = translation.get("family") if isinstance(translation, Mapping) else None
-        if family == "ip":
-            implied.append(_meta("nfproto", "ipv4"))
-        elif family == "ip6":
-            implied.append(_meta("nfproto", "ipv6"))
+        if isinstance(translation, Mapping):
+            implied += [_meta("l4proto", "tcp"), _meta("l4proto", 6)]
+        if (protocol := _family_word(expression)) is not None:
+            implied.append(_meta("nfproto", "ipv4" if protocol == "ip" else "ipv6"))
     return implied
+
+
+def _family_word(expression: Expression) -> object:
+    """`ip` or `ip6`, where an expression works on that family's packets alone."""
+    translation, match = expression.get("dnat"), expression.get("match")
+    if isinstance(translation, Mapping):
+        return translation.get("family")
+    left = match.get("left") if isinstance(match, Mapping) else None
+    payload = left.get("payload") if isinstance(left, Mapping) else None
+    protocol = payload.get("protocol") if isinstance(payload, Mapping) else None
+    return protocol if protocol in _PROTOCOLS.values() else None
 
 
 def _normal(expression: Expression) -> Expression:
@@ -65,8 +76,21 @@ def _payload(protocol: str, field: str) -> Expression:
 
 
 def _from_pods(family: Family) -> Expression:
-    left = _payload(_PROTOCOLS[family], "saddr")
-    return {"match": {"op": "==", "left": left, "right": f"@{pods_name(family)}"}}
+    return _in_set("==", _payload(_PROTOCOLS[family], "saddr"), pods_name(family))
+
+
+def _guard(family: Family) -> list[Expression]:
+    protocol = _PROTOCOLS[family]
+    return [
+        {"match": {"op": "!=", "left": {"meta": {"key": "iif"}}, "right": "lo"}},
+        _in_set("==", _payload(protocol, "daddr"), guarded_name(family)),
+        _in_set("!=", _payload(protocol, "saddr"), admitted_name(family)),
+        {"drop": None},
+    ]
+
+
+def _in_set(op: str, left: Expression, name: str) -> Expression:
+    return {"match": {"op": op, "left": left, "right": f"@{name}"}}
 
 
 def _dnat(family: Family) -> Expression:

@@ -7,6 +7,8 @@ packet costs one look-up however many load balancers there are, and a delta name
 docs/iptables-porting.md).
 """
 
+from collections.abc import Callable
+
 from nodeagent.appliers.dnat.comments import comment_of
 from nodeagent.appliers.dnat.interface import DnatChange, DnatDesired
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
@@ -17,6 +19,10 @@ TABLE = "nodeagent"
 PRIORITY = -105
 """Before kube-proxy: NF_IP_PRI_NAT_DST, nft's `dstnat`, is -100, and the first chain that sets up a
 connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one)."""
+
+GUARD_PRIORITY = -300
+"""NF_IP_PRI_RAW: what is dropped here costs no entry of connection tracking, and what a redirect sends to
+the relay still bears the load balancer's address."""
 
 FAMILIES: tuple[Family, Family] = (4, 6)
 
@@ -29,6 +35,21 @@ def map_name(family: Family) -> str:
 def pods_name(family: Family) -> str:
     """The set of the pods' ranges."""
     return f"pods{family}"
+
+
+def guarded_name(family: Family) -> str:
+    """The set of the relay ranges that are guarded."""
+    return f"guarded{family}"
+
+
+def admitted_name(family: Family) -> str:
+    """The set of the ranges from which guarded ones may be reached."""
+    return f"admitted{family}"
+
+
+def range_sets(family: Family) -> tuple[str, str, str]:
+    """All sets of ranges; every one is an interval set."""
+    return pods_name(family), guarded_name(family), admitted_name(family)
 
 
 def script(change: DnatChange, desired: DnatDesired) -> str:
@@ -60,7 +81,12 @@ def replacement(desired: DnatDesired, table: str = TABLE) -> str:
     (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
     """
     elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
-    elements += [_add(_pod_element(network), table) for network in desired.pod_cidrs]
+    for name, networks in (
+        (pods_name, desired.pod_cidrs),
+        (guarded_name, desired.guarded),
+        (admitted_name, desired.admitted),
+    ):
+        elements += [_add(_range(name, network), table) for network in networks]
     head = f"add table inet {table}\ndelete table inet {table}\n"
     return head + _structure(table) + "".join(elements)
 
@@ -78,20 +104,35 @@ def _structure(table: str) -> str:
     sets = "".join(
         f"\tmap {map_name(family)} {{\n"
         f"\t\ttype ipv{family}_addr . inet_service : ipv{family}_addr . inet_service\n\t}}\n"
-        f"\tset {pods_name(family)} {{\n\t\ttype ipv{family}_addr\n\t\tflags interval\n\t}}\n"
+        + "".join(
+            f"\tset {name} {{\n\t\ttype ipv{family}_addr\n\t\tflags interval\n\t}}\n"
+            for name in range_sets(family)
+        )
         for family in FAMILIES
     )
     output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
     prerouting = "".join(
         f"\t\t{_protocol(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
     )
-    chains = _chain("output", output) + _chain("prerouting", prerouting)
+    guard = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
+    chains = _chain("output", output) + _chain("prerouting", prerouting) + _guard_chain(guard)
     return f"table inet {table} {{\n{sets}{chains}}}\n"
 
 
 def _chain(hook: str, rules: str) -> str:
     # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
     return f"\tchain {hook} {{\n\t\ttype nat hook {hook} priority {PRIORITY}; policy accept;\n{rules}\t}}\n"
+
+
+def _guard_chain(rules: str) -> str:
+    head = f"type filter hook prerouting priority {GUARD_PRIORITY}; policy accept;"
+    return f"\tchain guard {{\n\t\t{head}\n{rules}\t}}\n"
+
+
+def _guard(family: Family) -> str:
+    protocol = _protocol(family)
+    ranges = f"{protocol} daddr @{guarded_name(family)} {protocol} saddr != @{admitted_name(family)}"
+    return f'iif != "lo" {ranges} drop'
 
 
 def _dnat(family: Family) -> str:
@@ -110,10 +151,14 @@ def _delta(change: DnatChange) -> str:
     """
     gone = [_delete(_map_key(redirect)) for redirect in change.removed]
     gone += [_delete(_map_key(pair.before)) for pair in change.changed]
-    gone += [_delete(_pod_element(network)) for network in change.pods_removed]
+    gone += [_delete(_range(pods_name, network)) for network in change.pods_removed]
+    gone += [_delete(_range(guarded_name, network)) for network in change.guarded_removed]
+    gone += [_delete(_range(admitted_name, network)) for network in change.admitted_removed]
     new = [_add(_map_element(pair.after)) for pair in change.changed]
     new += [_add(_map_element(redirect)) for redirect in change.added]
-    new += [_add(_pod_element(network)) for network in change.pods_added]
+    new += [_add(_range(pods_name, network)) for network in change.pods_added]
+    new += [_add(_range(guarded_name, network)) for network in change.guarded_added]
+    new += [_add(_range(admitted_name, network)) for network in change.admitted_added]
     return "".join(gone + new)
 
 
@@ -136,8 +181,8 @@ def _map_element(redirect: Redirect) -> tuple[str, str]:
     return where, f'{key} comment "{comment_of(redirect.load_balancer)}" : {_endpoint(redirect.to)}'
 
 
-def _pod_element(network: IPNetwork) -> tuple[str, str]:
-    return pods_name(network.version), str(network)
+def _range(name: Callable[[Family], str], network: IPNetwork) -> tuple[str, str]:
+    return name(network.version), str(network)
 
 
 def _endpoint(endpoint: Endpoint) -> str:

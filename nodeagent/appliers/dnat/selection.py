@@ -3,6 +3,7 @@
 from typing import Literal
 
 from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState, Transaction
+from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
 from nodeagent.appliers.dnat.nft_script import replacement
 from nodeagent.appliers.dnat.nftables import NftablesBackend
@@ -58,10 +59,7 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend | N
     """
     nft = program or NftProgram()
     if option == "iptables":
-        raise ApplyError(
-            "dnat.backend: iptables: this version has no iptables backend yet; no DNAT rule was changed. "
-            "Use auto, nftables or none."
-        )
+        return IptablesBackend()
     if option == "none":
         return RemovingBackend(NftablesBackend(nft)) if _installed(nft) else None
     _probe(nft, option)

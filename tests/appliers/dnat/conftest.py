@@ -1,9 +1,12 @@
 """Namespaces, and the backend in the one that the test runs in."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from nodeagent.appliers.dnat.interface import DnatBackend
+from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import World
@@ -25,7 +28,16 @@ def node() -> Iterator[Namespace]:
     namespace.close()
 
 
-@pytest.fixture
-def backend() -> NftablesBackend:
-    """The nftables backend; it acts in the namespace of the thread that calls it."""
-    return NftablesBackend()
+@pytest.fixture(autouse=True)
+def own_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A lock file of the test's own: two tests at a time must not wait for each other."""
+    path = tmp_path / "xtables.lock"
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(path))
+    return path
+
+
+@pytest.fixture(params=[NftablesBackend, IptablesBackend], ids=["nftables", "iptables"])
+def backend(request: pytest.FixtureRequest) -> DnatBackend:
+    """Each backend in turn; it acts in the namespace of the thread that calls it."""
+    made: DnatBackend = request.param()
+    return made

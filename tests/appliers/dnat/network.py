@@ -67,6 +67,20 @@ class Namespace:
         with self.inside():
             subprocess.run(["nft", "-f", "-"], input=script, text=True, check=True)
 
+    def legacy(self, commands: str, *, family: int = 4) -> None:
+        """Apply rules of legacy xtables, as iptables-restore --noflush takes them."""
+        program = "iptables-legacy-restore" if family == 4 else "ip6tables-legacy-restore"
+        with self.inside():
+            subprocess.run([program, "--noflush"], input=commands, text=True, check=True)
+
+    def rules(self) -> str:
+        """Every rule that stands, of nftables and legacy xtables; a table without any is left out."""
+        saved = self.output("iptables-legacy-save") + self.output("ip6tables-legacy-save")
+        chosen = [line for line in saved.splitlines() if line.startswith(("-A", ":"))]
+        empty = (":PREROUTING", ":INPUT", ":FORWARD", ":OUTPUT", ":POSTROUTING")
+        lines = [line.partition(" [")[0] for line in chosen if not line.startswith(empty)]
+        return "\n".join([self.output("nft -j list ruleset"), *lines])
+
     def sysctl(self, path: str, value: str) -> None:
         """Set a value below /proc/sys, which shows the namespace of the thread that opens it."""
         with self.inside(), open(f"/proc/sys/{path}", "w", encoding="ascii") as file:  # noqa: PTH123

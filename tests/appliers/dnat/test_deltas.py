@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nodeagent.appliers.dnat.comments import comment_of
 from nodeagent.appliers.dnat.delta import grown, kept, normalised
 from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState
+from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Redirect
@@ -36,7 +37,23 @@ DESIRED = st.builds(
     DnatDesired,
     st.lists(REDIRECTS, max_size=8, unique_by=lambda one: one.match).map(tuple),
     st.lists(NETWORKS, max_size=5).map(tuple),
+    st.lists(NETWORKS, max_size=3).map(tuple),
+    st.lists(NETWORKS, max_size=3).map(tuple),
 )
+GUARDED = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"))
+# Someone else's, in every table that is changed and at every place where ours come to stand.
+FOREIGN_CHAINS = """*nat
+:KUBE-SERVICES - [0:0]
+:NODEAGENTS - [0:0]
+-A KUBE-SERVICES -p tcp -m comment --comment "somebody's" -m multiport --dports 1,2 -j RETURN
+-A OUTPUT -j KUBE-SERVICES
+-A PREROUTING -p udp -j NODEAGENTS
+COMMIT
+*mangle
+:KUBE-KUBELET-CANARY - [0:0]
+-A PREROUTING -i eth7 -j ACCEPT
+COMMIT
+"""
 IN_ONE_NAMESPACE = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -46,10 +63,10 @@ def _matches(state: DnatState | DnatDesired) -> set[Endpoint]:
     return {one.match for one in state.redirects}
 
 
-def _meaning(state: DnatState | DnatDesired) -> tuple[object, object]:
+def _meaning(state: DnatState | DnatDesired) -> tuple[object, ...]:
     """Entries with their comments, and ranges."""
     entries = {(one.match, one.to, comment_of(one.load_balancer)) for one in state.redirects}
-    return entries, set(state.pod_cidrs)
+    return entries, set(state.pod_cidrs), set(state.guarded), set(state.admitted)
 
 
 @pytest.mark.usefixtures("node")
@@ -66,7 +83,7 @@ def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: D
     apply_all(backend, desired)
     assert _meaning(backend.read()) == _meaning(normalised(desired))
     assert not backend.transaction(backend.read(), desired)
-    assert backend.read().present == bool(desired.redirects)
+    assert backend.read().present == bool(desired.redirects or desired.guarded)
 
 
 @pytest.mark.usefixtures("node")
@@ -79,12 +96,15 @@ def test_the_half_that_removes_adds_and_changes_nothing(backend: DnatBackend, de
     assert not removal.added
     assert not removal.changed
     assert not removal.pods_added
+    assert not removal.guarded_added
+    assert not removal.admitted_added
     assert set(backend.read().redirects) <= set(before.redirects)
     apply_all(backend, desired)
 
 
-def test_a_delta_touches_its_own_elements_only(node: Namespace, backend: DnatBackend) -> None:
+def test_a_delta_touches_its_own_elements_only(node: Namespace) -> None:
     """Handles show it: whatever is made anew gets another one."""
+    backend = NftablesBackend()
     apply_all(backend, both_families())
     before = _without_elements(node)
     more = DnatDesired((*both_families().redirects, redirect("203.0.113.11", "169.254.66.6")), ())
@@ -97,13 +117,18 @@ def test_a_delta_touches_its_own_elements_only(node: Namespace, backend: DnatBac
 def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend) -> None:
     """Neither by making, nor by changing, nor by removing; `ip nodeagent` is not ours either."""
     node.nft(KUBE_PROXY + "table ip nodeagent { chain output { counter; }; }")
-    before = node.output("nft -j list ruleset")
+    for family in (4, 6):
+        node.legacy(FOREIGN_CHAINS, family=family)
+    before = node.rules()
     apply_all(backend, both_families())
-    apply_all(backend, DnatDesired((redirect("203.0.113.11", "169.254.66.6"),)))
-    node.nft("flush chain inet nodeagent output")
+    apply_all(backend, DnatDesired((redirect("203.0.113.11", "169.254.66.6"),), guarded=GUARDED))
+    if backend.name == "nftables":
+        node.nft("flush chain inet nodeagent output")
+    else:
+        node.legacy("*nat\n-F NODEAGENT-OUTPUT\nCOMMIT\n")
     apply_all(backend, both_families())
     apply_all(backend, DnatDesired())
-    assert node.output("nft -j list ruleset") == before
+    assert node.rules() == before
 
 
 @pytest.mark.usefixtures("node")
@@ -118,8 +143,9 @@ def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: Dnat
 
 def test_check_changes_nothing(node: Namespace, backend: DnatBackend) -> None:
     """The dry run's judge."""
+    before = node.rules()
     backend.check(backend.transaction(backend.read(), both_families()))
-    assert node.output("nft list ruleset") == ""
+    assert node.rules() == before
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,18 @@ import pytest
 
 from nodeagent.appliers.dnat.interface import DnatBackend
 from nodeagent.appliers.dnat.nft_listing import state_of
+from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.errors import ApplyError
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import apply, both_families
 
 Items = list[dict[str, Any]]
+
+
+@pytest.fixture
+def backend() -> NftablesBackend:
+    """The backend whose table this is about."""
+    return NftablesBackend()
 
 
 @pytest.fixture
@@ -27,34 +34,38 @@ def _of(kind: str, listing: Items) -> Items:
     return [item[kind] for item in listing if kind in item]
 
 
+def _translations(listing: Items) -> Items:
+    return [rule for rule in _of("rule", listing) if "dnat" in rule["expr"][-1]]
+
+
 def _l4proto_printed(listing: Items) -> None:
-    for rule in _of("rule", listing):
+    for rule in _translations(listing):
         match = {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}
         rule["expr"].insert(0, {"match": match})
 
 
 def _l4proto_as_number(listing: Items) -> None:
-    for rule in _of("rule", listing):
+    for rule in _translations(listing):
         rule["expr"].insert(-1, {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": 6}})
 
 
 def _nfproto_printed(listing: Items) -> None:
     for rule in _of("rule", listing):
-        family = {"ip": "ipv4", "ip6": "ipv6"}[rule["expr"][-1]["dnat"]["family"]]
+        family = "ipv6" if "ip6" in json.dumps(rule["expr"]) else "ipv4"
         match = {"op": "==", "left": {"meta": {"key": "nfproto"}}, "right": family}
         rule["expr"].insert(0, {"match": match})
 
 
 def _type_flags_printed(listing: Items) -> None:
     # src/json.c, nat_type_flags_json() up to nftables 1.0.2
-    for rule in _of("rule", listing):
+    for rule in _translations(listing):
         rule["expr"][-1]["dnat"]["type_flags"] = "concat"
 
 
 def _look_up_as_in(listing: Items) -> None:
     for rule in _of("rule", listing):
         for expression in rule["expr"]:
-            if "match" in expression:
+            if expression.get("match", {}).get("op") == "==":
                 expression["match"]["op"] = "in"
 
 
@@ -109,6 +120,15 @@ def test_a_wrong_family_is_not_taken_for_an_implied_one(listing: Items) -> None:
     assert state_of(json.dumps({"nftables": listing}).encode()).damage == (
         "the rules of chain output are altered",
     )
+
+
+def test_a_guard_for_tcp_alone_is_not_ours(listing: Items) -> None:
+    """There `meta l4proto tcp` is implied by nothing: other protocols would pass."""
+    match = {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}
+    guard = next(rule for rule in _of("rule", listing) if rule["chain"] == "guard")
+    guard["expr"].insert(0, {"match": match})
+    damage = state_of(json.dumps({"nftables": listing}).encode()).damage
+    assert damage == ("the rules of chain guard are altered",)
 
 
 @pytest.mark.parametrize(

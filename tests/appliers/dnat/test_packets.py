@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
+from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.model.objects import ObjectRef
 from tests.appliers.dnat.world import (
     KUBE_PROXY,
@@ -51,8 +52,9 @@ def test_another_port_of_the_load_balancer_is_left_alone(world: World, backend: 
     assert world.node.answer(LB[4], 444) == "refused"
 
 
-def test_kube_proxy_at_its_own_priority_loses(world: World, backend: DnatBackend) -> None:
+def test_kube_proxy_at_its_own_priority_loses(world: World) -> None:
     """From node and pod, in whichever order the tables were made."""
+    backend = NftablesBackend()
     world.node.nft(KUBE_PROXY)
     assert world.node.answer(LB[4], 443).startswith("pod ")
     apply(backend, both_families())

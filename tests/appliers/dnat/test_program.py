@@ -77,12 +77,6 @@ def test_the_probe_makes_nothing(node: Namespace) -> None:
     assert node.output("nft list ruleset") == ""
 
 
-def test_iptables_is_refused_for_now() -> None:
-    """In words."""
-    with pytest.raises(ApplyError, match="no iptables backend yet"):
-        choose("iptables")
-
-
 @pytest.mark.usefixtures("node")
 def test_none_removes_what_an_earlier_configuration_left() -> None:
     """Even when it is handed redirects."""

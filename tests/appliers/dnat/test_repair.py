@@ -65,6 +65,12 @@ ALL = (
 )
 
 
+@pytest.fixture
+def backend() -> NftablesBackend:
+    """The backend whose table this is about."""
+    return NftablesBackend()
+
+
 @pytest.mark.parametrize(("action", "damage"), [(one[0], one[2]) for one in ALL], ids=[one[1] for one in ALL])
 def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, action: str, damage: str) -> None:
     """By one transaction; then all is as it was, and nothing more is to do."""
