@@ -26,6 +26,7 @@ from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.watch import NodeWatch
 from nodeagent.config.options import Config, ListenAddress
 from nodeagent.errors import SourceError
+from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet, is_going
@@ -221,9 +222,11 @@ class Daemon:
         if first:
             spare_what_stays()
 
-    def _read_circumstances(self) -> Circumstances:
+    def _read_circumstances(self, snapshot: Snapshot) -> Circumstances:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
-        return read_circumstances(self._config, kubeconfigs, [self._connection.server])
+        return read_circumstances(
+            self._config, snapshot, self._appliers, kubeconfigs, [self._connection.server]
+        )
 
     def _take_over_config(self) -> None:
         outcome = Reloading(self._config).read(self._settings.config_file)

@@ -9,9 +9,12 @@ from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.facts import Facts
+from nodeagent.model.objects import Snapshot
+from nodeagent.plan.ip_mode import doubtful_addresses
 from nodeagent.sources.node.api_server import ApiServers, find_api_servers
 from nodeagent.sources.node.identity import own_names, source_addresses
 from nodeagent.sources.node.listening_sockets import taken_ports
+from nodeagent.sources.node.service_rules import ServiceRules, caught_addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +24,20 @@ class Circumstances:
     api: ApiServers
     source_addresses: tuple[IPAddress, ...]
     taken_ports: frozenset[int]
+    service_rules: ServiceRules
 
 
 def read_circumstances(
-    config: Config, kubeconfigs: Iterable[Path], servers: Iterable[tuple[str, int]] = ()
+    config: Config,
+    snapshot: Snapshot,
+    appliers: Appliers,
+    kubeconfigs: Iterable[Path],
+    servers: Iterable[tuple[str, int]] = (),
 ) -> Circumstances:
     """Reads them once; changes nothing, and needs no right that an ordinary user lacks.
 
+    The rules for Services (which need root) are read only where `snapshot` has a load balancer for which they
+    matter. Where they can't be read, a note says so.
     The API server is looked for in `kubeconfigs` and in `servers` (host, port), besides kubelet's own files.
     """
     relay_networks = (config.relay.ipv4, config.relay.ipv6)
@@ -35,7 +45,9 @@ def read_circumstances(
         address for address in source_addresses() if not any(address in network for network in relay_networks)
     )
     api = find_api_servers(kubeconfigs, servers=servers)
-    return Circumstances(api, tuple(sources), taken_ports())
+    doubtful = doubtful_addresses(snapshot, config)
+    standing = appliers.addresses.read().addresses if doubtful else ()
+    return Circumstances(api, tuple(sources), taken_ports(), caught_addresses(doubtful, standing))
 
 
 def gather_facts(
@@ -62,5 +74,6 @@ def gather_facts(
         source_addresses=around.source_addresses,
         taken_ports=around.taken_ports,
         user_names=user_names,
-        notes=around.api.notes,
+        short_circuited=around.service_rules.caught,
+        notes=(*around.api.notes, *around.service_rules.notes),
     )

@@ -66,7 +66,7 @@ class Reconciler:
         node_name: str,
         config: Config,
         appliers: Appliers,
-        read_circumstances: Callable[[], Circumstances],
+        read_circumstances: Callable[[Snapshot], Circumstances],
         *,
         adopt: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -133,7 +133,7 @@ class Reconciler:
 
     def _look_around(self, snapshot: Snapshot, *, anew: bool) -> None:
         if self._around is None or anew or snapshot.services != self._services:
-            self._around = self._read_circumstances()
+            self._around = self._read_circumstances(snapshot)
             self._services = snapshot.services
 
     def _plan(self, snapshot: Snapshot) -> Desired:

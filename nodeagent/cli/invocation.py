@@ -42,7 +42,7 @@ class Invocation:
         """What shall stand on this node now. Raises SourceError when the objects can't be had."""
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        around = read_circumstances(self.config, kubeconfigs, servers)
+        around = read_circumstances(self.config, snapshot, appliers, kubeconfigs, servers)
         facts = gather_facts(self.node_name, around, self.config, appliers, adopt=self.adopt)
         return plan(snapshot, facts, self.config)
 

@@ -195,6 +195,10 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """By annotations: the providers', and `nodeagent.io/proxy-protocol`."""
     services: tuple[ProxyService, ...] = ()
     """Services that count as PROXY whatever their annotations say."""
+    ip_mode: Literal["auto", "honour", "ignore"] = "auto"
+    """Whether `ipMode: Proxy` in a Service's status is believed. `auto`: unless this node's own rules show
+    that the address is short-circuited all the same. `ignore`: for data planes that don't honour it and keep
+    no rules that could be read."""
     ignore: tuple[ServiceName, ...] = ()
     """Services that are left alone whatever else says that they are PROXY."""
     ingress_classes: tuple[ClassService, ...] = ()

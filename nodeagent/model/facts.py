@@ -35,6 +35,7 @@ class Facts:
     `source_addresses` are those that the node's outgoing connections bear, at most one a family.
     `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::).
     `user_names` maps each name that the user's own lines of the hosts file set to that line.
+    `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
     `notes` tell what could not be read (for want of permission, say), for the person at the dry run.
     """
 
@@ -46,4 +47,5 @@ class Facts:
     source_addresses: tuple[IPAddress, ...] = ()
     taken_ports: frozenset[int] = frozenset()
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
+    short_circuited: frozenset[IPAddress] = frozenset()
     notes: tuple[str, ...] = ()

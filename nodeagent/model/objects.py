@@ -44,7 +44,7 @@ class Service:
     """A Service of type LoadBalancer.
 
     `gateway` is the Gateway of its namespace that it was made for, if any; `load_balancer_class` that of its
-    controller, where it names one.
+    controller, where it names one. `external_ips` are what its author wrote there, whoever that is.
     `problems` tells what of the object could not be read, field by field; the rest of it is used.
     """
 
@@ -58,6 +58,7 @@ class Service:
     uid: str = ""
     gateway: str | None = None
     load_balancer_class: str | None = None
+    external_ips: tuple[IPAddress, ...] = ()
 
     @property
     def load_balancer_ips(self) -> tuple[IPAddress, ...]:

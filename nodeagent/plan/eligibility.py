@@ -1,6 +1,6 @@
 """What of a PROXY load balancer kube-proxy short-circuits: the addresses and TCP ports to relay."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -8,6 +8,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
 from nodeagent.plan.detection.sending import tcp_ports
+from nodeagent.plan.ip_mode import IPModePolicy
 
 _BROADCAST = IPv4Address("255.255.255.255")
 
@@ -20,6 +21,20 @@ class Refusal:
     code: str
     reason: str
     remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an address is judged by.
+
+    An address in one of `relay_ranges` is no load balancer's: traffic for it would be sent to itself.
+    `ip_mode` tells whether `ipMode: Proxy` is believed of an address. `own_addresses` are this node's and the
+    API server's: nobody's externalIPs may take them.
+    """
+
+    relay_ranges: tuple[IPNetwork, ...]
+    ip_mode: IPModePolicy
+    own_addresses: frozenset[IPAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +61,25 @@ class Eligible:
 
 
 def examine(
-    service: Service, proxy_ports: Collection[int], relay_ranges: Iterable[IPNetwork]
+    service: Service, proxy_ports: Collection[int], terms: Terms, *, listed: bool
 ) -> Eligible | Refusal:
     """Pure: what of `service` is to be relayed, or why nothing of it is.
 
     On `proxy_ports` its load balancer sends PROXY. On its other ports kube-proxy's short way does no harm.
-    An address in one of `relay_ranges` is no load balancer's: traffic for it would be sent to itself.
+    `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as well.
     """
-    ranges = tuple(relay_ranges)
+    published, about_published = _published(service, terms)
+    external, about_external = _external(service, terms, listed=listed)
+    addresses = tuple(dict.fromkeys((*published, *external)))
     remarks = (
         *service.problems,
-        *(
-            _point_remark(point, ranges)
-            for point in service.points
-            if point.ip and not _usable(point, ranges)
-        ),
+        *about_published,
+        *about_external,
         *(
             f"port {port.port}/{port.protocol}: left alone, the PROXY line is for TCP"
             for port in service.ports
             if port.protocol != "TCP"
         ),
-    )
-    addresses = tuple(
-        dict.fromkeys(point.ip for point in service.points if point.ip and _usable(point, ranges))
     )
     ports = tcp_ports(service)
     if not addresses:
@@ -85,28 +96,61 @@ def examine(
     return Eligible(addresses, tuple(port for port in ports if port in proxy_ports), plain, remarks)
 
 
+def _published(service: Service, terms: Terms) -> tuple[list[IPAddress], list[str]]:
+    """The addresses of the status that are short-circuited, and remarks on what is special about some."""
+    usable: list[IPAddress] = []
+    remarks: list[str] = []
+    for point in service.points:
+        if point.ip is None:
+            continue
+        if _impossible(point.ip, terms):
+            remarks.append(f"{point.ip}: can't be a load balancer's address; left alone")
+        elif point.ip_mode != "Proxy":
+            usable.append(point.ip)
+        elif why := terms.ip_mode.disbelief(point.ip):
+            usable.append(point.ip)
+            remarks.append(f"{point.ip}: ipMode Proxy, but {why}")
+        else:
+            remarks.append(f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it")
+    return usable, remarks
+
+
+def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
+    """The externalIPs that count: kube-proxy short-circuits them as well.
+
+    Whoever may write a Service may put any address there (CVE-2020-8554), so an administrator has to name the
+    Service, and even then they take no address that this node itself or the API server has.
+    """
+    if not listed:
+        told = ", ".join(map(str, service.external_ips))
+        why = "externalIPs count only where loadBalancers.services lists the Service (CVE-2020-8554)"
+        return [], [f"{told}: left alone: {why}"] if told else []
+    usable: list[IPAddress] = []
+    remarks: list[str] = []
+    for address in service.external_ips:
+        if _impossible(address, terms):
+            remarks.append(f"{address}: can't be an external address; left alone")
+        elif address in terms.own_addresses:
+            remarks.append(f"{address}: an externalIP that is this node's or the API server's; left alone")
+        else:
+            usable.append(address)
+    return usable, remarks
+
+
 def _without_address(service: Service) -> tuple[Verdict, str, str]:
     if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
         return Verdict.SKIPPED, "IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address"
     if service.load_balancer_ips or any("status.loadBalancer" in problem for problem in service.problems):
         return Verdict.REFUSED, "BadAddress", "its status holds no address that a load balancer can have"
     if service.points:
-        reason = f"published by hostname ({service.points[0].hostname}): kube-proxy does not short-circuit it"
-        return Verdict.SKIPPED, "HostnameOnly", reason
+        return Verdict.SKIPPED, "HostnameOnly", _by_hostname(service.points[0])
     return Verdict.SKIPPED, "NoAddress", "status.loadBalancer is empty: the provider gave no address yet"
 
 
-def _usable(point: LoadBalancerPoint, ranges: Sequence[IPNetwork]) -> bool:
-    """Whether kube-proxy short-circuits it: it does so for every IP but those in ipMode Proxy (KEP-1860)."""
-    return point.ip is not None and point.ip_mode != "Proxy" and not _impossible(point.ip, ranges)
+def _by_hostname(point: LoadBalancerPoint) -> str:
+    return f"published by hostname ({point.hostname}): kube-proxy does not short-circuit it"
 
 
-def _impossible(address: IPAddress, ranges: Sequence[IPNetwork]) -> bool:
+def _impossible(address: IPAddress, terms: Terms) -> bool:
     special = address.is_loopback or address.is_multicast or address.is_unspecified or address == _BROADCAST
-    return special or any(address in network for network in ranges)
-
-
-def _point_remark(point: LoadBalancerPoint, ranges: Sequence[IPNetwork]) -> str:
-    if point.ip is not None and _impossible(point.ip, ranges):
-        return f"{point.ip}: can't be a load balancer's address; left alone"
-    return f"{point.ip}: ipMode Proxy: kube-proxy does not short-circuit it"
+    return special or any(address in network for network in terms.relay_ranges)

@@ -9,8 +9,9 @@ from nodeagent.model.desired import Listener, LoadBalancerDecision, Redirect, Re
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
 from nodeagent.plan.ages import by_age
-from nodeagent.plan.detection.decision import Detection, detect
-from nodeagent.plan.eligibility import Eligible, Refusal, examine
+from nodeagent.plan.detection.decision import LISTED, Detection, detect
+from nodeagent.plan.eligibility import Eligible, Refusal, Terms, examine
+from nodeagent.plan.ip_mode import IPModePolicy
 from nodeagent.plan.relay_addresses import allocate
 from nodeagent.plan.relay_service import RelaySurroundings, relay_by_service
 from nodeagent.plan.relaying import Relayed, Surroundings, relay
@@ -36,11 +37,11 @@ def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> t
     """Decides for every LoadBalancer Service; the result is sorted by namespace/name."""
     services = sorted(snapshot.services, key=by_age)
     detections = {service.ref: detect(service, config.load_balancers, snapshot.node) for service in services}
-    ranges = (config.relay.ipv4, config.relay.ipv6)
+    terms = _terms(snapshot, facts, config)
     examined = {
-        service.ref: examine(service, detections[service.ref].versions, ranges)
+        service.ref: examine(service, found.versions, terms, listed=found.code == LISTED)
         for service in services
-        if detections[service.ref].proxy
+        if (found := detections[service.ref]).proxy
     }
     reserved = [service for service in services if detections[service.ref].reserved]
     relay = _relay_for(snapshot, facts, config, reserved, examined)
@@ -67,7 +68,7 @@ def _relay_for(
             name=config.relay.service,
             service=snapshot.relay_service,
             endpoints=snapshot.relay_endpoints,
-            proxies=len(examined),
+            proxies=sum(isinstance(found, Eligible) for found in examined.values()),
             claims=claims,
             facts=facts,
         )
@@ -102,7 +103,7 @@ def _decide(
         Verdict.SERVED,
         detection.code,
         detection.reason,
-        addresses=service.load_balancer_ips,
+        addresses=tuple(dict.fromkeys((*service.load_balancer_ips, *examined.addresses))),
         relay_addresses=relayed.shown_at,
         remarks=(*detection.remarks, *relayed.remarks),
         uid=service.uid,
@@ -129,6 +130,17 @@ def _refused(service: Service, refusal: Refusal, *, proxy: bool) -> LoadBalancer
         uid=service.uid,
     )
     return LoadBalancerPlan(service, proxy=proxy, decision=decision)
+
+
+def _terms(snapshot: Snapshot, facts: Facts, config: Config) -> Terms:
+    own = {each.address for each in facts.addresses if not each.ours}
+    own |= {endpoint.address for endpoint in facts.api_servers}
+    own |= set(snapshot.node.addresses if snapshot.node else ())
+    return Terms(
+        relay_ranges=(config.relay.ipv4, config.relay.ipv6),
+        ip_mode=IPModePolicy(config.load_balancers.ip_mode, facts.short_circuited),
+        own_addresses=frozenset(own),
+    )
 
 
 def _claims(examined: Mapping[ObjectRef, Eligible | Refusal]) -> dict[Endpoint, ObjectRef]:

@@ -59,6 +59,7 @@ class ServiceSpec(Struct):
     clusterIPs: list[str] | None = None  # noqa: N815
     ports: list[Port] | None = None
     loadBalancerClass: str | None = None  # noqa: N815
+    externalIPs: list[str] | None = None  # noqa: N815
 
 
 class Service(Head):

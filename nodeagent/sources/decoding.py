@@ -7,7 +7,7 @@ and that part is left out; what is wrong with the whole raises DecodingError.
 from ipaddress import ip_network
 from typing import Any
 
-from nodeagent.errors import one_line
+from nodeagent.errors import one_line, quoted
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.objects import (
     Ingress,
@@ -53,6 +53,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
         points=_points(found.status, problems),
+        external_ips=_external_ips(spec, problems),
         # A copy of the whole object as it was last applied: no rule rests on it, and it is most of the bytes.
         annotations={key: value for key, value in annotations.items() if key != _LAST_APPLIED},
         problems=tuple(problems),
@@ -189,6 +190,12 @@ def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress,
         elif text != "None":
             problems.append(f"spec.clusterIPs: {text!r} is not an IP address")
     return tuple(found)
+
+
+def _external_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
+    found = [(text, address_of(text)) for text in spec.externalIPs or ()]
+    problems += [f"spec.externalIPs: {quoted(text)} is not an IP address" for text, ip in found if ip is None]
+    return tuple(address for _, address in found if address is not None)
 
 
 def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:

@@ -15,6 +15,7 @@ loadBalancers:
   detect: true
   services: []
   ignore: []
+  ipMode: auto
 relay:
   kind: node
   launch: false

@@ -352,6 +352,29 @@ spec: {{type: LoadBalancer}}
     assert only_service(read(tmp_path, text)).created == datetime(2024, 3, 1, 10, tzinfo=UTC)
 
 
+def test_what_detection_needs_of_service_and_node_is_read(tmp_path: Path) -> None:
+    """Class, externalIPs and the cloud's name for the node; an address that is none is told."""
+    text = """\
+kind: Service
+metadata: {name: lb, namespace: ingress}
+spec:
+  type: LoadBalancer
+  loadBalancerClass: service.k8s.aws/nlb
+  externalIPs: [203.0.113.7, nonsense, "2001:db8::7"]
+---
+kind: Node
+metadata: {name: node1}
+spec: {providerID: "hcloud://4711"}
+"""
+    snapshot = read(tmp_path, text)
+    found = only_service(snapshot)
+    assert found.load_balancer_class == "service.k8s.aws/nlb"
+    assert [str(address) for address in found.external_ips] == ["203.0.113.7", "2001:db8::7"]
+    assert found.problems == ("spec.externalIPs: 'nonsense' is not an IP address",)
+    assert snapshot.node is not None
+    assert snapshot.node.provider_id == "hcloud://4711"
+
+
 def test_a_creation_time_of_null_is_none(tmp_path: Path) -> None:
     """As `kubectl create --dry-run` prints it."""
     found = load_balancer()

@@ -15,6 +15,9 @@ from nodeagent.plan.detection.findings import Finding, find, shown
 from nodeagent.plan.detection.sending import in_words, tcp_ports
 from nodeagent.plan.exclusion import exclusion
 
+LISTED = "Listed"
+"""The code of what loadBalancers.services decides: an administrator named the Service."""
+
 _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
 
 
@@ -68,7 +71,7 @@ def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detecti
             )
             return _proxy(
                 service,
-                "Listed",
+                LISTED,
                 {port: entry.proxy_protocol for port in have if port in ports},
                 "listed in loadBalancers.services",
                 remarks,

@@ -1,0 +1,144 @@
+"""Which addresses this node's Service proxy catches, from its rules in the kernel. EFFECTS; changes nothing.
+
+kube-proxy is recognised by what it names its own: the map `service-ips` of the nftables mode (proxier.go in
+pkg/proxy/nftables), the chain `KUBE-SERVICES` of the iptables mode, in nf_tables (iptables-nft) or in legacy
+xtables, and the addresses on `kube-ipvs0` of the ipvs mode; kube-router's are on `kube-dummy-if`.
+Data planes that keep no such rules (Cilium's BPF maps, OVN's and Antrea's flows) can't be seen here.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from nodeagent.errors import one_line
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.facts import InterfaceAddress
+
+_IPVS_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if"})
+_SECONDS = 10.0
+# nft and iptables live in sbin, which an ordinary user's PATH lacks on Debian.
+_SEARCH = "/usr/local/sbin:/usr/sbin:/sbin"
+_ABSENT = "No such file or directory"
+_DESTINATION = re.compile(r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRules:
+    """What of the addresses asked for is caught, and notes on rules that could not be read."""
+
+    caught: frozenset[IPAddress] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAddress]) -> ServiceRules:
+    """Which of `wanted` this node's Service proxy catches; reads nothing where none is wanted.
+
+    Args:
+        wanted: addresses of load balancers.
+        standing: the addresses on this node's interfaces.
+    """
+    looked_for = frozenset(wanted)
+    if not looked_for:
+        return ServiceRules()
+    found = {each.address for each in standing if each.interface in _IPVS_INTERFACES}
+    notes = []
+    for read in (nftables_addresses, iptables_nft_addresses, iptables_legacy_addresses):
+        try:
+            found |= read() or frozenset()
+        except _UnreadableError as error:
+            notes.append(f"ipMode: Proxy is believed where this node's rules can't be read: {error}")
+    return ServiceRules(frozenset(looked_for & found), tuple(dict.fromkeys(notes)))
+
+
+def nftables_addresses() -> frozenset[IPAddress] | None:
+    """Those that kube-proxy in nftables mode catches; None where it has no rules of that kind."""
+    return _nft(("map", "kube-proxy", "service-ips"))
+
+
+def iptables_nft_addresses() -> frozenset[IPAddress] | None:
+    """Those that kube-proxy in iptables mode catches by iptables-nft; None where it has no such rules."""
+    return _nft(("chain", "nat", "KUBE-SERVICES"))
+
+
+def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozenset[IPAddress] | None:
+    """Those that kube-proxy in iptables mode catches in legacy xtables; None where it has no such rules.
+
+    Where the kernel has no legacy nat table nothing is run: iptables-legacy-save would make one.
+    """
+    found: frozenset[IPAddress] | None = None
+    for tables, program in (
+        ("ip_tables_names", "iptables-legacy-save"),
+        ("ip6_tables_names", "ip6tables-legacy-save"),
+    ):
+        try:
+            names = (proc_net / tables).read_text(encoding="ascii").split()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise _UnreadableError(f"/proc/net/{tables}: {error.strerror}") from error
+        if "nat" not in names:
+            continue
+        text = _run([program, "-t", "nat"])
+        if text and ":KUBE-SERVICES " in text:
+            found = (found or frozenset()) | frozenset(map(ip_address, _DESTINATION.findall(text)))
+    return found
+
+
+class _UnreadableError(Exception):
+    """Rules that are perhaps there can't be read; the text says which and why."""
+
+
+def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
+    kind, table, name = thing
+    found: frozenset[IPAddress] | None = None
+    for family in ("ip", "ip6"):
+        text = _run(["nft", "-j", "list", kind, family, table, name])
+        if text is not None:
+            found = (found or frozenset()) | frozenset(_addresses(json.loads(text)))
+    return found
+
+
+def _addresses(value: Any) -> Iterator[IPAddress]:  # noqa: ANN401 - any JSON
+    """Every address that stands anywhere in the JSON: as a map's key, or as what a rule compares with."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _addresses(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _addresses(each)
+    elif isinstance(value, str):
+        try:
+            yield ip_address(value)
+        except ValueError:
+            return
+
+
+def _run(command: list[str]) -> str | None:
+    """What the program prints; None where what it is asked for is not there."""
+    path = f"{os.environ.get('PATH', os.defpath)}:{_SEARCH}"
+    program = shutil.which(command[0], path=path)
+    if program is None:
+        raise _UnreadableError(f"there is no {command[0]} program")
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            capture_output=True,
+            check=False,
+            timeout=_SECONDS,
+            env={"LC_ALL": "C", "PATH": path},
+        )
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise _UnreadableError(f"{command[0]}: {one_line(error)}") from error
+    if done.returncode == 0:
+        return done.stdout.decode(errors="replace")
+    message = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
+    if _ABSENT in message:
+        return None
+    raise _UnreadableError(f"{' '.join(command)}: {message}")

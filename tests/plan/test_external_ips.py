@@ -1,0 +1,75 @@
+"""externalIPs: short-circuited as a load balancer's address is, but written by whoever may write Services."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.model.annotations import PROXY_PROTOCOL
+from nodeagent.model.desired import Verdict
+from nodeagent.model.facts import InterfaceAddress
+from nodeagent.model.objects import Service
+from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, redirects, relay_of, service
+
+
+def with_external(*addresses: str, found: Service | None = None) -> Service:
+    """A Service with these externalIPs."""
+    ips = tuple(ip_address(text) for text in addresses)
+    return replace(found or service(ports=("443",)), external_ips=ips)
+
+
+def test_those_of_a_listed_service_are_redirected_as_its_own_address_is() -> None:
+    """In both families."""
+    planned = desired(with_external("203.0.113.7", "2001:db8::7"))
+    relays = relay_of(planned)
+    assert redirects(planned) == {
+        "192.0.2.1:443": f"{relays[4]}:443",
+        "203.0.113.7:443": f"{relays[4]}:443",
+        "[2001:db8::7]:443": f"[{relays[6]}]:443",
+    }
+    assert [str(each) for each in of_service(planned).addresses] == [
+        "192.0.2.1",
+        "203.0.113.7",
+        "2001:db8::7",
+    ]
+
+
+def test_a_listed_service_may_have_nothing_else() -> None:
+    """Behind a load balancer that no controller of the cluster made."""
+    planned = desired(with_external("203.0.113.7", found=service(points=(), ports=("443",))))
+    assert set(redirects(planned)) == {"203.0.113.7:443"}
+
+
+def test_those_of_any_other_service_are_told_and_left_alone() -> None:
+    """Anyone who may write a Service could take over an address of the internet on every node."""
+    annotated = service(ports=("443",), annotations={PROXY_PROTOCOL: "v1"})
+    planned = desired(with_external("203.0.113.7", found=annotated), options=config("loadBalancers: {}"))
+    decision = of_service(planned)
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    (remark,) = decision.remarks
+    assert remark == (
+        "203.0.113.7: left alone: externalIPs count only where loadBalancers.services lists the Service "
+        "(CVE-2020-8554)"
+    )
+
+
+@pytest.mark.parametrize("own", ["198.51.100.1", "198.51.100.2", "192.0.2.5", "127.0.0.1", "169.254.66.9"])
+def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
+    """Even of a listed Service: its Node's, an interface's, the API server's, loopback, the relay's."""
+    facts = replace(
+        FACTS,
+        addresses=(InterfaceAddress(ip_address("198.51.100.2"), 24, "eth1"),),
+        api_servers=frozenset({endpoint("192.0.2.5:6443")}),
+    )
+    planned = desired(with_external(own, "203.0.113.7"), facts=facts)
+    assert set(redirects(planned)) == {"192.0.2.1:443", "203.0.113.7:443"}
+    (remark,) = of_service(planned).remarks
+    assert remark.startswith(f"{own}: ")
+    assert remark.endswith("left alone")
+
+
+def test_one_that_could_not_be_read_is_told() -> None:
+    """And the rest served."""
+    planned = desired(service(problems=("spec.externalIPs: 'x' is not an IP address",)))
+    assert of_service(planned).verdict is Verdict.SERVED
+    assert of_service(planned).remarks == ("spec.externalIPs: 'x' is not an IP address",)

@@ -1,0 +1,74 @@
+"""`ipMode: Proxy`: believed, unless the node's own rules or the administrator say otherwise."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import Snapshot
+from nodeagent.plan.ip_mode import doubtful_addresses
+from tests.plan.made_up import FACTS, config, desired, of_service, point, redirects, service
+
+IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
+LISTED = "services: [{namespace: ingress, name: blue}]"
+SEEN = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
+
+
+def options(mode: str) -> str:
+    """The configuration with that choice."""
+    return f"loadBalancers: {{{LISTED}, ipMode: {mode}}}"
+
+
+def test_it_is_believed_unless_the_nodes_rules_show_otherwise() -> None:
+    """`auto`, the default."""
+    assert of_service(desired(IN_PROXY_MODE)).code == "IPModeProxy"
+    planned = desired(IN_PROXY_MODE, facts=SEEN)
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Listed")
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert decision.remarks == (
+        "192.0.2.1: ipMode Proxy, but this node's own rules short-circuit it all the same",
+    )
+
+
+def test_another_addresss_short_circuit_proves_nothing() -> None:
+    """Each address for itself."""
+    seen = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.2")}))
+    assert of_service(desired(IN_PROXY_MODE, facts=seen)).code == "IPModeProxy"
+
+
+def test_honour_believes_it_whatever_the_rules_say() -> None:
+    """For who knows better."""
+    planned = desired(IN_PROXY_MODE, facts=SEEN, options=config(options("honour")))
+    assert of_service(planned).code == "IPModeProxy"
+
+
+def test_ignore_never_believes_it() -> None:
+    """For data planes whose rules can't be read."""
+    planned = desired(IN_PROXY_MODE, options=config(options("ignore")))
+    assert of_service(planned).verdict is Verdict.SERVED
+    assert of_service(planned).remarks == ("192.0.2.1: ipMode Proxy, but loadBalancers.ipMode is ignore",)
+
+
+def test_an_impossible_address_stays_one() -> None:
+    """Whatever its ipMode."""
+    loopback = service(points=(point("127.0.0.1", mode="Proxy"),))
+    planned = desired(loopback, options=config(options("ignore")))
+    assert not planned.redirects
+
+
+@pytest.mark.parametrize("mode", ["honour", "ignore"])
+def test_rules_are_read_only_where_they_would_decide(mode: str) -> None:
+    """Not where the administrator has."""
+    snapshot = Snapshot(services=(IN_PROXY_MODE,))
+    assert doubtful_addresses(snapshot, config()) == {ip_address("192.0.2.1")}
+    assert doubtful_addresses(snapshot, config(options(mode))) == frozenset()
+
+
+def test_only_proxy_load_balancers_in_that_mode_are_in_doubt() -> None:
+    """Of a Service with both kinds of address, only the one."""
+    mixed = service(points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2"), point(hostname="lb")))
+    unlisted = service("red", points=(point("192.0.2.3", mode="Proxy"),))
+    snapshot = Snapshot(services=(mixed, unlisted, service("green")))
+    assert doubtful_addresses(snapshot, config()) == {ip_address("192.0.2.1")}

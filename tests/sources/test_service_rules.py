@@ -1,0 +1,133 @@
+"""Which addresses the node's Service proxy catches: rules of kube-proxy's own shape, in a real kernel."""
+
+import subprocess
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.facts import InterfaceAddress
+from nodeagent.sources.node import service_rules
+from nodeagent.sources.node.service_rules import caught_addresses
+from tests.appliers.relay.namespace import isolated
+from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
+from tests.testbed.services import INGRESS_SERVICE
+
+CAUGHT = INGRESS_SERVICE.load_balancer_ips[0]
+OTHER = ip_address("203.0.113.99")
+POD_NETWORK = ip_network("10.244.0.0/16")
+
+
+def run(command: str, script: str = "") -> None:
+    """Runs a program in the test's own namespace."""
+    done = subprocess.run(command.split(), input=script, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def nftables_mode() -> None:
+    """kube-proxy's table as it writes it."""
+    run(
+        "nft -f -",
+        kube_proxy_nftables.render([INGRESS_SERVICE], ip_address("192.0.2.10"), POD_NETWORK),
+    )
+
+
+def iptables_mode(variant: str) -> None:
+    """kube-proxy's chains as it restores them."""
+    text = kube_proxy_iptables.render([INGRESS_SERVICE], POD_NETWORK, "")
+    run(f"iptables-{variant}-restore --noflush", text)
+
+
+def caught(*wanted: IPAddress) -> frozenset[IPAddress]:
+    """Of the addresses, those that are caught; nothing may stay unread."""
+    found = caught_addresses(wanted, ())
+    assert found.notes == ()
+    return found.caught
+
+
+@isolated
+def test_in_nftables_mode_the_map_tells() -> None:
+    """And a load balancer without rules is not caught."""
+    assert caught(CAUGHT, OTHER) == frozenset()
+    nftables_mode()
+    assert caught(CAUGHT, OTHER) == {CAUGHT}
+    assert caught(OTHER) == frozenset()
+
+
+@isolated
+def test_in_iptables_mode_the_chain_tells_in_nf_tables() -> None:
+    """As iptables-nft writes it."""
+    iptables_mode("nft")
+    assert caught(CAUGHT, OTHER) == {CAUGHT}
+    assert service_rules.iptables_legacy_addresses() is None
+
+
+@isolated
+def test_in_iptables_mode_the_chain_tells_in_legacy_xtables() -> None:
+    """As iptables-legacy writes it."""
+    iptables_mode("legacy")
+    assert caught(CAUGHT, OTHER) == {CAUGHT}
+    assert service_rules.iptables_nft_addresses() is None
+
+
+@isolated
+def test_ipv6_is_read_as_well() -> None:
+    """In its own table, in nf_tables and in legacy xtables."""
+    first, second, third = (ip_address(f"2001:db8::{number}") for number in (1, 2, 3))
+    run(
+        "nft -f -",
+        "add table ip6 kube-proxy\n"
+        "add map ip6 kube-proxy service-ips { type ipv6_addr . inet_proto . inet_service : verdict; }\n"
+        f"add element ip6 kube-proxy service-ips {{ {first} . tcp . 443 : accept }}\n",
+    )
+    for variant, address in (("nft", second), ("legacy", third)):
+        run(f"ip6tables-{variant} -t nat -N KUBE-SERVICES")
+        run(f"ip6tables-{variant} -t nat -A KUBE-SERVICES -d {address}/128 -p tcp --dport 443 -j ACCEPT")
+    assert caught(first, second, third, ip_address("2001:db8::4")) == {first, second, third}
+
+
+@isolated
+def test_only_the_service_proxys_own_rules_count() -> None:
+    """Neither our own table's elements nor anybody else's rules are a short circuit."""
+    run(
+        "nft -f -",
+        "add table inet nodeagent\n"
+        "add map inet nodeagent lb4 { type ipv4_addr . inet_service : ipv4_addr . inet_service; }\n"
+        f"add element inet nodeagent lb4 {{ {CAUGHT} . 443 : 169.254.66.1 . 443 }}\n",
+    )
+    run(f"iptables-nft -t nat -A OUTPUT -d {CAUGHT} -p tcp --dport 443 -j ACCEPT")
+    run(f"iptables-legacy -t nat -A OUTPUT -d {CAUGHT} -p tcp --dport 443 -j ACCEPT")
+    assert caught(CAUGHT) == frozenset()
+
+
+@isolated
+def test_looking_makes_no_legacy_table() -> None:
+    """iptables-legacy-save would: it is not run where there is none."""
+    assert caught(CAUGHT) == frozenset()
+    assert Path("/proc/self/net/ip_tables_names").read_text(encoding="ascii") == ""
+
+
+@pytest.mark.parametrize("interface", ["kube-ipvs0", "kube-dummy-if"])
+def test_an_address_on_the_interface_of_an_ipvs_proxy_is_caught(interface: str) -> None:
+    """kube-proxy in ipvs mode, and kube-router."""
+    standing = [InterfaceAddress(CAUGHT, 32, interface), InterfaceAddress(OTHER, 24, "eth0")]
+    assert caught_addresses([CAUGHT, OTHER], standing).caught == {CAUGHT}
+
+
+def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most clusters have no load balancer in ipMode Proxy."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(service_rules, "_SEARCH", "")
+    assert caught_addresses([], ()) == service_rules.ServiceRules()
+
+
+def test_what_can_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is then no evidence."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(service_rules, "_SEARCH", "")
+    found = caught_addresses([CAUGHT], ())
+    assert found.caught == frozenset()
+    assert found.notes[0] == (
+        "ipMode: Proxy is believed where this node's rules can't be read: there is no nft program"
+    )
