@@ -80,7 +80,11 @@ class LoadBalancerDecision:
 
 @dataclass(frozen=True, slots=True)
 class NameDecision:
-    """One name that an Ingress asks for: what was decided and the reason."""
+    """One name that an Ingress asks for: what was decided and the reason.
+
+    `by_dns`: nothing but DNS can decide it, so that it is asked. `on_all_nodes` is the reason in words that
+    don't differ from node to node, as DNS's answers may; empty where the reason itself does not.
+    """
 
     name: str
     claimed_by: ObjectRef
@@ -88,6 +92,8 @@ class NameDecision:
     verdict: Verdict
     code: str
     reason: str
+    by_dns: bool = False
+    on_all_nodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +115,8 @@ class Desired:
     names: tuple[NameDecision, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    @property
+    def to_prove(self) -> tuple[str, ...]:
+        """The names that nothing but DNS can decide: no others are ever asked for."""
+        return tuple(decision.name for decision in self.names if decision.by_dns)

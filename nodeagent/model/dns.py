@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import Family, IPAddress
 
 
 class DnsOutcome(StrEnum):
@@ -39,14 +39,15 @@ _TELLING = frozenset({DnsOutcome.ADDRESSES, DnsOutcome.NO_ADDRESS, DnsOutcome.NX
 class DnsReply:
     """The outcome of asking for a name's A and AAAA once.
 
-    `addresses` are sorted, IPv4 first. `trouble` says in words why a question, or one of the two, was not
-    answered; with `addresses` beside it, the reply is incomplete. `ttl` is in seconds, 0 where nothing was
-    told.
+    `addresses` are sorted, IPv4 first. `trouble` says in words why a question was not answered;
+    `unanswered` are the families it was about where the other's addresses are known. `ttl` is in seconds,
+    0 where nothing was told.
     """
 
     outcome: DnsOutcome
     addresses: tuple[IPAddress, ...] = ()
     trouble: str = ""
+    unanswered: frozenset[Family] = frozenset()
     ttl: int = 0
 
 

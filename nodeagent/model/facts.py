@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.dns import DnsAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Facts:
     `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::).
     `user_names` maps each name that the user's own lines of the hosts file set to that line.
     `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
+    `standing_names` are those of the managed block as it stands, each with the addresses it is written with.
+    `dns` is what DNS said of names so far, name by name; one that was not asked yet is not in it.
     `notes` tell what could not be read (for want of permission, say), for the person at the dry run.
     """
 
@@ -48,4 +51,6 @@ class Facts:
     taken_ports: frozenset[int] = frozenset()
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
+    standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
+    dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nodeagent.config.options import Config, HostsOptions
+from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
@@ -12,6 +12,7 @@ from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.ownership import Owners, Ownership
+from nodeagent.plan.proof import prove
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
 # The short forms by which every client inside the cluster knows the API server.
@@ -101,9 +102,21 @@ def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
         verdict, code, reason = ask(claim, facts, config)
         if verdict is not None:
             return _decision(claim, verdict, code, reason)
-    verdict, code, reason = _by_proof(claim.name, config.hosts)
+    plan = claim.owner.load_balancer
+    if plan is None:
+        raise AssertionError(f"a claim of no load balancer got as far as its proof: {claim.by.ref}")
+    proof = prove(claim.name, plan, facts, config.hosts)
     how = claim.owner.how
-    return _decision(claim, verdict, code, f"{reason}; {how}" if how else reason)
+    return NameDecision(
+        claim.name,
+        claim.by.ref,
+        plan.service.ref,
+        proof.verdict,
+        proof.code,
+        f"{proof.reason}; {how}" if how else proof.reason,
+        proof.by_dns,
+        proof.on_all_nodes,
+    )
 
 
 _Answer = tuple[Verdict | None, str, str]
@@ -188,13 +201,6 @@ def _by_user_line(claim: _Claim, facts: Facts, config: Config) -> _Answer:
         return Verdict.SKIPPED, "HairpinProxyLine", reason
     reason = f"left to line {line.line_number} of {config.hosts.file}, which sets it to {line.address}"
     return Verdict.SKIPPED, "UserLine", reason
-
-
-def _by_proof(name: str, options: HostsOptions) -> tuple[Verdict, str, str]:
-    suffix = covering(name, options.allow)
-    if suffix:
-        return Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}"
-    return Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it"
 
 
 def _decision(claim: _Claim, verdict: Verdict, code: str, reason: str) -> NameDecision:

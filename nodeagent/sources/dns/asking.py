@@ -8,7 +8,7 @@ Names are asked as they stand, absolute: search domains have no part in it.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
@@ -21,7 +21,7 @@ import dns.query
 import dns.rcode
 import dns.rdatatype
 
-from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
+from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
 from nodeagent.model.dns import DnsOutcome, DnsReply
 from nodeagent.sources.dns.upstreams import Upstreams
 
@@ -32,13 +32,13 @@ _LONGEST_SECONDS: Final = 6.0
 _PAYLOAD: Final = 1232
 """The largest UDP answer asked for: fits into any path without fragments (DNS flag day 2020)."""
 _MOST_HOPS: Final = 4
-_FAMILIES: Final = (dns.rdatatype.A, dns.rdatatype.AAAA)
+_QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
 _NO_EDNS: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The answer to one question, A or AAAA; `further` is the end of a chain that was not followed up."""
+    """The answer to the question for one family; `further` is the end of a chain that was not followed up."""
 
     outcome: DnsOutcome
     addresses: tuple[IPAddress, ...] = ()
@@ -73,10 +73,10 @@ class Resolver:
         if not upstreams.servers:
             return DnsReply(DnsOutcome.NO_SERVER, trouble=upstreams.problem)
         deadline = time.monotonic() + seconds
-        parts: list[_Part] = []
-        for family in _FAMILIES:
-            part = self._settled(dns.name.from_text(name), family, upstreams.servers, deadline)
-            parts.append(part)
+        parts: dict[Family, _Part] = {}
+        for family, question in _QUESTIONS.items():
+            part = self._settled(dns.name.from_text(name), question, upstreams.servers, deadline)
+            parts[family] = part
             if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
                 break  # The second question would wait as long for as little.
         return _combined(parts)
@@ -84,22 +84,22 @@ class Resolver:
     def _settled(
         self,
         name: dns.name.Name,
-        family: dns.rdatatype.RdataType,
+        question: dns.rdatatype.RdataType,
         servers: tuple[Endpoint, ...],
         deadline: float,
     ) -> _Part:
         """The answer to one question; a chain that a server leaves unfinished is asked on."""
-        part = self._ask_around(name, family, servers, deadline)
+        part = self._ask_around(name, question, servers, deadline)
         for _ in range(_MOST_HOPS):
             if part.further is None:
                 break
-            part = self._ask_around(part.further, family, servers, deadline)
+            part = self._ask_around(part.further, question, servers, deadline)
         return part
 
     def _ask_around(
         self,
         name: dns.name.Name,
-        family: dns.rdatatype.RdataType,
+        question: dns.rdatatype.RdataType,
         servers: tuple[Endpoint, ...],
         deadline: float,
     ) -> _Part:
@@ -109,7 +109,7 @@ class Resolver:
             seconds = min(_TRY_SECONDS, deadline - time.monotonic())
             if seconds <= 0:
                 break
-            part = _ask_server(server, name, family, seconds)
+            part = _ask_server(server, name, question, seconds)
             if part.outcome.tells:
                 self._good = server
                 return part
@@ -123,16 +123,16 @@ class Resolver:
 
 
 def _ask_server(
-    server: Endpoint, name: dns.name.Name, family: dns.rdatatype.RdataType, seconds: float
+    server: Endpoint, name: dns.name.Name, question: dns.rdatatype.RdataType, seconds: float
 ) -> _Part:
     """One question to one server; without EDNS once more to a server that does not know it (RFC 6891, 7)."""
     try:
         message = _exchange(
-            server, dns.message.make_query(name, family, use_edns=0, payload=_PAYLOAD), seconds
+            server, dns.message.make_query(name, question, use_edns=0, payload=_PAYLOAD), seconds
         )
         if message.rcode() in _NO_EDNS:
-            message = _exchange(server, dns.message.make_query(name, family), seconds)
-        return _read(message, family)
+            message = _exchange(server, dns.message.make_query(name, question), seconds)
+        return _read(message, question)
     except dns.exception.Timeout:
         return _Part(DnsOutcome.TIMEOUT, trouble="no answer in time")
     except (OSError, EOFError) as error:
@@ -155,7 +155,7 @@ def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> d
     return answer
 
 
-def _read(message: dns.message.QueryMessage, family: dns.rdatatype.RdataType) -> _Part:
+def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) -> _Part:
     """Pure: what an answer says.
 
     Raises:
@@ -171,11 +171,11 @@ def _read(message: dns.message.QueryMessage, family: dns.rdatatype.RdataType) ->
     if chain.answer is not None:
         addresses = tuple(ip_address(record.address) for record in chain.answer)
         return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
-    return _read_nothing(message, chain, family)
+    return _read_nothing(message, chain, question)
 
 
 def _read_nothing(
-    message: dns.message.QueryMessage, chain: dns.message.ChainingResult, family: dns.rdatatype.RdataType
+    message: dns.message.QueryMessage, chain: dns.message.ChainingResult, question: dns.rdatatype.RdataType
 ) -> _Part:
     """Pure: what an answer without addresses means.
 
@@ -189,7 +189,7 @@ def _read_nothing(
         return replace(nothing, further=chain.canonical_name)
     if message.flags & (dns.flags.AA | dns.flags.RA):
         return nothing
-    asked = dns.rdatatype.to_text(family)
+    asked = dns.rdatatype.to_text(question)
     return _Part(DnsOutcome.REFUSED, trouble=f"does not ask others for {asked} (no recursion)")
 
 
@@ -199,21 +199,26 @@ def _worst(outcomes: Iterable[DnsOutcome]) -> DnsOutcome:
     return min(outcomes, key=order.index)
 
 
-def _combined(parts: list[_Part]) -> DnsReply:
+def _combined(parts: Mapping[Family, _Part]) -> DnsReply:
     """Pure: both questions as one reply.
 
     Servers that know no AAAA answer it with NXDOMAIN or SERVFAIL although the name has an A (RFC 4074, 4):
     so addresses of one family stand, whatever became of the other.
     """
-    silent = [part for part in parts if not part.outcome.tells]
-    trouble = "; ".join(dict.fromkeys(part.trouble for part in silent))
-    found = [part for part in parts if part.addresses]
+    silent = {family: part for family, part in parts.items() if not part.outcome.tells}
+    trouble = "; ".join(dict.fromkeys(part.trouble for part in silent.values()))
+    found = [part for part in parts.values() if part.addresses]
     if found:
         addresses = {address for part in found for address in part.addresses}
-        ttl = min(part.ttl for part in found)
-        return DnsReply(DnsOutcome.ADDRESSES, tuple(sorted(addresses, key=sort_key)), trouble, ttl)
-    if silent:
-        return DnsReply(silent[0].outcome, trouble=trouble)
-    unknown = all(part.outcome is DnsOutcome.NXDOMAIN for part in parts)
+        return DnsReply(
+            DnsOutcome.ADDRESSES,
+            tuple(sorted(addresses, key=sort_key)),
+            trouble,
+            frozenset(silent),
+            ttl=min(part.ttl for part in found),
+        )
+    for part in silent.values():
+        return DnsReply(part.outcome, trouble=trouble)
+    unknown = all(part.outcome is DnsOutcome.NXDOMAIN for part in parts.values())
     outcome = DnsOutcome.NXDOMAIN if unknown else DnsOutcome.NO_ADDRESS
-    return DnsReply(outcome, ttl=min(part.ttl for part in parts))
+    return DnsReply(outcome, ttl=min(part.ttl for part in parts.values()))

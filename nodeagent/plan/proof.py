@@ -1,0 +1,154 @@
+"""Whether a name is proven to be its load balancer's: by the administrator's word, or by what DNS says. Pure.
+
+Anyone who may create an Ingress may claim any name. Who also has the name's DNS answer with an address of the
+load balancer that claims it has the name; nobody loses anything when it is written.
+
+Fail static: while DNS can't be asked, what it said last counts. Where nothing is remembered (the agent or the
+node was restarted) the managed block is the memory: a name that stands there with the relay address of the
+very load balancer that claims it now stays. It is no proof for another one, whose relay address is another.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from nodeagent.config.options import HostsOptions
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Verdict
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import Facts
+from nodeagent.plan.hostnames import covering
+from nodeagent.plan.load_balancers import LoadBalancerPlan
+
+_MOST_SHOWN = 4
+
+_FAILURES = {
+    DnsOutcome.SERVFAIL: "DnsServfail",
+    DnsOutcome.REFUSED: "DnsRefused",
+    DnsOutcome.TIMEOUT: "DnsTimeout",
+    DnsOutcome.UNREACHABLE: "DnsUnreachable",
+    DnsOutcome.NO_SERVER: "NoDnsServer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The decision on a name that nothing else decided; the fields are those of NameDecision."""
+
+    verdict: Verdict
+    code: str
+    reason: str
+    by_dns: bool = False
+    on_all_nodes: str = ""
+
+
+def prove(name: str, load_balancer: LoadBalancerPlan, facts: Facts, options: HostsOptions) -> Proof:
+    """Decides on `name` (canonical, no wildcard), which the load balancer claims."""
+    suffix = covering(name, options.allow)
+    if suffix:
+        return Proof(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}")
+    if options.verify == "allow":
+        return Proof(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
+    return replace(_by_dns(name, load_balancer, facts), by_dns=True)
+
+
+class _Bearing(Enum):
+    """What a reply means for the claim."""
+
+    PROVES = 1
+    DISPROVES = 2
+    SAYS_NOTHING = 3
+
+
+def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> Proof:
+    stands = not facts.standing_names.get(name, frozenset()).isdisjoint(load_balancer.names_at)
+    answer = facts.dns.get(name)
+    if answer is None:
+        return _unasked(stands=stands)
+    match _bearing(answer.latest, load_balancer):
+        case _Bearing.PROVES:
+            matched = _shown(_matched(answer.latest, load_balancer))
+            return Proof(Verdict.SERVED, "Proven", f"proven: DNS answers {matched}")
+        case _Bearing.DISPROVES:
+            return _disproven(answer.latest, load_balancer)
+        case _Bearing.SAYS_NOTHING:
+            return _from_memory(answer, load_balancer, stands=stands)
+
+
+def _unasked(*, stands: bool) -> Proof:
+    if stands:
+        return Proof(Verdict.SERVED, "KeptUnasked", "kept: it stands, and DNS was not asked yet")
+    return Proof(Verdict.SKIPPED, "NotAskedYet", "waits for its proof: DNS was not asked yet")
+
+
+def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Proof:
+    """What DNS told last, now that it tells nothing; what stands, where nothing is remembered."""
+    code, why = _failure(answer.latest, load_balancer)
+    told = answer.told
+    before = _bearing(told, load_balancer) if told else _Bearing.SAYS_NOTHING
+    if told and before is _Bearing.DISPROVES:
+        proof = _disproven(told, load_balancer)
+        return replace(proof, reason=f"{proof.reason}; now DNS can't be asked: {why}")
+    if told and before is _Bearing.PROVES:
+        matched = _shown(_matched(told, load_balancer))
+        return Proof(Verdict.SERVED, "Kept", f"kept: DNS answered {matched} and can't be asked now: {why}")
+    if stands:
+        return Proof(Verdict.SERVED, "Kept", f"kept: it stands, and DNS can't be asked: {why}")
+    return Proof(Verdict.REFUSED, code, f"not proven: DNS can't be asked: {why}")
+
+
+def _bearing(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Bearing:
+    if _matched(reply, load_balancer):
+        return _Bearing.PROVES
+    if not reply.outcome.tells or _is_echo(reply, load_balancer):
+        return _Bearing.SAYS_NOTHING
+    if any(address.version in reply.unanswered for address in _addresses(load_balancer)):
+        return _Bearing.SAYS_NOTHING
+    return _Bearing.DISPROVES
+
+
+def _disproven(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Proof:
+    if reply.outcome is DnsOutcome.NXDOMAIN:
+        return Proof(Verdict.REFUSED, "NoSuchName", "not proven: DNS knows no such name")
+    if reply.outcome is DnsOutcome.NO_ADDRESS:
+        return Proof(Verdict.REFUSED, "NoDnsAddress", "not proven: DNS has no address for it")
+    service = load_balancer.service.ref
+    own = _shown(_addresses(load_balancer))
+    return Proof(
+        Verdict.REFUSED,
+        "NotProven",
+        f"not proven: DNS answers {_shown(reply.addresses)}, not an address of {service} ({own})",
+        on_all_nodes=f"not proven: DNS does not answer with an address of {service} ({own})",
+    )
+
+
+def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str]:
+    """The code and the words for a reply that says nothing of the name."""
+    if _is_echo(reply, load_balancer):
+        # Written as an answer of DNS this would be a circle: withdrawn because of its own line, proven
+        # without it, and so on for ever.
+        why = (
+            f"its server answers {_shown(reply.addresses)}, the relay's own address: it reads the node's "
+            "hosts file or serves the cluster; set hosts.dnsServers"
+        )
+        return "DnsEchoesHosts", why
+    return _FAILURES.get(reply.outcome, "DnsIncomplete"), reply.trouble
+
+
+def _is_echo(reply: DnsReply, load_balancer: LoadBalancerPlan) -> bool:
+    return not frozenset(reply.addresses).isdisjoint(load_balancer.names_at)
+
+
+def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
+    own = frozenset(_addresses(load_balancer))
+    return tuple(address for address in reply.addresses if address in own)
+
+
+def _addresses(load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
+    return load_balancer.service.load_balancer_ips
+
+
+def _shown(addresses: Iterable[IPAddress]) -> str:
+    texts = [str(address) for address in addresses]
+    more = len(texts) - _MOST_SHOWN
+    return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,255 @@
+"""Whether what DNS says proves a name, and what counts while it says nothing."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.model.addresses import Family
+from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.plan.withholding import withhold
+from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
+
+NAME = "www.example.net"
+DNS = config("hosts: {verify: dns}")
+GREEN = service("green", ips=("192.0.2.2",))
+FAILURES = {
+    DnsOutcome.SERVFAIL: "DnsServfail",
+    DnsOutcome.REFUSED: "DnsRefused",
+    DnsOutcome.TIMEOUT: "DnsTimeout",
+    DnsOutcome.UNREACHABLE: "DnsUnreachable",
+    DnsOutcome.NO_SERVER: "NoDnsServer",
+}
+
+
+def told(*addresses: str, unanswered: Iterable[Family] = ()) -> DnsReply:
+    """A reply with these addresses; questions for `unanswered` families came to nothing."""
+    return DnsReply(
+        DnsOutcome.ADDRESSES, tuple(map(ip_address, addresses)), unanswered=frozenset(unanswered), ttl=60
+    )
+
+
+def failed(outcome: DnsOutcome = DnsOutcome.TIMEOUT) -> DnsReply:
+    """A reply that says nothing of the name."""
+    return DnsReply(outcome, trouble="192.0.2.53: no")
+
+
+def planned(
+    latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
+) -> Desired:
+    """What is planned when DNS says so, for a name that stands in the block at these addresses."""
+    dns = {}
+    if latest:
+        dns[NAME] = DnsAnswer(latest, latest if latest.outcome.tells else before)
+    standing = {NAME: frozenset(map(ip_address, stands_at))} if stands_at else {}
+    facts = replace(FACTS, dns=dns, standing_names=standing)
+    return desired(service(), ingress(NAME), facts=facts, options=DNS)
+
+
+def decided(
+    latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
+) -> NameDecision:
+    """The decision on that name."""
+    return of_name(planned(latest, before, stands_at=stands_at), NAME)
+
+
+RELAY = relay_of(planned(None))[4]
+
+
+def test_a_name_is_proven_by_an_address_of_its_load_balancer() -> None:
+    """One among several is enough: round-robin answers are common."""
+    desire = planned(told("192.0.2.1", "198.51.100.4"))
+    decision = of_name(desire, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Proven")
+    assert decision.reason == "proven: DNS answers 192.0.2.1"
+    assert hosts(desire) == [f"{RELAY} {NAME}"]
+
+
+def test_a_name_is_proven_in_either_family() -> None:
+    """A name with an AAAA alone, and a load balancer with both."""
+    facts = replace(FACTS, dns={NAME: DnsAnswer(told("2001:db8::1"), None)})
+    both = service(ips=("192.0.2.1", "2001:db8::1"))
+    assert of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME).code == "Proven"
+
+
+def test_a_name_of_somebody_else_is_refused() -> None:
+    """The answer, and what it should have been; on all nodes in the same words, for Events."""
+    decision = decided(told("198.51.100.4", "2001:db8::4"))
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotProven")
+    assert decision.reason == (
+        "not proven: DNS answers 198.51.100.4, 2001:db8::4, "
+        "not an address of Service ingress/blue (192.0.2.1)"
+    )
+    assert decision.on_all_nodes == (
+        "not proven: DNS does not answer with an address of Service ingress/blue (192.0.2.1)"
+    )
+
+
+def test_many_addresses_are_not_all_shown() -> None:
+    """Four, and how many more."""
+    decision = decided(told(*(f"198.51.100.{number}" for number in range(1, 8))))
+    assert "DNS answers 198.51.100.1, 198.51.100.2, 198.51.100.3, 198.51.100.4 and 3 more," in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "reason"),
+    [
+        (DnsOutcome.NXDOMAIN, "NoSuchName", "not proven: DNS knows no such name"),
+        (DnsOutcome.NO_ADDRESS, "NoDnsAddress", "not proven: DNS has no address for it"),
+    ],
+)
+def test_a_name_without_addresses_is_refused(outcome: DnsOutcome, code: str, reason: str) -> None:
+    """Even one that stands: it goes."""
+    for stands_at in ((), (RELAY,)):
+        decision = decided(DnsReply(outcome, ttl=60), stands_at=stands_at)
+        assert (decision.verdict, decision.code, decision.reason) == (Verdict.REFUSED, code, reason)
+
+
+def test_a_name_that_points_elsewhere_now_is_withdrawn() -> None:
+    """Though it stands and was proven once."""
+    assert hosts(planned(told("198.51.100.4"), stands_at=[RELAY])) == []
+
+
+def test_a_name_that_was_not_asked_yet_waits() -> None:
+    """Without an alarm; one that stands stays, as at the agent's start."""
+    decision = decided(None)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotAskedYet")
+    kept = decided(None, stands_at=[RELAY])
+    assert (kept.verdict, kept.code) == (Verdict.SERVED, "KeptUnasked")
+
+
+@pytest.mark.parametrize(("outcome", "code"), FAILURES.items())
+def test_while_dns_is_away_nothing_new_is_proven_and_nothing_withdrawn(
+    outcome: DnsOutcome, code: str
+) -> None:
+    """Each way to be away has its code, and the servers' words."""
+    decision = decided(failed(outcome))
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, code)
+    assert decision.reason == "not proven: DNS can't be asked: 192.0.2.53: no"
+
+    standing = decided(failed(outcome), stands_at=[RELAY])
+    assert (standing.verdict, standing.code) == (Verdict.SERVED, "Kept")
+    assert standing.reason == "kept: it stands, and DNS can't be asked: 192.0.2.53: no"
+
+
+def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
+    """DNS being away is no reason to leave drift."""
+    desire = planned(failed(), before=told("192.0.2.1"))
+    decision = of_name(desire, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Kept")
+    assert decision.reason == "kept: DNS answered 192.0.2.1 and can't be asked now: 192.0.2.53: no"
+    assert hosts(desire) == [f"{RELAY} {NAME}"]
+
+
+def test_what_was_disproven_stays_so_while_dns_is_away() -> None:
+    """Though its line still stands, the hosts file having been read-only, say."""
+    decision = decided(failed(), before=told("198.51.100.4"), stands_at=[RELAY])
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotProven")
+    assert decision.reason.endswith("; now DNS can't be asked: 192.0.2.53: no")
+
+
+def test_what_stands_for_one_load_balancer_is_no_proof_for_another() -> None:
+    """Else whoever is fast while DNS is away could take over a name that was proven for somebody."""
+    facts = replace(
+        FACTS,
+        dns={NAME: DnsAnswer(failed())},
+        standing_names={NAME: frozenset({ip_address(RELAY)})},
+    )
+    taken = desired(service(), GREEN, ingress(NAME, points=(point("192.0.2.2"),)), facts=facts, options=DNS)
+    assert of_name(taken, NAME).code == "DnsTimeout"
+    assert hosts(taken) == []
+
+
+def test_what_is_remembered_of_one_load_balancer_is_no_proof_for_another() -> None:
+    """The same, without a restart in between."""
+    facts = replace(FACTS, dns={NAME: DnsAnswer(failed(), told("192.0.2.1"))})
+    taken = desired(service(), GREEN, ingress(NAME, points=(point("192.0.2.2"),)), facts=facts, options=DNS)
+    assert of_name(taken, NAME).code == "NotProven"
+
+
+def test_a_load_balancer_that_moves_needs_no_new_answer_if_dns_was_there_first() -> None:
+    """The answer is compared with the addresses of the moment."""
+    facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1", "192.0.2.9"))})
+    moved = desired(service(ips=("192.0.2.9",)), ingress(NAME, points=()), facts=facts, options=DNS)
+    assert of_name(moved, NAME).reason.startswith("proven: DNS answers 192.0.2.9")
+
+
+def test_an_answer_for_half_of_the_families_disproves_only_what_it_covers() -> None:
+    """An IPv4 load balancer's name is disproven by its A alone; that of one with IPv6 might have an AAAA."""
+    assert decided(told("198.51.100.4", unanswered=[6])).code == "NotProven"
+    facts = replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4", unanswered=[6]))})
+    both = service(ips=("192.0.2.1", "2001:db8::1"))
+    decision = of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "DnsIncomplete")
+
+
+def test_a_server_that_reads_our_own_lines_says_nothing() -> None:
+    """A line that withdraws itself would come and go for ever."""
+    decision = decided(told(RELAY), stands_at=[RELAY])
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Kept")
+    assert f"its server answers {RELAY}, the relay's own address" in decision.reason
+    assert "set hosts.dnsServers" in decision.reason
+    assert decided(told(RELAY)).code == "DnsEchoesHosts"
+
+
+def test_only_what_nothing_else_decides_is_asked() -> None:
+    """Never-list, exclude, allow and the form of a name come before any query, and wildcards are no names."""
+    options = config("hosts: {allow: [example.com], exclude: [db.example.net]}")
+    claimed = ingress(
+        *(NAME, "www.example.com", "x.db.example.net", "localhost", "node1", "kubernetes", "a.cluster.local"),
+        *("*.example.net", "bad_name", "192.0.2.7", ""),
+    )
+    other = ingress("elsewhere.example.net", name="other", points=(point("198.51.100.99"),))
+    assert desired(service(), claimed, other, options=options).to_prove == (NAME,)
+
+
+def test_with_verify_allow_nothing_is_asked() -> None:
+    """Nor does an answer count that is there from before."""
+    options = config("hosts: {verify: allow, allow: [example.com]}")
+    facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1"))})
+    desire = desired(service(), ingress(NAME), facts=facts, options=options)
+    assert desire.to_prove == ()
+    assert of_name(desire, NAME).code == "NotProven"
+
+
+def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
+    """Else its proof would be forgotten as often as the relay restarts."""
+    assert withhold(planned(told("192.0.2.1")), frozenset()).to_prove == (NAME,)
+
+
+_ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])
+_REPLIES = st.one_of(
+    st.builds(
+        told,
+        *[_ADDRESSES],
+        unanswered=st.frozensets(st.sampled_from([4, 6]), max_size=1),
+    ),
+    st.sampled_from([*FAILURES]).map(failed),
+    st.sampled_from([DnsOutcome.NXDOMAIN, DnsOutcome.NO_ADDRESS]).map(DnsReply),
+)
+
+
+@given(latest=st.none() | _REPLIES, before=st.none() | _REPLIES, stands=st.booleans())
+def test_no_name_is_written_without_a_reason_to_trust_it(
+    latest: DnsReply | None, before: DnsReply | None, *, stands: bool
+) -> None:
+    """What DNS answers with the load balancer's address, or did last; or what stands, until told against."""
+    before = before if before and before.outcome.tells else None
+    desire = planned(latest, before, stands_at=[RELAY] if stands else [])
+    owner = ip_address("192.0.2.1")
+    proven = any(reply and owner in reply.addresses for reply in (latest, before))
+    written = hosts(desire) == [f"{RELAY} {NAME}"]
+    assert written is (of_name(desire, NAME).verdict is Verdict.SERVED)
+    assert desire.to_prove == (NAME,)
+    if written:
+        assert proven or stands
+    if latest and owner in latest.addresses:
+        assert written
+    if latest and latest.outcome in (DnsOutcome.NXDOMAIN, DnsOutcome.NO_ADDRESS):
+        assert not written
+    if stands and (latest is None or not latest.outcome.tells) and before is None:
+        assert written
