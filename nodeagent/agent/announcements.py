@@ -9,7 +9,11 @@ from nodeagent.model.objects import ObjectRef
 _NAMES_SHOWN = 5
 
 # What a name's owner or an administrator can act on; a wildcard or a disabled hosts file is no such thing.
-_NAME_CODES = frozenset({"NotProven", "NeverWritten", "BadName", "Conflict"})
+# Nor are servers that don't answer: they differ from node to node, and metrics tell of them.
+_NAME_CODES = frozenset({"NotProven", "NoSuchName", "NoDnsAddress", "NeverWritten", "BadName", "Conflict"})
+
+
+_WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
         for decision in desired.load_balancers
         if decision.verdict is Verdict.REFUSED
     ]
+    if any(decision.code in _WAITING for decision in desired.names):
+        # DNS is still being asked for some: an Event that stands for an hour shall name them all.
+        return tuple(sorted(found, key=lambda one: (one.service, one.code)))
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
         if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in _NAME_CODES:
@@ -47,7 +54,7 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
 def _about(decisions: Iterable[NameDecision]) -> str:
     by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
     shown = [
-        f"{decision.name} ({decision.claimed_by}): {decision.reason}"
+        f"{decision.name} ({decision.claimed_by}): {decision.gist or decision.reason}"
         for decision in list(by_name.values())[:_NAMES_SHOWN]
     ]
     more = len(by_name) - len(shown)

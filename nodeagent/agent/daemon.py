@@ -11,6 +11,8 @@ from nodeagent.agent.announcing import Announcer
 from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.appliers import build_appliers
 from nodeagent.agent.convergence import clean_up
+from nodeagent.agent.dns.prover import Prover
+from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.facts import Circumstances, read_circumstances
 from nodeagent.agent.garbage import spare_what_stays
 from nodeagent.agent.ownership import Ownership
@@ -84,6 +86,13 @@ class Daemon:
         self._run_dir = Path(relay.run_dir)
         self._ownership = Ownership(self._run_dir, self._triggers.wake)
         self._appliers = build_appliers(config, adopt=settings.adopt)
+        self._prover = Prover(
+            ask_upstream(config.hosts),
+            config.hosts.dns_recheck_seconds,
+            on_change=self._triggers.dns_changed,
+            on_reply=self._metrics.dns_asked,
+        )
+        self._metrics.watch_dns(self._prover.failing_since)
         self._reconciler: Reconciler | None = None
         self._watch: NodeWatch | None = None
         self._last_pass = (0.0, 0.0)
@@ -116,6 +125,7 @@ class Daemon:
                 self._turn()
             self._end()
         finally:
+            self._prover.stop()
             service.close()
             self._ownership.stop()
 
@@ -156,6 +166,7 @@ class Daemon:
             self._metrics.became_standby()
             self._board.became_standby("a newer agent writes on this node")
             self._stop_watching()
+            self._prover.want({})
             self._reconciler = None
         elif not self._ownership.is_writer:
             self._board.became_standby("another agent writes on this node")
@@ -170,7 +181,12 @@ class Daemon:
     def _start_working(self) -> None:
         settings = self._settings
         self._reconciler = Reconciler(
-            settings.node_name, self._config, self._appliers, self._read_circumstances, adopt=settings.adopt
+            settings.node_name,
+            self._config,
+            self._appliers,
+            self._read_circumstances,
+            read_dns=self._prover.answers,
+            adopt=settings.adopt,
         )
         self._watch = NodeWatch(self._config, self._triggers.drifted)
         self._watch.start()
@@ -212,6 +228,7 @@ class Daemon:
                     return
                 done = reconciler.reconcile(snapshot, calls.drift, everything=everything)
                 watch.settle(done.convergence)
+                self._prover.want(done.desired.to_prove)
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
@@ -241,6 +258,8 @@ class Daemon:
         self._metrics.config_reloaded()
         self._config = outcome.config
         self._appliers = build_appliers(outcome.config, adopt=self._settings.adopt)
+        hosts = outcome.config.hosts
+        self._prover.ask_by(ask_upstream(hosts), hosts.dns_recheck_seconds)
         if self._reconciler is not None:
             self._stop_watching()
             self._start_working()

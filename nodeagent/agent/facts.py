@@ -1,14 +1,16 @@
 """Gathers the node's facts, from the appliers' reading and from what no applier owns, into one value."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.facts import Facts
+from nodeagent.model.dns import DnsAnswer
+from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.ip_mode import doubtful_addresses
 from nodeagent.sources.node.api_server import ApiServers, find_api_servers
@@ -50,18 +52,29 @@ def read_circumstances(
     return Circumstances(api, tuple(sources), taken_ports(), caught_addresses(doubtful, standing))
 
 
-def gather_facts(
-    node_name: str, around: Circumstances, config: Config, appliers: Appliers, *, adopt: bool
+def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
+    node_name: str,
+    around: Circumstances,
+    config: Config,
+    appliers: Appliers,
+    *,
+    adopt: bool,
+    dns: Mapping[str, DnsAnswer] = MappingProxyType({}),
 ) -> Facts:
-    """The facts as they are now. Changes nothing.
+    """The facts as they are now, with what DNS said so far. Changes nothing, asks nobody.
 
     A hosts file that can't be read leaves its names unknown; its applier then reports the same error, and
     writes nothing.
     """
+    user_names: Mapping[str, UserHostsLine] = {}
+    standing_names: Mapping[str, frozenset[IPAddress]] = {}
     try:
-        user_names = appliers.hosts.read().outside_names()
+        hosts = appliers.hosts.read()
+        user_names = hosts.outside_names()
+        if config.hosts.verify == "dns":
+            standing_names = hosts.standing_names()
     except ApplyError:
-        user_names = {}
+        pass
     if adopt:
         user_names = {name: line for name, line in user_names.items() if not line.by_hairpin_proxy}
     node_kind = config.relay.kind == "node"
@@ -74,6 +87,8 @@ def gather_facts(
         source_addresses=around.source_addresses,
         taken_ports=around.taken_ports,
         user_names=user_names,
+        standing_names=standing_names,
+        dns=dns,
         short_circuited=around.service_rules.caught,
         notes=(*around.api.notes, *around.service_rules.notes),
     )

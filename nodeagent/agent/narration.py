@@ -57,7 +57,8 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
         _key(decision): decision for decision in (before.names if before else ())
     }
     for decision in after.names:
-        if known.get(_key(decision)) != decision:
+        before_it = known.get(_key(decision))
+        if before_it is None or _said(before_it) != _said(decision):
             yield (
                 f"name {decision.verdict}",
                 {"name": decision.name, "ingress": decision.claimed_by.path, "reason": decision.reason},
@@ -70,6 +71,16 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
 
 def _key(decision: NameDecision) -> tuple[object, ...]:
     return (decision.name, decision.claimed_by)
+
+
+def _said(decision: NameDecision) -> tuple[object, ...]:
+    """What is worth a line: an answer of DNS that differs from the last by its addresses alone is not."""
+    return (
+        decision.verdict,
+        decision.code,
+        decision.load_balancer,
+        decision.gist or decision.reason,
+    )
 
 
 def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:

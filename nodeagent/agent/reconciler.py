@@ -15,6 +15,7 @@ from nodeagent.agent.scope import changed_parts, with_dependents
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.planner import plan
 
@@ -57,6 +58,7 @@ class Reconciler:
         config: The configuration.
         appliers: Who changes the node.
         read_circumstances: Reads the facts that change seldom.
+        read_dns: Tells what DNS said so far; it must not wait.
         adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as the appliers have it.
         clock: Monotonic seconds.
     """
@@ -68,6 +70,7 @@ class Reconciler:
         appliers: Appliers,
         read_circumstances: Callable[[Snapshot], Circumstances],
         *,
+        read_dns: Callable[[], Mapping[str, DnsAnswer]] = dict,
         adopt: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,6 +78,7 @@ class Reconciler:
         self._config = config
         self._appliers = appliers
         self._read_circumstances = read_circumstances
+        self._read_dns = read_dns
         self._adopt = adopt
         self._clock = clock
         self._around: Circumstances | None = None
@@ -139,7 +143,14 @@ class Reconciler:
     def _plan(self, snapshot: Snapshot) -> Desired:
         if self._around is None:
             raise AssertionError("a plan without circumstances")
-        facts = gather_facts(self._node_name, self._around, self._config, self._appliers, adopt=self._adopt)
+        facts = gather_facts(
+            self._node_name,
+            self._around,
+            self._config,
+            self._appliers,
+            adopt=self._adopt,
+            dns=self._read_dns(),
+        )
         return plan(snapshot, facts, self._config)
 
     def _admitted(self, drift: Mapping[Part, str]) -> tuple[dict[Part, str], frozenset[Part]]:

@@ -47,6 +47,11 @@ class Triggers:
             self._events += 1
             self._note()
 
+    def dns_changed(self) -> None:
+        """DNS says something else of a name than before."""
+        with self._lock:
+            self._note()
+
     def drifted(self, part: Part, what: str) -> None:
         """A part of the node may not stand as it was left; `what` was seen. The first sight is kept."""
         with self._lock:

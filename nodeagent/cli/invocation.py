@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from nodeagent.agent.appliers import Appliers, build_appliers
+from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.agent.exclusion import exclusive
 from nodeagent.agent.facts import gather_facts, read_circumstances
 from nodeagent.config.options import Config
@@ -39,12 +40,19 @@ class Invocation:
         return build_appliers(self.config, adopt=self.adopt)
 
     def desired(self, appliers: Appliers) -> Desired:
-        """What shall stand on this node now. Raises SourceError when the objects can't be had."""
+        """What shall stand on this node now; names that need proof are asked for, ten seconds at most.
+
+        Raises SourceError when the objects can't be had.
+        """
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         around = read_circumstances(self.config, snapshot, appliers, kubeconfigs, servers)
         facts = gather_facts(self.node_name, around, self.config, appliers, adopt=self.adopt)
-        return plan(snapshot, facts, self.config)
+        desired = plan(snapshot, facts, self.config)
+        if not desired.to_prove:
+            return desired
+        answers = ask_once(desired.to_prove, self.config.hosts)
+        return plan(snapshot, replace(facts, dns=answers), self.config)
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Holds the node's lock: one writer at a time. Raises ApplyError when another keeps it."""

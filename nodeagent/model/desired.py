@@ -1,5 +1,6 @@
 """What shall stand on the node, and why: the planner's answer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -82,8 +83,8 @@ class LoadBalancerDecision:
 class NameDecision:
     """One name that an Ingress asks for: what was decided and the reason.
 
-    `by_dns`: nothing but DNS can decide it, so that it is asked. `on_all_nodes` is the reason in words that
-    don't differ from node to node, as DNS's answers may; empty where the reason itself does not.
+    `by_dns`: nothing but DNS can decide it, so that it is asked. `gist` is the reason without what differs
+    between nodes or from one answer of DNS to the next; empty where that is the reason itself.
     """
 
     name: str
@@ -93,7 +94,7 @@ class NameDecision:
     code: str
     reason: str
     by_dns: bool = False
-    on_all_nodes: str = ""
+    gist: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,17 @@ class Desired:
     remarks: tuple[str, ...] = ()
 
     @property
-    def to_prove(self) -> tuple[str, ...]:
-        """The names that nothing but DNS can decide: no others are ever asked for."""
-        return tuple(decision.name for decision in self.names if decision.by_dns)
+    def to_prove(self) -> Mapping[str, frozenset[IPAddress]]:
+        """The names that nothing but DNS can decide: no others are ever asked for.
+
+        Each with the addresses that matter in an answer: those of its load balancer, and the relay's.
+        """
+        matter = {
+            decision.load_balancer: frozenset((*decision.addresses, *decision.relay_addresses))
+            for decision in self.load_balancers
+        }
+        return {
+            decision.name: matter[decision.load_balancer]
+            for decision in self.names
+            if decision.by_dns and decision.load_balancer is not None
+        }

@@ -115,7 +115,7 @@ def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
         proof.code,
         f"{proof.reason}; {how}" if how else proof.reason,
         proof.by_dns,
-        proof.on_all_nodes,
+        proof.gist,
     )
 
 

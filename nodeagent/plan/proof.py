@@ -39,7 +39,7 @@ class Proof:
     code: str
     reason: str
     by_dns: bool = False
-    on_all_nodes: str = ""
+    gist: str = ""
 
 
 def prove(name: str, load_balancer: LoadBalancerPlan, facts: Facts, options: HostsOptions) -> Proof:
@@ -88,13 +88,18 @@ def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: 
     before = _bearing(told, load_balancer) if told else _Bearing.SAYS_NOTHING
     if told and before is _Bearing.DISPROVES:
         proof = _disproven(told, load_balancer)
-        return replace(proof, reason=f"{proof.reason}; now DNS can't be asked: {why}")
+        return replace(
+            proof, reason=f"{proof.reason}; now DNS can't be asked: {why}", gist=proof.gist or proof.reason
+        )
     if told and before is _Bearing.PROVES:
         matched = _shown(_matched(told, load_balancer))
-        return Proof(Verdict.SERVED, "Kept", f"kept: DNS answered {matched} and can't be asked now: {why}")
+        gist = f"kept: DNS answered {matched} and can't be asked now"
+        return Proof(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
     if stands:
-        return Proof(Verdict.SERVED, "Kept", f"kept: it stands, and DNS can't be asked: {why}")
-    return Proof(Verdict.REFUSED, code, f"not proven: DNS can't be asked: {why}")
+        gist = "kept: it stands, and DNS can't be asked"
+        return Proof(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
+    gist = "not proven: DNS can't be asked"
+    return Proof(Verdict.REFUSED, code, f"{gist}: {why}", gist=gist)
 
 
 def _bearing(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Bearing:
@@ -118,7 +123,7 @@ def _disproven(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Proof:
         Verdict.REFUSED,
         "NotProven",
         f"not proven: DNS answers {_shown(reply.addresses)}, not an address of {service} ({own})",
-        on_all_nodes=f"not proven: DNS does not answer with an address of {service} ({own})",
+        gist=f"not proven: DNS does not answer with an address of {service} ({own})",
     )
 
 

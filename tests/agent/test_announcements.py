@@ -1,5 +1,7 @@
 """Few Events say what an administrator must know, in the same words on every node."""
 
+from dataclasses import replace
+
 from nodeagent.agent.announcements import announcements
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -34,3 +36,25 @@ def test_many_refused_names_make_one_event_that_shows_some() -> None:
 def test_a_name_without_a_known_load_balancer_has_nobody_to_be_announced_to() -> None:
     orphan = NameDecision("a.example.test", LB, None, Verdict.REFUSED, "BadName", "never written")
     assert announcements(Desired(names=(orphan,))) == ()
+
+
+def test_while_names_wait_for_dns_no_refused_name_is_announced() -> None:
+    """The Event stands for an hour: it shall name them all."""
+    refused = name("a.example.test")
+    waiting = name("b.example.test", Verdict.SKIPPED, "NotAskedYet")
+    assert announcements(Desired(names=(refused, waiting))) == ()
+    (found,) = announcements(Desired(names=(refused, name("b.example.test"))))
+    assert "a.example.test" in found.message
+    assert "b.example.test" in found.message
+
+
+def test_a_name_is_announced_in_words_that_are_the_same_on_all_nodes() -> None:
+    """Each node may get other answers of DNS: the Event is one."""
+    refused = replace(name("a.example.test"), reason="DNS answers 192.0.2.7", gist="DNS answers otherwise")
+    (found,) = announcements(Desired(names=(refused,)))
+    assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
+
+
+def test_servers_that_do_not_answer_are_not_the_owners_business() -> None:
+    """Metrics and the log tell of them."""
+    assert announcements(Desired(names=(name("a.example.test", code="DnsTimeout"),))) == ()

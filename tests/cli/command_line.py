@@ -76,7 +76,7 @@ class CommandLine:
             "loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]},
             "relay": {"launch": True, "runDir": str(self.run_directory)},
             "dnat": {"backend": "none"},
-            "hosts": {"file": str(self.hosts_file), "allow": ["example.test"]},
+            "hosts": {"file": str(self.hosts_file), "verify": "allow", "allow": ["example.test"]},
         }
         for name, options in sections.items():
             document[name] = document[name] | dict(options)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import DNS_PORT
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.testbed.addresses import Address
     from tests.testbed.namespaces import Host
+
+
+_SILENCE = f"""
+table inet silence {{
+    chain input {{
+        type filter hook input priority 0;
+        meta l4proto {{ tcp, udp }} th dport {DNS_PORT} drop
+    }}
+}}
+"""
 
 
 class DnsServer:
@@ -24,10 +37,16 @@ class DnsServer:
         address: Where it listens.
         directory: For its file of records; made here.
         records: The addresses that each name has.
+        aliases: Names with a CNAME each, and what it leads to; these stay.
     """
 
     def __init__(
-        self, host: Host, address: Address, directory: Path, records: Mapping[str, Sequence[Address]]
+        self,
+        host: Host,
+        address: Address,
+        directory: Path,
+        records: Mapping[str, Sequence[Address]],
+        aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         directory.mkdir()
         self.host = host
@@ -39,6 +58,7 @@ class DnsServer:
                 *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--pid-file="),
                 *("--no-resolv", "--no-hosts", "--local=/#/", f"--addn-hosts={self._file}"),
                 *("--bind-interfaces", f"--listen-address={address}", "--except-interface=lo"),
+                *(f"--cname={name},{target}" for name, target in aliases.items()),
                 *("--log-facility=-", "--log-queries"),
             ]
         )
@@ -53,6 +73,20 @@ class DnsServer:
         self._write(records)
         self.process.signal(signal.SIGHUP)
         wait_until(lambda: self._times_read() > before, "dnsmasq reading its records again")
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Answer nobody as long as this lasts: questions get lost on their way."""
+        self.host.run(["nft", "--file", "-"], stdin=_SILENCE)
+        try:
+            yield
+        finally:
+            self.host.run(["nft", "delete", "table", "inet", "silence"])
+
+    def times_asked(self, name: str) -> int:
+        """Count the questions for a name, A and AAAA alike."""
+        said = self.process.log.read_text(encoding="utf-8")
+        return len(re.findall(rf"query\[AA?A?A?\] {re.escape(name)} ", said))
 
     def _write(self, records: Mapping[str, Sequence[Address]]) -> None:
         lines = [f"{address} {name}\n" for name, addresses in records.items() for address in addresses]

@@ -161,7 +161,8 @@ class World:
     def _start_programs(self) -> None:
         """Launch every program, and only then wait for each."""
         records = dict.fromkeys(addresses.NAMES, addresses.LOAD_BALANCER_IPS)
-        self.dns = DnsServer(self.lb, addresses.LB, self.tmp / "dns", records)
+        aliases = {addresses.FRONTED: addresses.EDGE}
+        self.dns = DnsServer(self.lb, addresses.LB, self.tmp / "dns", records, aliases)
         self.registry = Registry(
             self.pod1, self.tmp / "registry", addresses.POD1, addresses.REGISTRY_PORT, addresses.REGISTRY
         )

@@ -1,5 +1,6 @@
 """Series that are worked out when they are asked for, so that a pass pays nothing and none goes stale."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -12,6 +13,9 @@ from nodeagent.model.objects import ObjectRef
 
 RelayStatistics = Callable[[], tuple[ServerState, ...] | Unreachable]
 """Asks HAProxy; must answer within a second or two, for a scrape waits for it."""
+
+FailingSince = Callable[[], Mapping[str, float]]
+"""Tells the names that DNS can't be asked for, each with the monotonic seconds since when."""
 
 
 class DecisionCollector:
@@ -48,6 +52,39 @@ class DecisionCollector:
             "Objects of the cluster that could not be used at all.",
             value=len(desired.unreadable),
         )
+
+
+class ProofCollector:
+    """For how long names have been kept that DNS can't be asked for.
+
+    Args:
+        decisions: Knows the plan in force: names that were never proven don't count.
+        clock: The clock that `failing_since` goes by.
+    """
+
+    def __init__(self, decisions: DecisionCollector, clock: Callable[[], float] = time.monotonic) -> None:
+        self._decisions = decisions
+        self._clock = clock
+        self.failing_since: FailingSince = dict
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The family, with nothing kept."""
+        return [_kept_seconds(0.0)]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The family as it is now."""
+        failing = self.failing_since()
+        names = self._decisions.desired.names if failing else ()
+        since = [failing[one.name] for one in names if one.code == "Kept" and one.name in failing]
+        return [_kept_seconds(self._clock() - min(since) if since else 0.0)]
+
+
+def _kept_seconds(value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "nodeagent_dns_kept_seconds",
+        "For how long the oldest of the names that are kept without DNS has not been told of; 0: none is.",
+        value=value,
+    )
 
 
 class RelayCollector:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from nodeagent import __version__
 from nodeagent.agent.parts import Part
 from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsOutcome
 
 if TYPE_CHECKING:
     from prometheus_client.metrics import MetricWrapperBase
 
-    from nodeagent.agent.telemetry.collectors import RelayStatistics
+    from nodeagent.agent.telemetry.collectors import FailingSince, RelayStatistics
 
     _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 
@@ -46,6 +47,7 @@ class Metrics:
 
         from nodeagent.agent.telemetry.collectors import (  # noqa: PLC0415 - imports prometheus_client too
             DecisionCollector,
+            ProofCollector,
             RelayCollector,
         )
 
@@ -103,10 +105,16 @@ class Metrics:
             counter("config_reloads_total", "Configurations read anew, by result.", "result"),
             ("ok", "refused"),
         )
+        self._dns_asked = _each(
+            counter("dns_names_asked_total", "Names asked of DNS, by how the asking ended.", "outcome"),
+            tuple(DnsOutcome),
+        )
         build = gauge("build_info", "Always 1; the label says which nodeagent this is.", "version")
         build.labels(__version__).set(1)
         self._decisions = DecisionCollector()
         registry.register(self._decisions)
+        self._proof = ProofCollector(self._decisions)
+        registry.register(self._proof)
         self._relay = RelayCollector()
         registry.register(self._relay)
         client.ProcessCollector(registry=registry)
@@ -187,6 +195,14 @@ class Metrics:
     def config_refused(self) -> None:
         """The configuration was read anew and is bad; the old one stays in force."""
         self._reloads["refused"].inc()
+
+    def dns_asked(self, outcome: DnsOutcome) -> None:
+        """A name was asked of DNS, and the asking ended so."""
+        self._dns_asked[outcome].inc()
+
+    def watch_dns(self, failing_since: "FailingSince") -> None:
+        """From now on the age of kept proofs is worked out from what this tells at each scrape."""
+        self._proof.failing_since = failing_since
 
     def watch_relay(self, statistics: "RelayStatistics | None") -> None:
         """From now on HAProxy is asked by `statistics` at each scrape; None: there is no HAProxy of ours."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from nodeagent.appliers.hosts import journal
@@ -15,7 +16,7 @@ from nodeagent.appliers.hosts.mounts import is_mount_point
 from nodeagent.appliers.hosts.outside import names_set
 from nodeagent.appliers.hosts.own_lines import OwnLines
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import IPNetwork
+from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine
 
@@ -38,6 +39,14 @@ class HostsState:
     def outside_names(self) -> Mapping[str, UserHostsLine]:
         """Map each name that the user's own lines set to the line that does."""
         return names_set(self.file.user, self.file.line_numbers)
+
+    def standing_names(self) -> Mapping[str, frozenset[IPAddress]]:
+        """Map each name that the block holds to the addresses it is written with."""
+        known: dict[str, frozenset[IPAddress]] = {}
+        return {
+            name: frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts))
+            for name, texts in _addresses(self.file.block or ()).items()
+        }
 
 
 class HostsApplier:
@@ -187,3 +196,13 @@ def _addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
         for name in names:
             addresses.setdefault(name, set()).add(address)
     return addresses
+
+
+def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[IPAddress]:
+    """The address, or nothing for what is none; few addresses bear many names, so each is read once."""
+    if text not in known:
+        try:
+            known[text] = frozenset({ip_address(text)})
+        except ValueError:
+            known[text] = frozenset()
+    return known[text]

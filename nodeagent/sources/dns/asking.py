@@ -167,7 +167,7 @@ def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) 
         return _Part(outcome, trouble=dns.rcode.to_text(rcode))
     chain = message.resolve_chaining()
     if rcode == dns.rcode.NXDOMAIN:
-        return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl)
+        return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl if _has_soa(message) else 0)
     if chain.answer is not None:
         addresses = tuple(ip_address(record.address) for record in chain.answer)
         return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
@@ -182,15 +182,20 @@ def _read_nothing(
     Without an SOA it is no statement that there are none (RFC 2308, 2.2): it is a chain to be asked on, the
     referral of a server that does not recurse, or the answer of a server too simple to send one.
     """
-    nothing = _Part(DnsOutcome.NO_ADDRESS, ttl=chain.minimum_ttl)
-    if any(records.rdtype == dns.rdatatype.SOA for records in message.authority):
-        return nothing
+    if _has_soa(message):
+        return _Part(DnsOutcome.NO_ADDRESS, ttl=chain.minimum_ttl)
+    nothing = _Part(DnsOutcome.NO_ADDRESS)
     if chain.cnames:
         return replace(nothing, further=chain.canonical_name)
     if message.flags & (dns.flags.AA | dns.flags.RA):
         return nothing
     asked = dns.rdatatype.to_text(question)
     return _Part(DnsOutcome.REFUSED, trouble=f"does not ask others for {asked} (no recursion)")
+
+
+def _has_soa(message: dns.message.QueryMessage) -> bool:
+    """Whether the answer says for how long there is nothing (RFC 2308, 5)."""
+    return any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
 
 
 def _worst(outcomes: Iterable[DnsOutcome]) -> DnsOutcome:

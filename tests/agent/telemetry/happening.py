@@ -8,6 +8,7 @@ from nodeagent.agent.telemetry.metrics import Metrics, Resource
 from nodeagent.appliers.relay.stats_socket import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+from nodeagent.model.dns import DnsOutcome
 from nodeagent.model.objects import ObjectRef, Unreadable
 
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -53,5 +54,7 @@ def everything() -> Metrics:
             unreadable=(Unreadable("Service ingress/odd", "no name"),),
         )
     )
+    for outcome in DnsOutcome:
+        metrics.dns_asked(outcome)
     metrics.watch_relay(lambda: (server(BLUE, 443, up=True),))
     return metrics

@@ -1,5 +1,6 @@
 """What a scrape shows after something happened."""
 
+import time
 from pathlib import Path
 
 import prometheus_client
@@ -9,6 +10,7 @@ from nodeagent import __version__
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
+from nodeagent.model.dns import DnsOutcome
 from tests.agent.telemetry.happening import BLUE, GREEN, PARTS, RESOURCES, everything, name, server
 from tests.agent.telemetry.scraping import Scrape, read
 
@@ -32,7 +34,10 @@ def test_series_with_known_labels_stand_at_0_before_anything_happened() -> None:
             assert found.value(f"nodeagent_{series}", resource=resource) == 0
     for result in ("ok", "refused"):
         assert found.value("nodeagent_config_reloads_total", result=result) == 0
+    for outcome in DnsOutcome:
+        assert found.value("nodeagent_dns_names_asked_total", outcome=str(outcome)) == 0
     for series in (
+        "dns_kept_seconds",
         "event_to_applied_seconds_count",
         "unreadable_objects",
         "api_up",
@@ -198,6 +203,19 @@ def test_the_process_and_the_build_are_told() -> None:
     assert found.value("nodeagent_build_info", version=__version__) == 1
     assert (found.value("process_resident_memory_bytes") or 0) > 1_000_000
     assert (found.value("process_cpu_seconds_total") or 0) > 0
+
+
+def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
+    """A name that was never proven does not count, however long DNS is silent about it."""
+    metrics = Metrics()
+    now = time.monotonic()
+    metrics.watch_dns(lambda: {"kept.example": now - 60, "old.example": now - 90, "never.example": now - 900})
+    kept = (name(text, Verdict.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example"))
+    metrics.decided(Desired(names=(*kept, name("never.example", Verdict.REFUSED, "DnsTimeout"))))
+
+    age = scrape(metrics).value("nodeagent_dns_kept_seconds")
+    assert age is not None
+    assert 90 <= age < 200
 
 
 def test_two_sets_of_metrics_share_nothing_and_the_global_registry_stays_empty_of_them() -> None:

@@ -110,6 +110,16 @@ def test_a_name_that_does_not_exist_and_one_without_addresses_are_told_apart() -
     assert ask(zone()) == DnsReply(DnsOutcome.NO_ADDRESS, ttl=77)
 
 
+@pytest.mark.parametrize("rcode", ["NOERROR", "NXDOMAIN"])
+def test_nothing_without_a_ttl_has_none(rcode: str) -> None:
+    """Simple servers leave the SOA out: then it is not known for how long there is nothing."""
+
+    def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
+        yield answer(query, rcode=rcode).to_wire()
+
+    assert ask(replying).ttl == 0
+
+
 @pytest.mark.parametrize("rcode", ["NXDOMAIN", "SERVFAIL"])
 def test_addresses_stand_though_the_other_question_is_answered_badly(rcode: str) -> None:
     """Some load balancers' DNS knows no AAAA and says so in a wrong way (RFC 4074)."""

@@ -1,0 +1,185 @@
+"""Asks DNS for the names that need proof, again and again, in threads of its own: no pass waits for DNS.
+
+A name is two queries, A and AAAA. With the agenda's allowances, a fresh node's 1,000 names are asked within
+20 s and a lone new one at once; afterwards there are at most 20 queries a second.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.agent.dns.agenda import FIRST_PER_SECOND, Agenda, pause_after
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+
+Ask = Callable[[str], DnsReply]
+"""Asks for one name; may take seconds, and raises nothing for what DNS does."""
+
+_LOG = logging.getLogger("nodeagent")
+
+_THREADS: Final = 8
+_TELL_SECONDS: Final = 0.5
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one name, and since when (monotonic seconds) it can't be asked, if so."""
+
+    answer: DnsAnswer
+    failures: int = 0
+    failing_since: float | None = None
+
+
+class Prover:
+    """Knows what DNS says of the names it was told to ask for. Every method may be called from any thread.
+
+    Args:
+        ask: Asks for one name.
+        recheck_seconds: No name is asked again sooner, however short its TTL.
+        on_change: Called when some answer means something else than before, at most twice a second. It
+            must not wait.
+        on_reply: Called with the outcome of each asking. It must not wait.
+        first_per_second: How many names that were never asked are asked a second.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - whom it asks, whom it tells, and how fast
+        self,
+        ask: Ask,
+        recheck_seconds: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_reply: Callable[[DnsOutcome], None] = lambda _: None,
+        first_per_second: float = FIRST_PER_SECOND,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._recheck_seconds = recheck_seconds
+        self._on_change = on_change
+        self._on_reply = on_reply
+        self._clock = clock
+        self._bell = threading.Condition()
+        self._agenda = Agenda(first_per_second)
+        self._wanted: Mapping[str, frozenset[IPAddress]] = {}
+        self._known: dict[str, _Known] = {}
+        self._threads: list[threading.Thread] = []
+        self._tell_due = math.inf
+        self._told = -math.inf
+        self._ended = False
+
+    def want(self, wanted: Mapping[str, frozenset[IPAddress]]) -> None:
+        """From now on asks for these names and no others; what is known of others is forgotten.
+
+        Args:
+            wanted: Each name with the addresses that matter in an answer: only what bears on them is a
+                change. A load balancer's new address needs no new question.
+        """
+        with self._bell:
+            if wanted.keys() != self._wanted.keys():
+                self._agenda.want(wanted.keys())
+                for name in self._known.keys() - wanted.keys():
+                    del self._known[name]
+                self._start_threads(len(wanted))
+                self._bell.notify_all()
+            self._wanted = wanted
+
+    def answers(self) -> dict[str, DnsAnswer]:
+        """What is known now; a name that was not asked yet is not in it."""
+        with self._bell:
+            return {name: known.answer for name, known in self._known.items()}
+
+    def failing_since(self) -> dict[str, float]:
+        """The names that can't be asked for now, each with the clock's seconds since when."""
+        with self._bell:
+            return {
+                name: known.failing_since
+                for name, known in self._known.items()
+                if known.failing_since is not None
+            }
+
+    def await_answers(self, seconds: float) -> None:
+        """Returns when every wanted name was asked, or after `seconds`."""
+        with self._bell:
+            self._bell.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
+
+    def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
+        """Asks in this way from now on, and for every name soon: the configuration is another."""
+        with self._bell:
+            self._ask, self._recheck_seconds = ask, recheck_seconds
+            self._agenda.hasten(self._clock())
+            self._bell.notify_all()
+
+    def stop(self) -> None:
+        """Asks nothing more. A thread that waits for an answer does not keep the process."""
+        with self._bell:
+            self._ended = True
+            self._bell.notify_all()
+
+    def _start_threads(self, names: int) -> None:
+        while not self._ended and len(self._threads) < min(_THREADS, names):
+            thread = threading.Thread(target=self._work, name="dns", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while True:
+            taken = self._await_turn()
+            if taken is None:
+                return
+            name, ask = taken
+            try:
+                reply = ask(name)
+            except Exception as error:  # noqa: BLE001 - see below
+                # A mistake of ours, met on some odd answer: this name is tried again, the others go on.
+                _LOG.exception("a name could not be asked for", extra={"fields": {"name": name}})
+                reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
+            self._on_reply(reply.outcome)
+            with self._bell:
+                self._note(name, reply)
+
+    def _await_turn(self) -> tuple[str, Ask] | None:
+        """Waits until a name may be asked; None at the end. Tells of changes meanwhile."""
+        with self._bell:
+            while not self._ended:
+                now = self._clock()
+                self._tell(now)
+                name = self._agenda.take(now)
+                if name is not None:
+                    return name, self._ask
+                pause = min(self._agenda.pause(now), self._tell_due - now)
+                self._bell.wait(None if pause == math.inf else pause)
+            return None
+
+    def _note(self, name: str, reply: DnsReply) -> None:
+        now = self._clock()
+        before = self._known.get(name)
+        matters = self._wanted.get(name)
+        if matters is not None:
+            known = self._known[name] = _known(before, reply, now)
+            if _meaning(reply, matters) != (before and _meaning(before.answer.latest, matters)):
+                self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
+            self._agenda.asked(name, now + pause_after(reply, known.failures, self._recheck_seconds))
+            self._bell.notify_all()
+
+    def _tell(self, now: float) -> None:
+        if now >= self._tell_due:
+            self._tell_due, self._told = math.inf, now
+            self._on_change()
+
+
+def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
+    if reply.outcome.tells:
+        return _Known(DnsAnswer(reply, reply))
+    if before is None:
+        return _Known(DnsAnswer(reply), 1, now)
+    since = now if before.failing_since is None else before.failing_since
+    return _Known(DnsAnswer(reply, before.answer.told), before.failures + 1, since)
+
+
+def _meaning(reply: DnsReply, matters: frozenset[IPAddress]) -> tuple[object, ...]:
+    """What of a reply can change a decision: servers that rotate their addresses change nothing by it."""
+    return reply.outcome, matters.intersection(reply.addresses), reply.unanswered
