@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.testbed.world import World
 
 NAMESPACE = "nodeagent"
-LEFT_BY_KUBELET = ("/run/nodeagent", "/run/xtables.lock")
-"""What the kubelet makes on the node because the pod's volumes name it: an empty directory, an empty file."""
+LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd", "/run/xtables.lock")
+"""What the kubelet makes on the node because the pod's volumes name it: empty directories, an empty file."""
 
 _PORT = 6443
 _TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
@@ -102,8 +102,16 @@ class Deployment:
         """Delete the DaemonSet; the pods are the caller's."""
         self.api.store.delete("daemonsets", "nodeagent", NAMESPACE)
 
-    def pod(self, template: Object | None = None, node: Host | None = None) -> Pod:
-        """Make a pod, of another template or on another node than node1 if one is given; not started."""
+    def pod(
+        self,
+        template: Object | None = None,
+        node: Host | None = None,
+        hosts: Mapping[str, object] | None = None,
+    ) -> Pod:
+        """Make a pod, not started; of another template, or on another node than node1, if one is given.
+
+        Options of the section `hosts`, if given, replace those that an administrator of this world would set.
+        """
         agent = (self._image.path, self._image.environment)
         relay = (Path("/"), {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         template = template or self.template
@@ -116,7 +124,7 @@ class Deployment:
                 for spec in containers_of(template)
             },
             contents={
-                "config": {"nodeagent.yaml": self._config()},
+                "config": {"nodeagent.yaml": self._config(hosts)},
                 "token": {"token": _TOKEN, "ca.crt": self._authority.read_text(), "namespace": NAMESPACE},
             },
             variables={"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": str(_PORT)},
@@ -124,16 +132,17 @@ class Deployment:
         self._pods.append(pod)
         return pod
 
-    def ready_pod(self) -> Pod:
-        """Start a pod and wait until it is ready."""
-        pod = self.pod()
+    def ready_pod(self, **options: object) -> Pod:
+        """Start a pod and wait until it is ready; `options` of the section hosts replace the usual ones."""
+        pod = self.pod(hosts=options or None)
         pod.start()
         pod.await_ready()
         return pod
 
-    def _config(self) -> str:
+    def _config(self, hosts: Mapping[str, object] | None) -> str:
         document = yaml.safe_load(self._object("ConfigMap")["data"]["nodeagent.yaml"])
-        for section, options in _OPTIONS.items():
+        sections = {**_OPTIONS, "hosts": hosts} if hosts is not None else _OPTIONS
+        for section, options in sections.items():
             document.setdefault(section, {}).update(options)
         return yaml.safe_dump(document)
 

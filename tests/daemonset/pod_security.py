@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tests.daemonset.kustomize import Object
 from tests.daemonset.manifests import containers
 
-_HOST_PATHS = {"/etc", "/etc/hosts", "/run/nodeagent", "/run/xtables.lock"}
-_AGENT_ONLY = {"etc", "run", "xtables-lock", "config", "token"}
+_HOST_PATHS = {"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"}
+_AGENT_ONLY = {"etc", "resolved", "run", "xtables-lock", "config", "token"}
 
 
 def faults(spec: Object, capabilities: Mapping[str, Sequence[str]]) -> list[str]:

@@ -116,8 +116,8 @@ def test_uninstall(world: World, deployment: Deployment) -> None:
     pod = deployment.ready_pod()
     assert read_state(world.node1).differences(before) != []
     _uninstall(deployment, pod)
-    world.node1.run(["rmdir", LEFT_BY_KUBELET[0]])
-    world.node1.run(["rm", *LEFT_BY_KUBELET[1:]])
+    world.node1.run(["rmdir", "/run/systemd/resolve", "/run/systemd", "/run/nodeagent"])
+    world.node1.run(["rm", "/run/xtables.lock"])
     assert read_state(world.node1).differences(before) == []
 
 
@@ -165,6 +165,26 @@ def test_reboot(
         assert read_standing(node) == before
     finally:
         world.lb.run(["ip", "route", "del", *unrouted])
+
+
+def test_names_are_proven_by_the_nodes_dns(world: World, deployment: Deployment) -> None:
+    """Also behind systemd-resolved, whose link and whose stub mean nothing to a container."""
+    node = world.node1
+    resolv_conf = node.etc / "resolv.conf"
+    as_found = resolv_conf.read_text(encoding="ascii")
+    node.run(["mkdir", "-p", "/run/systemd/resolve"])
+    node.run(["tee", "/run/systemd/resolve/resolv.conf"], stdin=as_found)
+    node.run(["tee", "/run/systemd/resolve/stub-resolv.conf"], stdin="nameserver 127.0.0.53\n")
+    resolv_conf.unlink()
+    resolv_conf.symlink_to("../run/systemd/resolve/stub-resolv.conf")
+    try:
+        pod = deployment.ready_pod(verify="dns")
+        pod.agent.await_line("proven: DNS answers 203.0.113.10")
+        wait_until(lambda: SITE in names(node), "the name being written")
+        _uninstall(deployment, pod)
+    finally:
+        resolv_conf.unlink()
+        resolv_conf.write_text(as_found, encoding="ascii")
 
 
 def _shut_down_and_boot(world: World, deployment: Deployment) -> Standing:

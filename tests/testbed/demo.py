@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.testbed.agent import Agent
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.testbed.telling import Step
 
 _IMAGE_MIB = 32
+_CONFIG = Path(__file__).with_name("demo.yaml")
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -72,7 +74,8 @@ def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -
         for line in _WORLD.splitlines():
             screen.note(line)
         screen.observed(f"it stands; kube-proxy's rules are in {kind} shape")
-        play(story, Scene(world, Agent(world.node1), image, read_state(world.node1), screen), screen)
+        agent = Agent(world.node1, config=_CONFIG)
+        play(story, Scene(world, agent, image, read_state(world.node1), screen), screen)
     return 1 + len(story)
 
 

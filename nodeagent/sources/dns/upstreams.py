@@ -47,17 +47,17 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     """The servers to ask now. Reads up to three small files each time, so that a change is never missed.
 
     In turn, the first that names a server decides: `hosts.dnsServers`; resolv.conf beside `hosts.file`,
-    whose links are followed as the node would follow them; the servers behind the node's systemd-resolved;
-    this process's `own` resolv.conf, which kubelet makes from the node's (dnsPolicy: Default) - unless it
-    is that of the cluster's DNS, or the node's /etc is this process's own anyway.
+    whose links are followed as the node would follow them; the servers behind the node's systemd-resolved.
+    Where the node's /etc is elsewhere than this process's, and nothing is found there: the same two of this
+    process, whose `own` resolv.conf kubelet makes from the node's (dnsPolicy: Default), unless it is that
+    of the cluster's DNS.
     """
     if options.dns_servers:
         return Upstreams(tuple(server.endpoint for server in options.dns_servers))
-    etc = Path(options.file).parent
-    root = etc.parent
-    tried = [_read(etc / "resolv.conf", root), _read(root / _RESOLVED, root)]
-    if etc / "resolv.conf" != own:
-        tried.append(_without_cluster(_read(own, Path("/")), options.cluster_domain))
+    node = Path(options.file).with_name("resolv.conf")
+    tried = [_read(node), _read_behind_resolved(node)]
+    if node != own:
+        tried += [_without_cluster(_read(own), options.cluster_domain), _read_behind_resolved(own)]
     for found in tried:
         if found.servers:
             return Upstreams(found.servers)
@@ -65,9 +65,14 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     return Upstreams(problem=f"no DNS server may be asked ({reasons}): set hosts.dnsServers")
 
 
-def _read(file: Path, root: Path) -> _Listed:
+def _read_behind_resolved(resolv_conf: Path) -> _Listed:
+    """The servers that systemd-resolved asks, below the root directory whose /etc holds `resolv_conf`."""
+    return _read(resolv_conf.parent.parent / _RESOLVED, resolv_conf.parent.parent)
+
+
+def _read(file: Path, root: Path | None = None) -> _Listed:
     try:
-        text = _followed(file, root).read_text(encoding="utf-8", errors="replace")
+        text = _followed(file, root or file.parent.parent).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return _Listed((), why_none=f"{file} can't be read: {error.strerror}")
     return _parse(text, str(file))

@@ -24,7 +24,7 @@ class NodeRoot:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.own = root / "container" / "resolv.conf"
+        self.own = root / "container" / "etc" / "resolv.conf"
         self.resolv_conf = root / "etc" / "resolv.conf"
         for directory in (self.own.parent, self.resolv_conf.parent):
             directory.mkdir(parents=True)
@@ -122,6 +122,14 @@ def test_where_the_nodes_file_is_out_of_sight_the_containers_own_is_read(node: N
     """Kubelet made it from the node's (dnsPolicy: Default)."""
     node.resolv_conf.symlink_to("/run/netconfig/resolv.conf")
     node.own.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
+    assert node.servers() == ["192.0.2.53:53"]
+
+
+def test_a_plan_made_on_another_machine_asks_the_servers_of_that_machine(node: NodeRoot) -> None:
+    """With the configuration of the DaemonSet, whose hosts file is not there: on a laptop, say."""
+    node.own.symlink_to("../run/systemd/resolve/stub-resolv.conf")
+    node.write("container/run/systemd/resolve/stub-resolv.conf", STUB)
+    node.write("container/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.53\n")
     assert node.servers() == ["192.0.2.53:53"]
 
 
