@@ -18,6 +18,7 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.planner import plan
+from nodeagent.plan.proof import remember
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,8 @@ class Reconciler:
             adopt=self._adopt,
             dns=self._read_dns(),
         )
+        if self._wanted is not None and self._config.hosts.verify == "dns":
+            facts = remember(facts, self._wanted)
         return plan(snapshot, facts, self._config)
 
     def _admitted(self, drift: Mapping[Part, str]) -> tuple[dict[Part, str], frozenset[Part]]:

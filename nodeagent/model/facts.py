@@ -37,7 +37,8 @@ class Facts:
     `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::).
     `user_names` maps each name that the user's own lines of the hosts file set to that line.
     `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
-    `standing_names` are those of the managed block as it stands, each with the addresses it is written with.
+    `standing_names` are those of the managed block as it stands, or as it was wanted last, each with the
+    addresses it is written with.
     `dns` is what DNS said of names so far, name by name; one that was not asked yet is not in it.
     `notes` tell what could not be read (for want of permission, say), for the person at the dry run.
     """

@@ -6,6 +6,8 @@ load balancer that claims it has the name; nobody loses anything when it is writ
 Fail static: while DNS can't be asked, what it said last counts. Where nothing is remembered (the agent or the
 node was restarted) the managed block is the memory: a name that stands there with the relay address of the
 very load balancer that claims it now stays. It is no proof for another one, whose relay address is another.
+What a running agent wanted in its last pass counts as standing, too (`remember`): a line is no less proven
+when it was withdrawn because its relay did not answer, or when somebody removed it.
 """
 
 from collections.abc import Iterable
@@ -14,7 +16,7 @@ from enum import Enum
 
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
 from nodeagent.plan.hostnames import covering
@@ -50,6 +52,14 @@ def prove(name: str, load_balancer: LoadBalancerPlan, facts: Facts, options: Hos
     if options.verify == "allow":
         return Proof(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
     return replace(_by_dns(name, load_balancer, facts), by_dns=True)
+
+
+def remember(facts: Facts, earlier: Desired) -> Facts:
+    """The facts, with what was wanted in the pass before as good as standing."""
+    standing = dict(facts.standing_names)
+    for line in earlier.hosts:
+        standing[line.name] = standing.get(line.name, frozenset()) | {line.address}
+    return replace(facts, standing_names=standing)
 
 
 class _Bearing(Enum):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.plan.proof import remember
 from nodeagent.plan.withholding import withhold
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 
@@ -145,6 +146,21 @@ def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
     assert (decision.verdict, decision.code) == (Verdict.SERVED, "Kept")
     assert decision.reason == "kept: DNS answered 192.0.2.1 and can't be asked now: 192.0.2.53: no"
     assert hosts(desire) == [f"{RELAY} {NAME}"]
+
+
+def test_a_line_that_waits_for_its_relay_is_not_forgotten_by_proof() -> None:
+    """After a reboot, say: HAProxy is not up yet, its names are withdrawn, and DNS is away as well."""
+    first = planned(None, stands_at=[RELAY])
+    assert hosts(withhold(first, frozenset())) == []
+    away = remember(replace(FACTS, dns={NAME: DnsAnswer(failed())}), first)
+    second = desired(service(), ingress(NAME), facts=away, options=DNS)
+    assert of_name(second, NAME).code == "Kept"
+
+    elsewhere = remember(replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4"))}), second)
+    third = desired(service(), ingress(NAME), facts=elsewhere, options=DNS)
+    assert hosts(third) == []
+    again = remember(replace(FACTS, dns={NAME: DnsAnswer(failed())}), third)
+    assert of_name(desired(service(), ingress(NAME), facts=again, options=DNS), NAME).code == "DnsTimeout"
 
 
 def test_what_was_disproven_stays_so_while_dns_is_away() -> None:
