@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo test acceptance test-unit lint bench deploy schema clean
+.PHONY: help venv packages demo world test acceptance vagrant-test test-unit lint bench deploy schema clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
 	@scripts/install-packages packages/agent.txt
@@ -30,11 +30,17 @@ packages: venv
 demo: packages ## the main job, step by step, in a little world of network namespaces (as root)
 	@$(BIN)/python -m tests.testbed.demo
 
+world: packages ## the same world to look around in, and to break (as root): docs/testbed.md
+	@$(BIN)/python -m tests.testbed.visit
+
 test: packages ## all tests (as root: they make network namespaces)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 acceptance: packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
 	@$(BIN)/python -m tests.acceptance namespaces
+
+vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
+	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
 test-unit: venv ## the tests that need neither root nor a testbed
 	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli

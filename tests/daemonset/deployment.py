@@ -65,7 +65,7 @@ class Deployment:
         directory.mkdir()
         self._authority = directory / "authority.crt"
         key = directory / "authority.key"
-        _make_certificate(self._authority, key)
+        make_certificate(self._authority, key, str(LB))
         self.api = ApiServer(str(LB), _PORT, tls=Tls(self._authority, key, self._authority))
 
     def __enter__(self) -> Self:
@@ -161,8 +161,9 @@ def _only(objects: list[Object], kind: str) -> Object:
     return found
 
 
-def _make_certificate(certificate: Path, key: Path) -> None:
-    name = ["-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{LB}"]
+def make_certificate(certificate: Path, key: Path, address: str) -> None:
+    """Make an API server's certificate for an address; clients verify it with itself."""
+    name = ["-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{address}"]
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(certificate), *name]
     subprocess.run(command, check=True, capture_output=True)

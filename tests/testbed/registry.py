@@ -35,7 +35,9 @@ class Registry:
         self._name = name
         configuration = directory / "config.yml"
         # JSON is YAML, and quotes paths right.
-        configuration.write_text(json.dumps(_configuration(directory, address, port)), encoding="ascii")
+        configuration.write_text(
+            json.dumps(registry_configuration(directory, address, port)), encoding="ascii"
+        )
         self.process = host.popen(["docker-registry", "serve", configuration])
 
     def await_ready(self) -> None:
@@ -68,7 +70,8 @@ class Registry:
         return Image(f"{self._name}/{repository}:latest", layer)
 
 
-def _configuration(directory: Path, address: Address, port: int) -> dict[str, object]:
+def registry_configuration(directory: Path, address: Address, port: int) -> dict[str, object]:
+    """Give the registry's configuration: plain HTTP on that address, and its files in the directory."""
     return {
         "version": "0.1",
         "log": {"level": "info"},

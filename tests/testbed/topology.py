@@ -30,12 +30,12 @@ def connect(fabric: Host, hosts: Mapping[str, Host]) -> None:
     for place in outer:
         lines.append(f"link add {place.host} type veth peer name eth0 netns {hosts[place.host].pid}")
         lines.append(f"link set {place.host} master {_BRIDGE} up")
-    _ip(fabric, lines)
+    run_ip(fabric, lines)
     for place in pods:
-        _ip(hosts[place.behind or ""], _pod_cable(place, hosts[place.host].pid))
+        run_ip(hosts[place.behind or ""], _pod_cable(place, hosts[place.host].pid))
     for place in PLACES:
-        _ip(hosts[place.host], _addresses(place))
-    _ip(
+        run_ip(hosts[place.host], _addresses(place))
+    run_ip(
         hosts["lb"],
         [f"address add {address}/{address.max_prefixlen} dev lo" for address in LOAD_BALANCER_IPS],
     )
@@ -53,7 +53,7 @@ def _addresses(place: Place) -> list[str]:
     return [*lines, *(f"route add {route.destination} {route.hop}" for route in place.routes)]
 
 
-def _ip(host: Host, lines: Sequence[str]) -> None:
+def run_ip(host: Host, lines: Sequence[str]) -> None:
     """Run lines of `ip -batch` in a host's network, but with the machine's process ids.
 
     The far end of a cable is named by a process of its host, which a host's own process namespace hides.

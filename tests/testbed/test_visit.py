@@ -1,0 +1,71 @@
+"""A visitor finds the world standing, can enter it by what is printed, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.testbed.fixtures import needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = needs_root
+
+_ROOT = Path(__file__).parents[2]
+_ENDED = 0
+
+
+@contextmanager
+def _visit() -> Iterator[str]:
+    """Bring a world up as a visitor does; yields what is printed, and ends it with Ctrl-D's end of input."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.testbed.visit"],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told = ""
+        while "Ctrl-D" not in told:
+            line = process.stdout.readline()
+            assert line, told
+            told += line
+        yield told
+        process.stdin.close()
+        assert process.wait(timeout=20) == _ENDED
+
+
+def test_what_is_printed_leads_into_the_world() -> None:
+    with _visit() as told:
+        entry = re.search(r"^  node1 +(.* )bash$", told, re.MULTILINE)
+        agent = re.search(r"^nodeagent on node1: (.*)$", told, re.MULTILINE)
+        image = re.search(r"^An image to pull: (.*)$", told, re.MULTILINE)
+        logs = re.search(r"^Logs: (.*)$", told, re.MULTILINE)
+        assert entry is not None
+        assert agent is not None
+        assert image is not None
+        assert logs is not None
+
+        def on_node(command: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*entry[1].split(), "bash", "-c", command],
+                cwd=_ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+        assert on_node("hostname").stdout == "node1\n"
+        assert on_node("curl -sS https://site.example.test/").returncode != 0
+        assert on_node(agent[1]).returncode == 0
+        assert on_node("curl -sS https://site.example.test/").stdout.startswith("client=192.0.2.11 ")
+        assert on_node(f"skopeo inspect docker://{image[1]}").returncode == 0
+        assert list(Path(logs[1]).glob("pod1-nginx-error*"))
+    assert not Path(logs[1]).exists()

@@ -1,0 +1,1 @@
+"""The testbed of virtual machines: what the Vagrantfile provisions its machines with (docs/testbed.md)."""

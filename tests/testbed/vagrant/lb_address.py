@@ -1,0 +1,90 @@
+"""The cloud's controller, as far as the testbed needs one: it gives out the load balancer's address.
+
+It runs in a pod, with Python's standard library alone. Every Service of type LoadBalancer gets it, so
+that kube-proxy takes connections to it the short way; and every Ingress, as from an ingress controller.
+"""
+
+import argparse
+import json
+import ssl
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SECONDS = 10.0
+_RESOURCES = (
+    ("/api/v1", "services", "?fieldSelector=spec.type%3DLoadBalancer"),
+    ("/apis/networking.k8s.io/v1", "ingresses", ""),
+)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Go on until killed; what goes wrong is said, and tried again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--address", required=True, help="the load balancer's")
+    parser.add_argument("--server", default="https://kubernetes.default.svc")
+    parser.add_argument("--account", type=Path, default=ACCOUNT, help="directory of token and ca.crt")
+    parser.add_argument("--every", type=float, default=2.0, help="seconds")
+    options = parser.parse_args(args)
+    while True:
+        try:
+            for done in give_address(options.server, options.account, options.address):
+                print(done, flush=True)
+        except OSError as error:
+            print(f"{options.server}: {error}; next try in {options.every:g} s", file=sys.stderr, flush=True)
+        time.sleep(options.every)
+
+
+def give_address(server: str, account: Path, address: str) -> list[str]:
+    """Write the address into each status that lacks it.
+
+    Args:
+        server: The API server's URL.
+        account: Where token and ca.crt are; read each time, for tokens are renewed.
+        address: The load balancer's.
+
+    Returns:
+        What was done, a line each.
+
+    Raises:
+        OSError: The server could not be asked, or refused.
+    """
+    wanted = {"ingress": [{"ip": address}]}
+    done = []
+    for base, plural, query in _RESOURCES:
+        for item in _ask(server, account, "GET", f"{base}/{plural}{query}")["items"]:
+            found = item.get("status", {}).get("loadBalancer", {}).get("ingress") or []
+            # The server adds ipMode and ports of its own.
+            if [one.get("ip") for one in found] == [address]:
+                continue
+            namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+            path = f"{base}/namespaces/{namespace}/{plural}/{name}/status"
+            _ask(server, account, "PATCH", path, {"status": {"loadBalancer": wanted}})
+            done.append(f"{plural} {namespace}/{name}: {address}")
+    return done
+
+
+def _ask(
+    server: str, account: Path, method: str, path: str, body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    headers = {
+        "Authorization": f"Bearer {(account / 'token').read_text('ascii').strip()}",
+        "Content-Type": "application/merge-patch+json",
+    }
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server + path, data, headers, method=method)  # noqa: S310 - https alone
+    context = ssl.create_default_context(cafile=account / "ca.crt")
+    # No proxy: the server is the cluster's own.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(request, timeout=_SECONDS) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+if __name__ == "__main__":
+    main()

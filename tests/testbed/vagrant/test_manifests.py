@@ -1,0 +1,86 @@
+"""What the cluster of the virtual machines runs: objects that Kubernetes knows, and that fit each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from nodeagent.config.reading import parse_config
+from tests.daemonset.kustomize import render
+from tests.daemonset.manifests import configuration, containers, pod
+from tests.testbed.addresses import NAMES
+from tests.testbed.certificates import make_certificates
+from tests.testbed.services import INGRESS_SERVICE
+from tests.testbed.vagrant.machine_root import REPOSITORY
+from tests.testbed.vagrant.manifests import IMAGE, manifests
+from tests.testbed.vagrant.render import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Object = dict[str, Any]
+
+_AGENT = REPOSITORY / "tests" / "testbed" / "vagrant" / "nodeagent"
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> list[Object]:
+    """All of them."""
+    make_certificates(tmp_path / "certificates", NAMES)
+    return manifests(tmp_path / "certificates", "192.168.56.10")
+
+
+def test_kubernetes_knows_every_field(objects: list[Object]) -> None:
+    major, minor, _ = settings({})["K3S_VERSION"].removeprefix("v").split(".", 2)
+    for obj in [*objects, *render(_AGENT)]:
+        kubernetes_validate.validate(obj, f"{major}.{minor}", strict=True)
+
+
+def test_each_object_is_applied_after_its_namespace(objects: list[Object]) -> None:
+    made = {"default"}
+    for obj in objects:
+        if obj["kind"] == "Namespace":
+            made.add(obj["metadata"]["name"])
+        assert obj["metadata"].get("namespace", "default") in made
+
+
+def test_services_find_their_pods_and_ports(objects: list[Object]) -> None:
+    deployments = [one["spec"]["template"] for one in objects if one["kind"] == "Deployment"]
+    services = [one for one in objects if one["kind"] == "Service"]
+    assert len(services) == 2
+    for service in services:
+        (template,) = (one for one in deployments if one["metadata"]["labels"] == service["spec"]["selector"])
+        (container,) = template["spec"]["containers"]
+        assert container["readinessProbe"]["tcpSocket"]["port"] in {
+            port["targetPort"] for port in service["spec"]["ports"]
+        }
+
+
+def test_the_service_is_that_of_the_namespaces_without_what_a_cluster_fills_in(objects: list[Object]) -> None:
+    (service,) = (one for one in objects if one["metadata"]["name"] == INGRESS_SERVICE.name)
+    assert service["spec"]["clusterIP"] == str(INGRESS_SERVICE.cluster_ip)
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert {(port["port"], port["nodePort"]) for port in service["spec"]["ports"]} == {
+        (port.port, port.node_port) for port in INGRESS_SERVICE.ports
+    }
+    assert not any("status" in one or "uid" in one["metadata"] for one in objects)
+
+
+def test_the_testbeds_own_image_is_never_pulled(objects: list[Object]) -> None:
+    for deployment in (one for one in objects if one["kind"] == "Deployment"):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert (container["image"], container["imagePullPolicy"]) == (IMAGE, "Never")
+
+
+def test_nodeagent_is_configured_as_in_the_namespaces() -> None:
+    objects = render(_AGENT)
+    config = parse_config(configuration(objects), "vagrant")
+    by_hand = yaml.safe_load((REPOSITORY / "tests" / "testbed" / "nodeagent.yaml").read_text("utf-8"))
+    theirs = yaml.safe_load(configuration(objects))
+    assert theirs["loadBalancers"] == by_hand["loadBalancers"]
+    assert theirs["hosts"] == by_hand["hosts"] | {"file": "/host/etc/hosts"}
+    assert str(config.hosts.file) == "/host/etc/hosts"
+    assert containers(pod(objects))["agent"]["image"] == "nodeagent:vagrant"
