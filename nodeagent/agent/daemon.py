@@ -82,6 +82,7 @@ class Daemon:
             settings.node_name,
             (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
             on_change=self._triggers.cluster_changed,
+            config_maps=config.load_balancers.config_map_names,
         )
         self._run_dir = Path(relay.run_dir)
         self._ownership = Ownership(self._run_dir, self._triggers.wake)
@@ -257,6 +258,7 @@ class Daemon:
         _LOG.info("the configuration was read anew")
         self._metrics.config_reloaded()
         self._config = outcome.config
+        self._cluster.watch_config_maps(outcome.config.load_balancers.config_map_names)
         self._appliers = build_appliers(outcome.config, adopt=self._settings.adopt)
         hosts = outcome.config.hosts
         self._prover.ask_by(ask_upstream(hosts), hosts.dns_recheck_seconds)

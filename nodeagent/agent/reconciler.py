@@ -16,7 +16,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsAnswer
-from nodeagent.model.objects import Service, Snapshot
+from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.plan.proof import remember
 
@@ -83,7 +83,7 @@ class Reconciler:
         self._adopt = adopt
         self._clock = clock
         self._around: Circumstances | None = None
-        self._services: tuple[Service, ...] | None = None
+        self._looked_for: object = None
         self._wanted: Desired | None = None
         self._answering: AbstractSet[Endpoint] = frozenset()
         self._owed: frozenset[Part] = frozenset()
@@ -137,9 +137,10 @@ class Reconciler:
         )
 
     def _look_around(self, snapshot: Snapshot, *, anew: bool) -> None:
-        if self._around is None or anew or snapshot.services != self._services:
+        worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
+        if self._around is None or anew or worth_a_look != self._looked_for:
             self._around = self._read_circumstances(snapshot)
-            self._services = snapshot.services
+            self._looked_for = worth_a_look
 
     def _plan(self, snapshot: Snapshot) -> Desired:
         if self._around is None:

@@ -62,14 +62,16 @@ class Invocation:
         """The objects, and the API servers (host, port) that were asked for them."""
         relay = self.config.relay
         service = (relay.service.namespace, relay.service.name) if relay.kind == "service" else None
+        config_maps = self.config.load_balancers.config_map_names
         if self.manifests is not None:
-            return read_manifests(self.manifests, self.node_name, service), []
+            return read_manifests(self.manifests, self.node_name, service, config_maps), []
         # The Kubernetes client takes half a second to import, and manifests need none.
         from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
         from nodeagent.sources.kubernetes.once import read_cluster  # noqa: PLC0415
 
         with connect(self.kubeconfig) as connection:
-            return read_cluster(connection, self.node_name, service), [connection.server]
+            found = read_cluster(connection, self.node_name, service, config_maps)
+            return found, [connection.server]
 
 
 def option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - click's

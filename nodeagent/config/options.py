@@ -188,6 +188,24 @@ class ClassService(ServiceName, frozen=True, rename="camel"):
     """An IngressClass by name, or the controller of some (`k8s.io/ingress-nginx`)."""
 
 
+class ControllerConfigMap(ServiceName, frozen=True, rename="camel"):
+    """The ConfigMap of an ingress controller that says whether the controller demands the PROXY line."""
+
+    service: ServiceName | None = None
+    """The controller's Service; without it, the one of the ConfigMap's own namespace and name."""
+    key: str = "use-proxy-protocol"
+    """The key whose value, `true` or `false`, says so (`proxy-protocol` for F5's controller)."""
+    proxy_protocol: Literal["v1", "v2"] = "v1"
+    """The version that its load balancer sends."""
+    ports: tuple[PortNumber, ...] = ()
+    """The Service's ports on which it does so; empty means every TCP port."""
+
+    @property
+    def service_path(self) -> str:
+        """`namespace/name` of the Service."""
+        return (self.service or self).path
+
+
 class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """Which LoadBalancer Services send the PROXY line."""
 
@@ -195,12 +213,21 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """By annotations: the providers', and `nodeagent.io/proxy-protocol`."""
     services: tuple[ProxyService, ...] = ()
     """Services that count as PROXY whatever their annotations say."""
+    controller_config_maps: tuple[ControllerConfigMap, ...] = ()
+    """For Services of which no annotation tells: what the ingress controller itself is told. Only the
+    ConfigMaps that are named here are ever read."""
     ip_mode: Literal["auto", "honour", "ignore"] = "auto"
     """Whether `ipMode: Proxy` in a Service's status is believed. `auto`: unless this node's own rules show
     that the address is short-circuited all the same. `ignore`: for data planes that don't honour it and keep
     no rules that could be read."""
     ignore: tuple[ServiceName, ...] = ()
     """Services that are left alone whatever else says that they are PROXY."""
+
+    @property
+    def config_map_names(self) -> tuple[tuple[str, str], ...]:
+        """Namespace and name of every ConfigMap that is to be read."""
+        return tuple((entry.namespace, entry.name) for entry in self.controller_config_maps)
+
     ingress_classes: tuple[ClassService, ...] = ()
     """Which Service serves a class: for Ingresses whose status is empty."""
 

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -70,6 +71,8 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     """Yields (line, key, problem) for all that is wrong at and below `node`."""
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
         yield from _mapping_problems(node, expected, key)
+    elif get_origin(expected) is UnionType and (wanted := _structs(expected)):
+        yield from _problems(node, wanted[0], key)
     elif get_origin(expected) is tuple:
         yield from _sequence_problems(node, get_args(expected)[0], key)
     elif get_origin(expected) is Literal:
@@ -84,6 +87,11 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
         except (msgspec.ValidationError, yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
             # The last three are what PyYAML lets through for a tag that does not fit its value.
             yield _line(node), key, one_line(error)
+
+
+def _structs(union: Any) -> list[type[msgspec.Struct]]:  # noqa: ANN401 - a union of types
+    """Those of a union's types that are mappings in the file; `X | None` has one."""
+    return [kind for kind in get_args(union) if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
 
 
 def _mapping_problems(

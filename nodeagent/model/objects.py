@@ -89,6 +89,14 @@ class IngressClass:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigMap:
+    """An ingress controller's ConfigMap that the configuration names."""
+
+    ref: ObjectRef
+    data: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """This node's Node object: its pods' address ranges and its own addresses and names.
 
@@ -150,6 +158,7 @@ class Snapshot:
     controller_routes: tuple[ControllerRoute, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     node: Node | None = None
+    config_maps: tuple[ConfigMap, ...] = ()
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()

@@ -39,7 +39,7 @@ def doubtful_addresses(snapshot: Snapshot, config: Config) -> frozenset[IPAddres
         point.ip
         for service in snapshot.services
         if any(point.ip_mode == "Proxy" for point in service.points)
-        if detect(service, config.load_balancers, snapshot.node).proxy
+        if detect(service, config.load_balancers, snapshot.node, snapshot.config_maps).proxy
         for point in service.points
         if point.ip is not None and point.ip_mode == "Proxy"
     )

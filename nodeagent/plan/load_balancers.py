@@ -36,7 +36,10 @@ class LoadBalancerPlan:
 def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:
     """Decides for every LoadBalancer Service; the result is sorted by namespace/name."""
     services = sorted(snapshot.services, key=by_age)
-    detections = {service.ref: detect(service, config.load_balancers, snapshot.node) for service in services}
+    detections = {
+        service.ref: detect(service, config.load_balancers, snapshot.node, snapshot.config_maps)
+        for service in services
+    }
     terms = _terms(snapshot, facts, config)
     examined = {
         service.ref: examine(service, found.versions, terms, listed=found.code == LISTED)

@@ -108,6 +108,12 @@ class IngressClass(Head):
     spec: IngressClassSpec | None = None
 
 
+class ConfigMap(Head):
+    """core/v1 ConfigMap."""
+
+    data: dict[str, str] | None = None
+
+
 class NodeSpec(Struct):
     """A Node's spec."""
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from nodeagent.model.objects import (
+    ConfigMap,
     Ingress,
     IngressClass,
     Node,
@@ -38,6 +39,7 @@ def assembled(
         controller_routes=of(ControllerRoute),
         namespaces=of(Namespace),
         node=next(iter(of(Node)), None),
+        config_maps=of(ConfigMap),
         relay_service=next(iter(of(RelayService)), None),
         # While an endpoint moves from one slice to another it may stand in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),

@@ -10,6 +10,7 @@ from typing import Any
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.objects import (
+    ConfigMap,
     Ingress,
     IngressClass,
     LoadBalancerPoint,
@@ -93,6 +94,12 @@ def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
     )
 
 
+def decode_config_map(raw: bytes | dict[str, Any]) -> ConfigMap:
+    """The ConfigMap. Raises DecodingError."""
+    found = decode(raw, api.ConfigMap)
+    return ConfigMap(ref_of("ConfigMap", found.metadata), found.data or {})
+
+
 def decode_node(raw: bytes | dict[str, Any]) -> Node:
     """The Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
     found = decode(raw, api.Node)
@@ -151,6 +158,12 @@ def service_of_slice(raw: bytes | dict[str, Any]) -> tuple[str, str]:
     """Namespace and name of the Service that an EndpointSlice belongs to; no name where no label tells it."""
     metadata = decode(raw, api.Head).metadata
     return metadata.namespace or "default", (metadata.labels or {}).get(SERVICE_NAME_LABEL, "")
+
+
+def namespace_and_name(raw: bytes | dict[str, Any]) -> tuple[str, str]:
+    """Of any object. Raises DecodingError."""
+    metadata = decode(raw, api.Head).metadata
+    return metadata.namespace or "default", metadata.name
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:

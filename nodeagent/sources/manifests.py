@@ -1,7 +1,7 @@
 """A Snapshot from manifests on disk: multi-document YAML and JSON, `kind: List` too. No cluster needed."""
 
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import Node, Snapshot, Unreadable
 from nodeagent.sources.assembling import assembled
 from nodeagent.sources.decoding import (
+    decode_config_map,
     decode_ingress,
     decode_ingress_class,
     decode_node,
@@ -20,6 +21,7 @@ from nodeagent.sources.decoding import (
     decode_relay_service,
     decode_service,
     describe,
+    namespace_and_name,
     service_of_slice,
 )
 from nodeagent.sources.gateway_decoding import decode_namespace
@@ -36,6 +38,7 @@ _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
 _GROUPS = {
     "Service": ("",),
     "Node": ("",),
+    "ConfigMap": ("",),
     "Ingress": ("networking.k8s.io", "extensions"),
     "IngressClass": ("networking.k8s.io", "extensions"),
     "Namespace": ("",),
@@ -62,18 +65,25 @@ class _JsonTypesLoader(yaml.CSafeLoader):
 @dataclass
 class _Gathered:
     relay: tuple[str, str] | None
+    config_maps: frozenset[tuple[str, str]]
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
 
 
-def read_manifests(directory: Path, node_name: str, relay: tuple[str, str] | None = None) -> Snapshot:
+def read_manifests(
+    directory: Path,
+    node_name: str,
+    relay: tuple[str, str] | None = None,
+    config_maps: Iterable[tuple[str, str]] = (),
+) -> Snapshot:
     """Reads the manifests in `directory` (not below it, as kubectl does), or one file of that name.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
-    relay; EndpointSlices of others are passed over. What can't be read is named in the Snapshot's
-    `unreadable`, the rest is used. Raises SourceError when there is nothing to read at all.
+    relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; EndpointSlices and ConfigMaps
+    of others are passed over. What can't be read is named in the Snapshot's `unreadable`, the rest is used.
+    Raises SourceError when there is nothing to read at all.
     """
-    gathered = _Gathered(relay)
+    gathered = _Gathered(relay, frozenset(config_maps))
     for file in _files(directory):
         for where, document in _documents(file, gathered.unreadable):
             _gather(document, where, gathered)
@@ -193,6 +203,10 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
         _add(gathered, (optional and optional.group, describe(document, kind)), decode(document))
     elif kind == "Service":
         _decode_service(document, gathered)
+    elif kind == "ConfigMap" and gathered.config_maps:
+        if namespace_and_name(document) in gathered.config_maps:
+            found = decode_config_map(document)
+            _add(gathered, found.ref, found)
     elif kind == "EndpointSlice" and gathered.relay and service_of_slice(document) == gathered.relay:
         gathered.objects[kind, len(gathered.objects)] = decode_relay_endpoints(document)
 

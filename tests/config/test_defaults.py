@@ -15,6 +15,7 @@ loadBalancers:
   detect: true
   services: []
   ignore: []
+  controllerConfigMaps: []
   ipMode: auto
 relay:
   kind: node

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver import objects
 from tests.daemon.connections import requests
-from tests.daemon.made_objects import ingress
-from tests.daemon.settings import write_config
+from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.settings import MADE_NAMESPACE, write_config
 from tests.daemon.standing import names, read_standing, redirects
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
@@ -64,10 +65,13 @@ def test_a_bad_configuration_is_refused(
     agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
     before = read_standing(node)
     refused = agent.metric("nodeagent_config_reloads_total", result="refused")
-    agent.config.write_text(text, encoding="utf-8")
+    # The agent also looks at the file by itself: it must never see half of it.
+    written = agent.config.with_suffix(".new")
+    written.write_text(text, encoding="utf-8")
+    written.replace(agent.config)
     agent.signal(SIGHUP)
     agent.await_that(
-        lambda: agent.metric("nodeagent_config_reloads_total", result="refused") == refused + 1, "the refusal"
+        lambda: agent.metric("nodeagent_config_reloads_total", result="refused") > refused, "the refusal"
     )
     line = agent.lines("the configuration is refused, the old one stays in force")[-1]
     assert words in line["reason"]
@@ -75,3 +79,27 @@ def test_a_bad_configuration_is_refused(
     api.store.create(ingress("more", ["more.example.test"]))
     agent.await_that(lambda: "more.example.test" in names(node), "what comes afterwards")
     write_config(agent.config)
+
+
+def test_a_controllers_config_map_makes_its_service_proxy(
+    world: World, api: ClusterApi, agent: RunningAgent
+) -> None:
+    """From the moment the configuration names it, for as long as the ConfigMap says so."""
+    node = world.node1
+    agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
+    before = read_standing(node)
+    match = f"{made_address(11)}:443"
+    api.store.create(made_service(11))
+    api.store.create(objects.config_map("lb-11", MADE_NAMESPACE, {"use-proxy-protocol": "true"}))
+    write_config(
+        agent.config,
+        loadBalancers={"controllerConfigMaps": [{"namespace": MADE_NAMESPACE, "name": "lb-11"}]},
+    )
+    agent.signal(SIGHUP)
+    agent.await_that(lambda: match in redirects(node), "the redirect")
+    api.store.apply(objects.config_map("lb-11", MADE_NAMESPACE, {"use-proxy-protocol": "false"}))
+    agent.await_that(lambda: match not in redirects(node), "its end")
+    write_config(agent.config)
+    agent.signal(SIGHUP)
+    agent.await_in_sync()
+    assert read_standing(node) == before

@@ -11,6 +11,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import (
+    ConfigMap,
     Ingress,
     IngressClass,
     LoadBalancerPoint,
@@ -23,7 +24,9 @@ from nodeagent.model.objects import (
 from nodeagent.model.routes import ControllerRoute, Gateway, ListenerSet, Namespace, Route
 from nodeagent.plan.planner import plan
 
-Found = Service | Ingress | IngressClass | Gateway | ListenerSet | Route | ControllerRoute | Namespace
+Found = (
+    Service | Ingress | IngressClass | Gateway | ListenerSet | Route | ControllerRoute | Namespace | ConfigMap
+)
 """What a cluster can be made up of."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -123,6 +126,7 @@ def desired(
         routes=tuple(each for each in found if isinstance(each, Route)),
         controller_routes=tuple(each for each in found if isinstance(each, ControllerRoute)),
         namespaces=tuple(each for each in found if isinstance(each, Namespace)),
+        config_maps=tuple(each for each in found if isinstance(each, ConfigMap)),
         node=node,
     )
     return plan(snapshot, facts, options or config())

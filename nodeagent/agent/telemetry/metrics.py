@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 
-Resource = Literal["services", "ingresses", "node", "relay-service", "relay-endpoints"]
-"""What is watched, as `sources.kubernetes` names it."""
+Resource = Literal["services", "ingresses", "node", "relay-service", "relay-endpoints", "configmaps"]
+"""What is watched, as `sources.kubernetes` names it; its ConfigMaps, which bear names, are one together."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of `Metrics.exposition`: the format that every Prometheus reads."""

@@ -3,20 +3,24 @@
 The configuration file stands above the Service's annotations, nodeagent's own above the providers'.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.errors import quoted
 from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Verdict
-from nodeagent.model.objects import Node, ProxyVersion, Service
+from nodeagent.model.objects import ConfigMap, Node, ProxyVersion, Service
 from nodeagent.plan.detection.findings import Finding, find, shown
 from nodeagent.plan.detection.sending import in_words, tcp_ports
 from nodeagent.plan.exclusion import exclusion
+from nodeagent.plan.go_values import parse_bool
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
+
+FOREIGN = "ForeignAnnotation"
+"""The code where nothing but another cloud's annotations speaks."""
 
 _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
 
@@ -45,15 +49,26 @@ class Detection:
     remarks: tuple[str, ...] = ()
 
 
-def detect(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection:
-    """Pure: decides for one Service. `node` tells which cloud this node is of (`spec.providerID`)."""
-    return (
+def detect(
+    service: Service,
+    options: LoadBalancerOptions,
+    node: Node | None,
+    config_maps: Iterable[ConfigMap] = (),
+) -> Detection:
+    """Pure: decides for one Service.
+
+    `node` tells which cloud this node is of (`spec.providerID`), `config_maps` are those of ingress
+    controllers that the configuration names: they decide where no annotation does.
+    """
+    said = (
         _by_configuration(service, options)
         or _by_exclusion(service)
         or _by_own_annotation(service, options)
         or _by_providers(service, options, node)
-        or _by_nobody(options)
     )
+    if said and said.code != FOREIGN:
+        return said
+    return _by_config_map(service, options, config_maps) or said or _by_nobody(options)
 
 
 def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detection | None:
@@ -112,7 +127,7 @@ def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | N
         return _by_findings(service, believed, disbelief)
     if foreign:
         reason = f"{disbelief[0]}; if it sends PROXY, list it in loadBalancers.services"
-        return Detection("ForeignAnnotation", reason, reserved=True, remarks=disbelief[1:])
+        return Detection(FOREIGN, reason, reserved=True, remarks=disbelief[1:])
     return None
 
 
@@ -131,6 +146,37 @@ def _by_findings(service: Service, believed: Sequence[Finding], remarks: tuple[s
     if not finding.proxy:
         return Detection("NotProxy", f"no PROXY: {finding.said}", remarks=remarks)
     return _proxy(service, "Annotated", finding.versions, finding.said, remarks)
+
+
+def _by_config_map(
+    service: Service, options: LoadBalancerOptions, config_maps: Iterable[ConfigMap]
+) -> Detection | None:
+    entry = next(
+        (each for each in options.controller_config_maps if each.service_path == service.ref.path), None
+    )
+    if entry is None:
+        return None
+    named = f"ConfigMap {entry.path} (loadBalancers.controllerConfigMaps)"
+    found = next((each for each in config_maps if each.ref.path == entry.path), None)
+    value = found.data.get(entry.key) if found else None
+    if value is None:
+        what = f"{named} has no {entry.key}" if found else f"there is no {named}"
+        return Detection("NotProxy", f"not known to send PROXY: {what}")
+    said = f"{entry.key}={shown(value)} in {named}"
+    try:
+        demanded = parse_bool(value)
+    except ValueError as error:
+        reason = f"{said}: {error}; nothing is relayed for it"
+        return Detection("BadConfigMap", reason, verdict=Verdict.REFUSED)
+    if not demanded:
+        return Detection("NotProxy", f"no PROXY: {said}")
+    have = tcp_ports(service)
+    return _proxy(
+        service,
+        "ControllerConfigMap",
+        {port: entry.proxy_protocol for port in have if not entry.ports or port in entry.ports},
+        said,
+    )
 
 
 def _by_nobody(options: LoadBalancerOptions) -> Detection:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.sources.assembling import assembled
 from nodeagent.sources.decoding import (
+    decode_config_map,
     decode_ingress,
     decode_node,
     decode_relay_endpoints,
@@ -15,6 +16,10 @@ from nodeagent.sources.decoding import (
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""
+
+
+ConfigMapName = tuple[str, str]
+"""Namespace and name of an ingress controller's ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,20 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
             ),
         ]
     return tuple(rows)
+
+
+def config_map_rows(names: Iterable[ConfigMapName]) -> tuple[Resource, ...]:
+    """Gives what is to be listed and watched for these ConfigMaps: no other of their namespaces."""
+    return tuple(
+        Resource(
+            f"configmap {namespace}/{name}",
+            "ConfigMap",
+            f"/api/v1/namespaces/{namespace}/configmaps",
+            decode_config_map,
+            {"fieldSelector": f"metadata.name={name}"},
+        )
+        for namespace, name in dict.fromkeys(names)
+    )
 
 
 def assemble(held: Mapping[str, Iterable[Item]], not_covered: Iterable[str] = ()) -> Snapshot:

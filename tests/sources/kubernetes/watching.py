@@ -12,7 +12,7 @@ from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.once import read_cluster
 from nodeagent.sources.kubernetes.reflector import Timing
-from nodeagent.sources.kubernetes.resources import RelayName
+from nodeagent.sources.kubernetes.resources import ConfigMapName, RelayName
 from tests.apiserver import ApiServer
 
 NODE = "n1"
@@ -47,12 +47,20 @@ class Watched:
     connection: Connection
     relay: RelayName | None = None
     timing: Timing = QUICK
+    config_maps: tuple[ConfigMapName, ...] = ()
     changes: int = 0
     cluster: Cluster = field(init=False)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self.cluster = Cluster(self.connection, NODE, self.relay, self._changed, self.timing)
+        self.cluster = Cluster(
+            self.connection,
+            NODE,
+            self.relay,
+            on_change=self._changed,
+            timing=self.timing,
+            config_maps=self.config_maps,
+        )
 
     def _changed(self) -> None:
         with self._lock:
@@ -86,27 +94,29 @@ class Watched:
 
     def until_settled(self, timeout: float = 10.0) -> None:
         """Return when the snapshot is what a fresh list gives."""
-        fresh = unordered(read_cluster(self.connection, NODE, self.relay))
+        fresh = unordered(read_cluster(self.connection, NODE, self.relay, self.config_maps))
         until(lambda: unordered(self.snapshot()) == fresh, "the state of a fresh list", timeout)
 
     def until_watching(self) -> None:
         """Return when every watch is open."""
         for state in self.cluster.states():
             plural = {"node": "nodes", "relay-service": "services", "relay-endpoints": "endpointslices"}
-            self.api.wait_for_watch(plural.get(state.name, state.name))
+            name = "configmaps" if state.name.startswith("configmap ") else state.name
+            self.api.wait_for_watch(plural.get(name, name))
 
 
 @contextmanager
-def watching(
+def watching(  # noqa: PLR0913 - each test names the one or two that matter to it
     api: ApiServer,
     connection: Connection,
     relay: RelayName | None = None,
     timing: Timing = QUICK,
     *,
     synced: bool = True,
+    config_maps: tuple[ConfigMapName, ...] = (),
 ) -> Iterator[Watched]:
     """Run a Cluster; unless `synced` is false, wait until all its watches are open."""
-    watched = Watched(api, connection, relay, timing)
+    watched = Watched(api, connection, relay, timing, config_maps)
     watched.cluster.start()
     try:
         if synced:
