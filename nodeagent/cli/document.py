@@ -8,6 +8,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema
+
 SCHEMA_VERSION = "1"
 """Raised whenever a field goes or changes its meaning; new fields alone do not raise it."""
 
@@ -167,10 +169,12 @@ def schema() -> dict[str, Any]:
 
 
 def main(directory: str) -> None:
-    """Writes the schema into `directory`."""
-    target = Path(directory) / f"report-v{SCHEMA_VERSION}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
+    """Writes the schemas into `directory`."""
+    target = Path(directory)
+    target.mkdir(parents=True, exist_ok=True)
+    schemas = {f"report-v{SCHEMA_VERSION}": schema(), f"doctor-v{DOCTOR_SCHEMA_VERSION}": doctor_schema()}
+    for name, found in schemas.items():
+        (target / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ from nodeagent.agent.facts import gather_facts, read_circumstances
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.model.desired import Desired
+from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
+from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.node.identity import default_node_name
@@ -23,6 +25,15 @@ from nodeagent.sources.node.identity import default_node_name
 _LOCK_SECONDS = 10.0
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One moment: the cluster, this node, and what shall stand on it."""
+
+    snapshot: Snapshot
+    facts: Facts
+    desired: Desired
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +51,35 @@ class Invocation:
         return build_appliers(self.config, adopt=self.adopt)
 
     def desired(self, appliers: Appliers) -> Desired:
-        """What shall stand on this node now; names that need proof are asked for, ten seconds at most.
+        """What shall stand on this node now; see `view`."""
+        return self.view(appliers).desired
 
-        Raises SourceError when the objects can't be had.
+    def view(self, appliers: Appliers) -> View:
+        """The cluster, this node, and what shall stand on it now.
+
+        Names that need proof are asked for, ten seconds at most. Raises SourceError when the objects can't be
+        had.
         """
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         around = read_circumstances(self.config, snapshot, appliers, kubeconfigs, servers)
         facts = gather_facts(self.node_name, around, self.config, appliers, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
-        if not desired.to_prove:
-            return desired
-        answers = ask_once(desired.to_prove, self.config.hosts)
-        return plan(snapshot, replace(facts, dns=answers), self.config)
+        if desired.to_prove:
+            facts = replace(facts, dns=ask_once(desired.to_prove, self.config.hosts))
+            desired = plan(snapshot, facts, self.config)
+        return View(snapshot, facts, desired)
+
+    def ask_cluster(self) -> ClusterAnswers:
+        """What the API server says besides its objects; manifests say nothing of that. Raises nothing."""
+        if self.manifests is not None:
+            why = "manifests do not tell"
+            return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why)))
+        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - as below
+        from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415
+
+        with connect(self.kubeconfig) as connection:
+            return ask_cluster(connection, self.node_name)
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Holds the node's lock: one writer at a time. Raises ApplyError when another keeps it."""

@@ -52,7 +52,7 @@ def render(services: Sequence[ServiceRules], cluster_cidr: Network, standing: st
             names = _Names(service, port)
             chains += [names.service, names.external, *names.endpoints]
             portals += _portals(service, port, names)
-            if service.load_balancer_ips:
+            if port.node_port:
                 node_ports.append(
                     f'-A KUBE-NODEPORTS -p tcp -m comment --comment "{names.readable}"'
                     f" -m tcp --dport {port.node_port} -j {names.external}"

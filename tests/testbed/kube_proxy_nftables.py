@@ -67,7 +67,7 @@ def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr
                 f"{address} . tcp . {port.port} : goto external-{name}"
                 for address in service.load_balancer_ips
             ]
-            if service.load_balancer_ips:
+            if port.node_port:
                 node_ports.append(f"tcp . {port.node_port} : goto external-{name}")
             chains += _service_chains(service, port, cluster_cidr)
     return "\n".join(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServicePort:
-    """One TCP port of a Service, and the port of its pods."""
+    """One TCP port of a Service, and the port of its pods; `node_port` is 0 where it has none."""
 
     name: str
     port: int
@@ -23,7 +23,7 @@ class ServicePort:
 
 @dataclass(frozen=True)
 class ServiceRules:
-    """One Service of type LoadBalancer (or ClusterIP, without `load_balancer_ips`) and its ready pods."""
+    """One Service and its ready pods; `load_balancer_ips` are those that kube-proxy short-circuits."""
 
     namespace: str
     name: str

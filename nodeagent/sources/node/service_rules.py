@@ -52,7 +52,7 @@ def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAd
     for read in (nftables_addresses, iptables_nft_addresses, iptables_legacy_addresses):
         try:
             found |= read() or frozenset()
-        except _UnreadableError as error:
+        except UnreadableRulesError as error:
             notes.append(f"ipMode: Proxy is believed where this node's rules can't be read: {error}")
     return ServiceRules(frozenset(looked_for & found), tuple(dict.fromkeys(notes)))
 
@@ -82,7 +82,7 @@ def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozen
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise _UnreadableError(f"/proc/net/{tables}: {error.strerror}") from error
+            raise UnreadableRulesError(f"/proc/net/{tables}: {error.strerror}") from error
         if "nat" not in names:
             continue
         text = _run([program, "-t", "nat"])
@@ -91,7 +91,7 @@ def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozen
     return found
 
 
-class _UnreadableError(Exception):
+class UnreadableRulesError(Exception):
     """Rules that are perhaps there can't be read; the text says which and why."""
 
 
@@ -125,7 +125,7 @@ def _run(command: list[str]) -> str | None:
     path = f"{os.environ.get('PATH', os.defpath)}:{_SEARCH}"
     program = shutil.which(command[0], path=path)
     if program is None:
-        raise _UnreadableError(f"there is no {command[0]} program")
+        raise UnreadableRulesError(f"there is no {command[0]} program")
     try:
         done = subprocess.run(
             [program, *command[1:]],
@@ -135,10 +135,10 @@ def _run(command: list[str]) -> str | None:
             env={"LC_ALL": "C", "PATH": path},
         )
     except (subprocess.TimeoutExpired, OSError) as error:
-        raise _UnreadableError(f"{command[0]}: {one_line(error)}") from error
+        raise UnreadableRulesError(f"{command[0]}: {one_line(error)}") from error
     if done.returncode == 0:
         return done.stdout.decode(errors="replace")
     message = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
     if _ABSENT in message:
         return None
-    raise _UnreadableError(f"{' '.join(command)}: {message}")
+    raise UnreadableRulesError(f"{' '.join(command)}: {message}")

@@ -1,0 +1,88 @@
+"""`nodeagent doctor`: is this node or cluster affected, by what, and what is the best remedy."""
+
+import os
+from typing import Any
+
+import click
+
+from nodeagent.cli.doctor_document import document
+from nodeagent.cli.doctor_text import doctor_text
+from nodeagent.cli.invocation import common_options, invocation, option
+from nodeagent.doctor.examination import examine, why_elsewhere
+from nodeagent.doctor.question import Question
+from nodeagent.doctor.verdict import summarize
+from nodeagent.plan.hostnames import canonical, defect
+from nodeagent.sources.probes.image_reference import ImageReference
+
+
+def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    if not text:
+        return ""
+    name = canonical(text)
+    if problem := defect(name):
+        raise click.BadParameter(f"{text!r}: {problem}")
+    return name
+
+
+def _image(_context: click.Context, _parameter: click.Parameter, text: str | None) -> ImageReference | None:
+    try:
+        return ImageReference.parse(text) if text else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@common_options
+@option("--host", metavar="NAME", default="", callback=_host, help="The name to ask load balancers for.")
+@option(
+    "--from",
+    "origin",
+    type=click.Choice(["auto", "node", "nowhere"]),
+    default="auto",
+    show_default=True,
+    help="node: look at this machine as the node. nowhere: at the cluster's objects alone. "
+    "auto: node, where one of the Node's addresses stands on this machine.",
+)
+@option("--pull", "image", metavar="IMAGE", callback=_image, help="Rehearse the pull of an image.")
+@option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: docs/schema/doctor-v1.json.",
+)
+def doctor(output: str, host: str, origin: str, image: ImageReference | None, **options: Any) -> int:  # noqa: ANN401 - click's own
+    """Say whether this node or cluster is affected, by what, and what is the best remedy; change nothing.
+
+    Exit code 0: healthy. 2: affected and not yet remedied. 1: could not tell.
+    """
+    call = invocation(**options)
+    appliers = call.appliers()
+    view = call.view(appliers)
+    elsewhere = {"node": "", "nowhere": "asked for --from nowhere"}.get(
+        origin, why_elsewhere(view.snapshot, view.facts)
+    )
+    findings = examine(
+        Question(
+            config=call.config,
+            snapshot=view.snapshot,
+            facts=view.facts,
+            desired=view.desired,
+            appliers=appliers,
+            cluster=call.ask_cluster(),
+            elsewhere=elsewhere,
+            host=host,
+            image=image,
+        )
+    )
+    where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
+    summary = summarize(where, findings)
+    if output == "json":
+        click.echo(document(call.node_name, not elsewhere, summary, findings), nl=False)
+    else:
+        # https://no-color.org: any value that is not empty. click itself looks for a terminal alone.
+        click.echo(
+            doctor_text(summary, findings), nl=False, color=False if os.environ.get("NO_COLOR") else None
+        )
+    return summary.exit_code

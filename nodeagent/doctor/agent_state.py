@@ -1,0 +1,155 @@
+"""What nodeagent keeps on this node, and whether it holds. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nodeagent.agent.comparison import Comparison
+from nodeagent.agent.parts import Part
+from nodeagent.agent.standing import ListenerStanding
+from nodeagent.appliers.dnat.interface import DnatState
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.finding import Finding
+from nodeagent.model.addresses import Endpoint
+from nodeagent.sources.node.kube_proxy import KubeProxy
+
+_OWN_TABLE = "nodeagent"
+_PARTS: Mapping[Part, str] = {
+    "addresses": "relay addresses",
+    "relay": "relay (HAProxy)",
+    "dnat": "DNAT",
+    "hosts": "hosts file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentObservation:
+    """What was read of nodeagent's parts.
+
+    Attributes:
+        comparison: what would change.
+        standing: each listener that is to stand.
+        dnat: what stands of the DNAT rules; None where that could not be read.
+        rules: the kernel's other rules.
+        addresses: whether a relay address of ours stands.
+        by_hosts_alone: whether the configuration has no DNAT.
+    """
+
+    comparison: Comparison
+    standing: Mapping[Endpoint, ListenerStanding]
+    dnat: DnatState | None
+    rules: KubeProxy
+    addresses: bool
+
+    @property
+    def present(self) -> bool:
+        """Whether anything of nodeagent's stands on the node."""
+        redirects = self.dnat is not None and self.dnat.present
+        return self.addresses or redirects or bool(self.comparison.written_names)
+
+
+def agent_findings(seen: AgentObservation) -> list[Finding]:
+    """A finding for each thing that nodeagent keeps; one alone where it keeps nothing."""
+    if not seen.present:
+        return [_absent(seen)]
+    return [_agent(seen), *_relay(seen.standing.values()), *_dnat(seen)]
+
+
+def _absent(seen: AgentObservation) -> Finding:
+    if seen.comparison.errors:
+        return Finding(
+            Code.AgentUnreadable,
+            "nodeagent",
+            "what stands of it can't be read",
+            tuple(f"{_PARTS[part]}: {text}" for part, text in seen.comparison.errors.items()),
+        )
+    what = "would serve this node" if seen.comparison.pending else "would have nothing to do"
+    return Finding(Code.AgentAbsent, "nodeagent", f"nothing of it stands on this node; it {what}")
+
+
+def _agent(seen: AgentObservation) -> Finding:
+    comparison = seen.comparison
+    hidden = seen.dnat is not None and bool(seen.dnat.unreadable)
+    pending = [_PARTS[part] for part in comparison.pending if not (part == "dnat" and hidden)]
+    errors = tuple(f"{_PARTS[part]}: {text}" for part, text in comparison.errors.items())
+    if pending:
+        return Finding(
+            Code.AgentDrifted,
+            "nodeagent",
+            f"not as it should be: {', '.join(pending)}",
+            errors,
+            (
+                "is the agent running? it repairs drift within milliseconds",
+                "$ nodeagent plan",
+                "$ nodeagent apply",
+            ),
+        )
+    if errors or hidden:
+        unread = errors or (f"DNAT: {seen.dnat.unreadable}" if seen.dnat else "",)
+        return Finding(Code.AgentUnreadable, "nodeagent", "in sync as far as it can be read", unread)
+    return Finding(
+        Code.AgentInSync, "nodeagent", "in sync: addresses, relay, DNAT and hosts file are as they should be"
+    )
+
+
+def _relay(standing: Iterable[ListenerStanding]) -> list[Finding]:
+    found = list(standing)
+    if not found:
+        return []
+    silent = [str(one.bind) for one in found if not one.answers]
+    evidence = tuple(
+        f"{one.bind}: {'answers' if one.answers else 'does not answer'}"
+        + (f"; the ingress controller behind it: {_backend(one.backend)}" if one.backend else "")
+        for one in found
+    )
+    if not silent:
+        return [Finding(Code.RelayAnswers, "relay", f"{len(found)} listeners answer", evidence)]
+    return [
+        Finding(
+            Code.RelaySilent,
+            "relay",
+            f"{len(silent)} of {len(found)} listeners do not answer",
+            evidence,
+            ("start HAProxy again: the relay container of the DaemonSet's pod, or", "$ nodeagent apply"),
+        )
+    ]
+
+
+def _backend(words: str) -> str:
+    """HAProxy's own words for a server that does not serve; "UP 1/3 (...)" is one that does."""
+    return "up" if words.startswith("UP") else words
+
+
+def _dnat(seen: AgentObservation) -> list[Finding]:
+    if seen.dnat is None or seen.dnat.unreadable:
+        why = seen.dnat.unreadable if seen.dnat else "the rules can't be read"
+        return [Finding(Code.DnatUnreadable, "DNAT", why)]
+    if not seen.dnat.redirects:
+        return []
+    subject = f"DNAT ({seen.comparison.dnat_backend})"
+    ahead = overtaking(seen.rules)
+    if ahead:
+        return [
+            Finding(
+                Code.DnatOvertaken,
+                subject,
+                f"{len(seen.dnat.redirects)} entries, but other rules translate first",
+                tuple(ahead),
+                ("the first chain that translates wins: let that table run later, or rely on hosts lines",),
+            )
+        ]
+    return [
+        Finding(
+            Code.DnatFirst, subject, f"{len(seen.dnat.redirects)} entries in force, before kube-proxy's rules"
+        )
+    ]
+
+
+def overtaking(rules: KubeProxy) -> list[str]:
+    """The base chains that run before nodeagent's at the same hook, or beside it in an order nobody knows."""
+    own = {chain.hook: chain.priority for chain in rules.chains if chain.table == _OWN_TABLE}
+    return [
+        f"table {chain.family} {chain.table}, chain {chain.name}: {chain.hook} at priority {chain.priority}; "
+        f"nodeagent's is {own[chain.hook]}"
+        for chain in rules.chains
+        if chain.table != _OWN_TABLE and chain.hook in own and chain.priority <= own[chain.hook]
+    ]

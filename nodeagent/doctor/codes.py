@@ -1,0 +1,258 @@
+"""Every code that the doctor can give, its check and its verdict. docs/doctor.md explains each."""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import Final
+
+
+class Verdict(StrEnum):
+    """The four words of the doctor."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    """Looked at, and as it should be; also what is remedied."""
+    AFFECTED = "affected"
+    """Something is cut or stands in the way: `remedy` says what to do."""
+    NOT_AFFECTED = "not-affected"
+    """The trouble can't arise here."""
+    CANNOT_TELL = "cannot-tell"
+    """It could not be looked at, or what was seen has no known meaning."""
+
+
+class Code(StrEnum):
+    """What was found. A code belongs to one check and settles the verdict: `CATALOGUE`."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, *_: object) -> str:
+        return name
+
+    @property
+    def check(self) -> str:
+        """The id of the check that gives it."""
+        return _PLACES[self][0]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The word for it."""
+        return _PLACES[self][1]
+
+    # A LoadBalancer Service, by its object and by what was seen on this node.
+    NotProxy = auto()
+    Ignored = auto()
+    IPModeProxy = auto()
+    HostnameOnly = auto()
+    NoAddress = auto()
+    Tolerated = auto()
+    LoadBalancerRemedied = auto()
+    ShortCircuited = auto()
+    IPModeIgnored = auto()
+    Troubled = auto()
+    ShortCircuitedByObject = auto()
+    LoadBalancerUnclear = auto()
+
+    # One address and port of a load balancer, connected to from this node.
+    ThroughLoadBalancer = auto()
+    ShortCircuitedAndFine = auto()
+    RemediedByDnat = auto()
+    RemediedByHosts = auto()
+    ShortCircuitedAndCut = auto()
+    Undetected = auto()
+    RelayDown = auto()
+    WrongVersion = auto()
+    ControllerWithoutProxy = auto()
+    ControllerDown = auto()
+    LoadBalancerDown = auto()
+    LoadBalancerCut = auto()
+    PathUnclear = auto()
+
+    # The certificate shown for a name behind a load balancer.
+    CertificateValid = auto()
+    CertificateExpired = auto()
+    CertificateForeign = auto()
+    CertificateWrongName = auto()
+    CertificateUnknown = auto()
+
+    # Whether this machine is the node at all.
+    NotThisNode = auto()
+
+    # Who short-circuits.
+    KubeProxyFound = auto()
+    KubeProxyAbsent = auto()
+    KubeProxyUnreadable = auto()
+    NoSocketBalancer = auto()
+    SocketBalancer = auto()
+    SocketBalancerByHosts = auto()
+    PacketFilter = auto()
+    NoPacketFilter = auto()
+
+    # The hosts file and who reads it.
+    HostsWritable = auto()
+    HostsMounted = auto()
+    HostsSymlink = auto()
+    HostsImmutable = auto()
+    HostsReadOnly = auto()
+    HostsUnreadable = auto()
+    FilesFirst = auto()
+    FilesNotFirst = auto()
+    NameOrderUnreadable = auto()
+    ResolverPlain = auto()
+    ResolverSystemd = auto()
+    ResolverUnreadable = auto()
+    SelinuxOff = auto()
+    SelinuxPermissive = auto()
+    SelinuxEnforcing = auto()
+
+    # What nodeagent keeps on this node.
+    AgentAbsent = auto()
+    AgentInSync = auto()
+    AgentDrifted = auto()
+    AgentUnreadable = auto()
+    RelayAnswers = auto()
+    RelaySilent = auto()
+    DnatFirst = auto()
+    DnatOvertaken = auto()
+    DnatUnreadable = auto()
+    HostsLinesClean = auto()
+    StaleHostsLine = auto()
+    HairpinProxyLine = auto()
+    ImagesElsewhere = auto()
+    ImagesRemedied = auto()
+    ImagesCut = auto()
+    RebootTrap = auto()
+    ImagesUnknown = auto()
+
+    # A name: what the host's resolver, the upstream and CoreDNS answer.
+    NameAtLoadBalancer = auto()
+    NameAtRelay = auto()
+    NameElsewhere = auto()
+    NameDiffers = auto()
+    NameUnknown = auto()
+    NameUnclear = auto()
+
+    # The rehearsal of an image pull.
+    PullWorks = auto()
+    PullName = auto()
+    PullConnect = auto()
+    PullCut = auto()
+    PullCertificate = auto()
+    PullNotRegistry = auto()
+    PullCredentials = auto()
+    PullManifest = auto()
+    PullLayer = auto()
+
+
+CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
+    "load-balancer": {
+        Verdict.NOT_AFFECTED: (
+            Code.NotProxy,
+            Code.Ignored,
+            Code.IPModeProxy,
+            Code.HostnameOnly,
+            Code.NoAddress,
+            Code.Tolerated,
+        ),
+        Verdict.PASS: (Code.LoadBalancerRemedied,),
+        Verdict.AFFECTED: (Code.ShortCircuited, Code.IPModeIgnored, Code.Troubled),
+        Verdict.CANNOT_TELL: (Code.ShortCircuitedByObject, Code.LoadBalancerUnclear),
+    },
+    "path": {
+        Verdict.NOT_AFFECTED: (Code.ThroughLoadBalancer, Code.ShortCircuitedAndFine),
+        Verdict.PASS: (Code.RemediedByDnat, Code.RemediedByHosts),
+        Verdict.AFFECTED: (
+            Code.ShortCircuitedAndCut,
+            Code.Undetected,
+            Code.RelayDown,
+            Code.WrongVersion,
+            Code.ControllerWithoutProxy,
+            Code.ControllerDown,
+            Code.LoadBalancerDown,
+            Code.LoadBalancerCut,
+        ),
+        Verdict.CANNOT_TELL: (Code.PathUnclear,),
+    },
+    "certificate": {
+        Verdict.PASS: (Code.CertificateValid,),
+        Verdict.AFFECTED: (Code.CertificateExpired, Code.CertificateForeign, Code.CertificateWrongName),
+        Verdict.CANNOT_TELL: (Code.CertificateUnknown,),
+    },
+    "node": {
+        Verdict.CANNOT_TELL: (Code.NotThisNode,),
+    },
+    "kube-proxy": {
+        Verdict.PASS: (Code.KubeProxyFound,),
+        Verdict.CANNOT_TELL: (Code.KubeProxyAbsent, Code.KubeProxyUnreadable),
+    },
+    "cni": {
+        Verdict.PASS: (Code.NoSocketBalancer, Code.SocketBalancerByHosts),
+        Verdict.AFFECTED: (Code.SocketBalancer,),
+    },
+    "packet-filter": {
+        Verdict.PASS: (Code.PacketFilter,),
+        Verdict.AFFECTED: (Code.NoPacketFilter,),
+    },
+    "hosts-file": {
+        Verdict.PASS: (Code.HostsWritable, Code.HostsMounted),
+        Verdict.AFFECTED: (Code.HostsSymlink, Code.HostsImmutable, Code.HostsReadOnly),
+        Verdict.CANNOT_TELL: (Code.HostsUnreadable,),
+    },
+    "name-order": {
+        Verdict.PASS: (Code.FilesFirst,),
+        Verdict.AFFECTED: (Code.FilesNotFirst,),
+        Verdict.CANNOT_TELL: (Code.NameOrderUnreadable,),
+    },
+    "resolver": {
+        Verdict.PASS: (Code.ResolverPlain, Code.ResolverSystemd),
+        Verdict.CANNOT_TELL: (Code.ResolverUnreadable,),
+    },
+    "selinux": {
+        Verdict.PASS: (Code.SelinuxOff, Code.SelinuxPermissive, Code.SelinuxEnforcing),
+    },
+    "agent": {
+        Verdict.NOT_AFFECTED: (Code.AgentAbsent,),
+        Verdict.PASS: (Code.AgentInSync,),
+        Verdict.AFFECTED: (Code.AgentDrifted,),
+        Verdict.CANNOT_TELL: (Code.AgentUnreadable,),
+    },
+    "relay": {
+        Verdict.PASS: (Code.RelayAnswers,),
+        Verdict.AFFECTED: (Code.RelaySilent,),
+    },
+    "dnat": {
+        Verdict.PASS: (Code.DnatFirst,),
+        Verdict.AFFECTED: (Code.DnatOvertaken,),
+        Verdict.CANNOT_TELL: (Code.DnatUnreadable,),
+    },
+    "hosts-lines": {
+        Verdict.PASS: (Code.HostsLinesClean,),
+        Verdict.AFFECTED: (Code.StaleHostsLine, Code.HairpinProxyLine),
+    },
+    "images": {
+        Verdict.PASS: (Code.ImagesElsewhere, Code.ImagesRemedied),
+        Verdict.AFFECTED: (Code.ImagesCut, Code.RebootTrap),
+        Verdict.CANNOT_TELL: (Code.ImagesUnknown,),
+    },
+    "name": {
+        Verdict.NOT_AFFECTED: (Code.NameElsewhere,),
+        Verdict.PASS: (Code.NameAtLoadBalancer, Code.NameAtRelay),
+        Verdict.AFFECTED: (Code.NameDiffers, Code.NameUnknown),
+        Verdict.CANNOT_TELL: (Code.NameUnclear,),
+    },
+    "pull": {
+        Verdict.PASS: (Code.PullWorks, Code.PullCredentials),
+        Verdict.AFFECTED: (
+            Code.PullName,
+            Code.PullConnect,
+            Code.PullCut,
+            Code.PullCertificate,
+            Code.PullNotRegistry,
+            Code.PullManifest,
+            Code.PullLayer,
+        ),
+    },
+}
+
+_PLACES: Final[Mapping[Code, tuple[str, Verdict]]] = {
+    code: (check, verdict)
+    for check, verdicts in CATALOGUE.items()
+    for verdict, codes in verdicts.items()
+    for code in codes
+}

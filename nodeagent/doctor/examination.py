@@ -1,0 +1,183 @@
+"""Looks at everything and hands it to the judgements. EFFECTS: reads and connections; changes nothing."""
+
+from pathlib import Path
+
+from nodeagent.agent.appliers import Appliers
+from nodeagent.agent.comparison import compare
+from nodeagent.agent.standing import read_standing
+from nodeagent.appliers.dnat.interface import DnatState
+from nodeagent.appliers.hosts.mounts import is_mount_point
+from nodeagent.doctor.agent_state import AgentObservation, agent_findings
+from nodeagent.doctor.certificates import certificate_finding
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.finding import Finding
+from nodeagent.doctor.hosts_lines import hosts_line_findings
+from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding
+from nodeagent.doctor.name_examination import examine_images, examine_names, rehearse_pull
+from nodeagent.doctor.path_findings import path_finding
+from nodeagent.doctor.probing import Knowledge, observe, observe_certificates
+from nodeagent.doctor.question import Question
+from nodeagent.doctor.remedies import provider_of
+from nodeagent.doctor.targets import choose_hosts, find_targets, published_names, relays_of
+from nodeagent.doctor.wiring import wiring_findings
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.plan.detection.decision import Detection, detect
+from nodeagent.sources.node.host_resolver import resolve
+from nodeagent.sources.node.kube_proxy import KubeProxy, read_kube_proxy
+from nodeagent.sources.node.surroundings import read_surroundings
+
+
+def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
+    """Pure: why this machine is not the node of that name; empty where it is.
+
+    It is where one of the Node's own addresses stands on this machine.
+    """
+    if snapshot.node is None:
+        return f"no Node {facts.node_name} is known"
+    here = {standing.address for standing in facts.addresses} | set(facts.source_addresses)
+    if here.intersection(snapshot.node.addresses):
+        return ""
+    theirs = ", ".join(map(str, snapshot.node.addresses)) or "none"
+    return f"none of Node {snapshot.node.name}'s addresses ({theirs}) stands on this machine"
+
+
+def examine(question: Question) -> list[Finding]:
+    """Every finding, in no order that means anything; the text groups them."""
+    return [*(_off_node(question) if question.elsewhere else _on_node(question)), *rehearse_pull(question)]
+
+
+def _off_node(question: Question) -> list[Finding]:
+    skipped = Finding(
+        Code.NotThisNode,
+        f"node {question.facts.node_name}",
+        f"{question.elsewhere}: connections, wiring and nodeagent's state were not looked at",
+        remedy=("run nodeagent doctor on a node, with its name: --node NAME",),
+    )
+    return [*_load_balancers(question, _detections(question), None), skipped]
+
+
+def _on_node(question: Question) -> list[Finding]:
+    detections = _detections(question)
+    services = question.snapshot.services
+    hosts = choose_hosts(question.desired, question.host, services)
+    led_to = {name: resolve(name) for name in (*published_names(services), *hosts.values())}
+    asked = [
+        (service, detections[service.ref].versions)
+        for service in services
+        if detections[service.ref].code != "Ignored"
+    ]
+    targets = find_targets(asked, hosts, led_to, question.facts)
+    rules = read_kube_proxy(question.appliers.addresses.read().addresses)
+    dnat = _dnat(question.appliers)
+    knowledge = Knowledge(
+        relays=_standing_relays(question, dnat),
+        redirected=None
+        if dnat is None or dnat.unreadable
+        else frozenset(redirect.match for redirect in dnat.redirects),
+        in_rules=rules.held if rules.modes else None,
+        led_to=led_to,
+    )
+    observed = observe(targets, knowledge)
+    paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service, _ in asked}
+    findings = []
+    for target, seen in observed:
+        finding = path_finding(target.service, target.port.name, seen)
+        paths[target.service.ref].append(finding.code)
+        findings.append(finding)
+    balancers = _load_balancers(question, detections, paths)
+    certificates = [
+        certificate_finding(target.host, target.service.ref.path, outcome)
+        for target, outcome in observe_certificates(observed)
+    ]
+    return [
+        *balancers,
+        *findings,
+        *certificates,
+        *_node(question, rules, dnat),
+        *examine_names(question, hosts.values(), led_to),
+        *examine_images(question, balancers),
+    ]
+
+
+def _detections(question: Question) -> dict[ObjectRef, Detection]:
+    return {
+        service.ref: detect(service, question.config.load_balancers, question.snapshot.node)
+        for service in question.snapshot.services
+    }
+
+
+def _load_balancers(
+    question: Question,
+    detections: dict[ObjectRef, Detection],
+    paths: dict[ObjectRef, list[Code]] | None,
+) -> list[Finding]:
+    return [
+        load_balancer_finding(
+            LoadBalancerObservation(
+                service=service,
+                proxy=detections[service.ref].reason if detections[service.ref].proxy else "",
+                ignored=detections[service.ref].code == "Ignored",
+                paths=None if paths is None else tuple(paths.get(service.ref, ())),
+                provider=provider_of(service, question.snapshot.node),
+            ),
+            question.cluster.version,
+        )
+        for service in sorted(question.snapshot.services, key=lambda service: service.ref)
+    ]
+
+
+def _dnat(appliers: Appliers) -> DnatState | None:
+    try:
+        return appliers.dnat.read()
+    except ApplyError:
+        return None
+
+
+def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoint, Endpoint]:
+    """The relays that something leads to: by DNAT, or because their address stands on this node."""
+    standing = {address.address for address in question.facts.addresses if address.ours}
+    found = {
+        match: relay
+        for match, relay in relays_of(question.desired, question.config).items()
+        if relay.address in standing
+    }
+    if dnat is not None:
+        found |= {redirect.match: redirect.to for redirect in dnat.redirects}
+    return found
+
+
+def _node(question: Question, rules: KubeProxy, dnat: DnatState | None) -> list[Finding]:
+    comparison = compare(question.desired, question.appliers)
+    hosts_file = Path(question.config.hosts.file)
+    state = AgentObservation(
+        comparison=comparison,
+        standing=read_standing(question.desired, question.appliers),
+        dnat=dnat,
+        rules=rules,
+        addresses=any(address.ours for address in question.facts.addresses),
+    )
+    around = read_surroundings(hosts_file)
+    return [
+        *wiring_findings(
+            rules,
+            around,
+            mounted=is_mount_point(hosts_file),
+            hosts_written=bool(comparison.written_names),
+        ),
+        *agent_findings(state),
+        *hosts_line_findings(question.facts.user_names, _right_addresses(question), str(hosts_file)),
+    ]
+
+
+def _right_addresses(question: Question) -> dict[str, frozenset[str]]:
+    """The addresses that are right for each load balancer's name: its own, and its relay's."""
+    decided = {decision.load_balancer: decision for decision in question.desired.load_balancers}
+    found = {}
+    for name in question.desired.names:
+        if name.load_balancer is not None:
+            decision = decided[name.load_balancer]
+            found[name.name] = frozenset(map(str, (*decision.addresses, *decision.relay_addresses)))
+    return found

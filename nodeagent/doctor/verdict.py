@@ -1,0 +1,72 @@
+"""All findings into one sentence and one exit code. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nodeagent.doctor.codes import Code, Verdict
+from nodeagent.doctor.finding import Finding
+
+Overall = Literal["healthy", "affected", "cannot-tell"]
+
+_EXIT: dict[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
+# Without these nobody knows whether the node is affected; all else that can't be told leaves that as it is.
+_DECISIVE = frozenset({Code.ShortCircuitedByObject, Code.LoadBalancerUnclear, Code.PathUnclear})
+# What says most about a cause stands first in the sentence.
+_LEADING = (Code.ShortCircuited, Code.IPModeIgnored)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The whole in a word, a sentence and an exit code: 0 healthy, 2 affected, 1 could not tell."""
+
+    overall: Overall
+    sentence: str
+
+    @property
+    def exit_code(self) -> int:
+        """For the shell."""
+        return _EXIT[self.overall]
+
+
+def summarize(where: str, findings: Sequence[Finding]) -> Summary:
+    """The sentence begins with `where`: "node node1", or "this cluster"."""
+    affected = [finding for finding in findings if finding.verdict is Verdict.AFFECTED]
+    if affected:
+        return Summary("affected", f"{where} is affected and not yet remedied: {_affected(affected)}")
+    unknown = [finding for finding in findings if finding.code in _DECISIVE]
+    if unknown:
+        first = unknown[0]
+        return Summary(
+            "cannot-tell", f"{where}: could not tell: {first.subject}: {first.seen}{_more(len(unknown) - 1)}"
+        )
+    return Summary("healthy", f"{where} {_healthy(findings)}")
+
+
+def _affected(affected: Sequence[Finding]) -> str:
+    leading = [finding for finding in affected if finding.code in _LEADING]
+    # A load balancer in other trouble is told by its path, which says which trouble.
+    rest = [finding for finding in affected if finding.code not in {*_LEADING, Code.Troubled}]
+    causes = leading or rest or list(affected)
+    first = causes[0]
+    same = {finding.subject for finding in causes if finding.code is first.code} - {first.subject}
+    also = f" (and {len(same)} more like it)" if same else ""
+    return f"{first.subject}: {first.seen}{also}"
+
+
+def _healthy(findings: Sequence[Finding]) -> str:
+    codes = [finding.code for finding in findings]
+    remedied = codes.count(Code.LoadBalancerRemedied)
+    if remedied:
+        what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
+        return f"is healthy: {what} short-circuited and remedied by nodeagent"
+    fine = [code for code in codes if code in {Code.IPModeProxy, Code.HostnameOnly, Code.Tolerated}]
+    if fine:
+        return "is not affected: its connections to PROXY load balancers work without a remedy"
+    if Code.NotProxy in codes or Code.NoAddress in codes or Code.Ignored in codes:
+        return "is not affected: no load balancer with an address is known to send the PROXY line"
+    return "is not affected: the cluster has no load balancer"
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count else ""

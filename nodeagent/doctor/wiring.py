@@ -1,0 +1,159 @@
+"""How the node is wired, and whether a remedy can take effect on it. Pure."""
+
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.finding import Finding
+from nodeagent.sources.node.kube_proxy import KubeProxy
+from nodeagent.sources.node.surroundings import HostsFileState, NodeSurroundings
+
+_STUBS = frozenset({"127.0.0.53", "127.0.0.54"})
+
+
+def wiring_findings(
+    rules: KubeProxy, around: NodeSurroundings, *, mounted: bool, hosts_written: bool
+) -> list[Finding]:
+    """A finding for each part of the node.
+
+    Args:
+        rules: what the kernel holds.
+        around: what the node is made of.
+        mounted: whether the hosts file is a mount of its own.
+        hosts_written: whether nodeagent's block stands in the hosts file.
+    """
+    return [
+        _kube_proxy(rules, around),
+        _cni(around, hosts_written=hosts_written),
+        _packet_filter(around),
+        _hosts_file(around.hosts, mounted=mounted),
+        _name_order(around),
+        _resolver(around),
+        _selinux(around.selinux),
+    ]
+
+
+def _kube_proxy(rules: KubeProxy, around: NodeSurroundings) -> Finding:
+    if rules.modes:
+        modes = ", ".join(dict.fromkeys(mode for mode, _ in rules.modes))
+        evidence = tuple(text for _, text in rules.modes)
+        return Finding(Code.KubeProxyFound, "kube-proxy", f"mode {modes}", evidence)
+    if rules.unreadable:
+        return Finding(
+            Code.KubeProxyUnreadable,
+            "kube-proxy",
+            rules.unreadable,
+            remedy=("run nodeagent doctor as root on the node",),
+        )
+    replaced = ", ".join(f"{name} ({sign})" for name, sign in around.cni)
+    return Finding(
+        Code.KubeProxyAbsent,
+        "kube-proxy",
+        f"none of its rules stand; Services are handled by {replaced}"
+        if replaced
+        else "none of its rules stand, and nobody known stands in for it",
+    )
+
+
+def _cni(around: NodeSurroundings, *, hosts_written: bool) -> Finding:
+    evidence = tuple(f"{name}: {sign}" for name, sign in around.cni)
+    if around.socket_balancer:
+        evidence = (*evidence, f"socket load balancer: {around.socket_balancer}")
+        if hosts_written:
+            seen = "rewrites connect() before netfilter: DNAT does not see it, hosts lines serve the node"
+            return Finding(Code.SocketBalancerByHosts, "CNI", seen, evidence)
+        return Finding(
+            Code.SocketBalancer,
+            "CNI",
+            "rewrites connect() before netfilter: DNAT does not see it, only hosts lines can serve the node",
+            evidence,
+            ("use nodeagent's overlay hosts-only (docs/install.md), or ipMode: Proxy",),
+        )
+    if around.socket_balancer is None:
+        evidence = (*evidence, "/sys/fs/bpf: looked into by root alone")
+    return Finding(
+        Code.NoSocketBalancer, "CNI", "no sign of a load balancer that rewrites connect()", evidence
+    )
+
+
+def _packet_filter(around: NodeSurroundings) -> Finding:
+    found = [text for text in (around.nft, around.iptables) if text]
+    if around.nft:
+        return Finding(Code.PacketFilter, "packet filter", "; ".join(found))
+    if around.iptables:
+        return Finding(
+            Code.NoPacketFilter,
+            "packet filter",
+            f"no nft program; {around.iptables}",
+            remedy=("install nftables for nodeagent's DNAT, or set dnat.backend: iptables",),
+        )
+    return Finding(
+        Code.NoPacketFilter,
+        "packet filter",
+        "neither nft nor iptables: DNAT can't be made",
+        remedy=("install nftables, or let hosts lines alone serve the node: dnat.backend: none",),
+    )
+
+
+def _hosts_file(hosts: HostsFileState, *, mounted: bool) -> Finding:
+    subject = str(hosts.path)
+    if hosts.unreadable:
+        return Finding(Code.HostsUnreadable, subject, hosts.unreadable)
+    if hosts.link:
+        return Finding(
+            Code.HostsSymlink,
+            subject,
+            f"a symbolic link to {hosts.link}: the distribution makes it, nodeagent leaves it alone",
+            remedy=("let DNAT alone serve the node: hosts.enabled: false",),
+        )
+    if hosts.immutable:
+        return Finding(
+            Code.HostsImmutable,
+            subject,
+            "immutable (chattr +i): nobody can write it",
+            remedy=(f"$ chattr -i {subject}", "or let DNAT alone serve the node: hosts.enabled: false"),
+        )
+    if hosts.read_only:
+        return Finding(
+            Code.HostsReadOnly,
+            subject,
+            "on a file system that is mounted read-only",
+            remedy=("let DNAT alone serve the node: hosts.enabled: false",),
+        )
+    if mounted:
+        return Finding(Code.HostsMounted, subject, "a mount of its own: nodeagent writes it in place")
+    return Finding(Code.HostsWritable, subject, "an ordinary file: nodeagent replaces it in one step")
+
+
+def _name_order(around: NodeSurroundings) -> Finding:
+    order = around.name_order
+    subject = "order of name sources"
+    if not order:
+        why = "nsswitch.conf can't be read" if order is None else "nsswitch.conf has no line for hosts"
+        seen = f"{why}: glibc then asks DNS first, musl and Go read the hosts file first"
+        return Finding(Code.NameOrderUnreadable, subject, seen)
+    seen = f"hosts: {' '.join(order)}"
+    first = next((source for source in order if source in {"files", "dns", "resolve"}), "")
+    # nss-resolve reads the hosts file itself (systemd-resolved.service(8), ReadEtcHosts=).
+    if first in {"files", "resolve"}:
+        return Finding(Code.FilesFirst, subject, seen)
+    return Finding(
+        Code.FilesNotFirst,
+        subject,
+        f"{seen}: DNS answers before the hosts file, so hosts lines have no effect",
+        remedy=("put files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",),
+    )
+
+
+def _resolver(around: NodeSurroundings) -> Finding:
+    if around.name_servers is None:
+        return Finding(Code.ResolverUnreadable, "resolv.conf", "can't be read")
+    servers = ", ".join(around.name_servers) or "none"
+    evidence = (f"a link to {around.resolv_link}",) if around.resolv_link else ()
+    if _STUBS.intersection(around.name_servers) or "systemd/resolve" in around.resolv_link:
+        return Finding(Code.ResolverSystemd, "resolv.conf", f"systemd-resolved ({servers})", evidence)
+    return Finding(Code.ResolverPlain, "resolv.conf", f"name servers {servers}", evidence)
+
+
+def _selinux(state: str) -> Finding:
+    if state == "enforcing":
+        seen = "enforcing: a container needs the right to write /etc (docs/install.md, component selinux)"
+        return Finding(Code.SelinuxEnforcing, "SELinux", seen)
+    return Finding(Code.SelinuxPermissive if state == "permissive" else Code.SelinuxOff, "SELinux", state)

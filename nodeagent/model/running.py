@@ -1,0 +1,36 @@
+"""What the cluster says beside its objects: asked once, for a person (`nodeagent doctor`)."""
+
+from dataclasses import dataclass
+
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.objects import ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPod:
+    """A pod on this node: its app by the label app.kubernetes.io/name, and the names of its images."""
+
+    ref: ObjectRef
+    app: str
+    images: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswers:
+    """What was asked of the API server; what could not be had is empty or None, with its reason.
+
+    Attributes:
+        version: the server's version, such as v1.33.2; empty where it is not known.
+        pods: those on this node.
+        dns: the ClusterIP of the cluster's DNS.
+        why: what could not be had, and why: "version", "pods" or "dns" to the reason.
+    """
+
+    version: str = ""
+    pods: tuple[RunningPod, ...] | None = None
+    dns: IPAddress | None = None
+    why: tuple[tuple[str, str], ...] = ()
+
+    def reason(self, what: str) -> str:
+        """Why `what` could not be had."""
+        return dict(self.why).get(what, "")

@@ -1,0 +1,104 @@
+"""Three questions to the API server besides its objects: its version, this node's pods, the cluster's DNS.
+
+A refusal is no error here: what could not be had is said, and the rest stands.
+"""
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeagent.errors import SourceError, one_line
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.objects import ObjectRef
+from nodeagent.model.running import ClusterAnswers, RunningPod
+from nodeagent.sources.kubernetes.connection import Connection
+
+_DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
+"""Under this name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
+_APP = "app.kubernetes.io/name"
+_SECONDS = 10.0
+_MOST_PODS = 500
+"""Kubernetes supports 110 pods a node; some clouds allow 256."""
+
+_Answer = TypeVar("_Answer")
+
+
+class _Version(Struct):
+    gitVersion: str = ""  # noqa: N815 - the API's field
+
+
+class _Metadata(Struct):
+    name: str
+    namespace: str = "default"
+    labels: dict[str, str] | None = None
+
+
+class _Container(Struct):
+    image: str = ""
+
+
+class _PodSpec(Struct, rename="camel"):
+    containers: list[_Container] = field(default_factory=list)
+    init_containers: list[_Container] | None = None
+
+
+class _Pod(Struct):
+    metadata: _Metadata
+    spec: _PodSpec
+
+
+class _Pods(Struct):
+    items: list[_Pod]
+
+
+class _ServiceSpec(Struct):
+    clusterIP: str = ""  # noqa: N815 - the API's field
+
+
+class _Service(Struct):
+    spec: _ServiceSpec
+
+
+def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
+    """Asks all three; changes nothing, and raises nothing."""
+    why: list[tuple[str, str]] = []
+
+    def attempt(what: str, ask: Callable[[], _Answer]) -> _Answer | None:
+        try:
+            return ask()
+        except (SourceError, msgspec.MsgspecError, ValueError) as error:
+            why.append((what, one_line(error)))
+            return None
+
+    version = attempt("version", lambda: _version(connection))
+    pods = attempt("pods", lambda: _pods(connection, node_name))
+    dns = attempt("dns", lambda: _dns(connection))
+    return ClusterAnswers(version or "", pods, dns, tuple(why))
+
+
+def _version(connection: Connection) -> str:
+    answer = connection.get_json("/version", timeout=_SECONDS)
+    return msgspec.json.decode(answer, type=_Version).gitVersion
+
+
+def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
+    query = {"fieldSelector": f"spec.nodeName={node_name}", "limit": str(_MOST_PODS)}
+    answer = connection.get_json("/api/v1/pods", query, timeout=_SECONDS)
+    return tuple(
+        RunningPod(
+            ObjectRef("Pod", pod.metadata.namespace, pod.metadata.name),
+            (pod.metadata.labels or {}).get(_APP, ""),
+            tuple(
+                one.image for one in (*(pod.spec.init_containers or ()), *pod.spec.containers) if one.image
+            ),
+        )
+        for pod in msgspec.json.decode(answer, type=_Pods).items
+    )
+
+
+def _dns(connection: Connection) -> IPAddress:
+    answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
+    return ip_address(msgspec.json.decode(answer, type=_Service).spec.clusterIP)

@@ -1,0 +1,165 @@
+"""What of the node decides whether a remedy can take effect: CNI, packet filter, name service, /etc, SELinux.
+
+Every reading is one small file or a device's name; without root some are refused, and say so.
+"""
+
+import array
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.sources.node.programs import Denied, said
+
+_FS_IOC_GETFLAGS = 0x80086601
+_FS_IMMUTABLE = 0x10
+# Cilium pins its socket load balancer's programs there since 1.13 (pkg/socketlb).
+_SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"
+_CNI_SIGNS = (
+    ("Cilium", "sys/class/net/cilium_host"),
+    ("Calico's eBPF", "sys/class/net/bpfin.cali"),
+    ("kube-router", "sys/class/net/kube-bridge"),
+    ("OVN-Kubernetes", "sys/class/net/ovn-k8s-mp0"),
+    ("Antrea", "sys/class/net/antrea-gw0"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostsFileState:
+    """The hosts file and its directory; `unreadable` says why it could not be looked at."""
+
+    path: Path
+    link: str = ""
+    immutable: bool = False
+    read_only: bool = False
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSurroundings:
+    """What was read.
+
+    Attributes:
+        cni: CNIs that handle Services themselves, each with the evidence.
+        socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None where
+            that could not be read.
+        iptables: the variant that `iptables` means here, as it says itself; empty without the program.
+        nft: the version of nft; empty without the program.
+        hosts: the hosts file.
+        name_order: the sources of host names in their order (nsswitch.conf); None where it can't be read.
+        name_servers: of resolv.conf, None where it can't be read.
+        resolv_link: where resolv.conf leads, if it is a link.
+        selinux: "off", "permissive" or "enforcing".
+    """
+
+    cni: tuple[tuple[str, str], ...]
+    socket_balancer: str | None
+    iptables: str
+    nft: str
+    hosts: HostsFileState
+    name_order: tuple[str, ...] | None
+    name_servers: tuple[str, ...] | None
+    resolv_link: str
+    selinux: str
+
+
+def read_surroundings(hosts_file: Path, root: Path = Path("/")) -> NodeSurroundings:
+    """Reads; changes nothing.
+
+    Args:
+        hosts_file: the option `hosts.file`; its directory is the node's /etc, wherever it is mounted here.
+        root: of /sys.
+    """
+    etc = hosts_file.parent
+    link = _link(etc / "resolv.conf")
+    return NodeSurroundings(
+        cni=tuple((name, f"/{sign}") for name, sign in _CNI_SIGNS if (root / sign).exists()),
+        socket_balancer=_socket_balancer(root),
+        iptables=_version("iptables"),
+        nft=_version("nft"),
+        hosts=_hosts_file(hosts_file),
+        name_order=_name_order(etc / "nsswitch.conf"),
+        name_servers=_name_servers(etc / "resolv.conf"),
+        resolv_link=link,
+        selinux=_selinux(root),
+    )
+
+
+def _socket_balancer(root: Path) -> str | None:
+    try:
+        found = (root / _SOCKET_BALANCER).exists()
+    except PermissionError:
+        return None
+    # bpffs lets root alone look into it; without root a missing entry means nothing.
+    if not found and not os.access(root / "sys/fs/bpf", os.R_OK | os.X_OK):
+        return None if (root / "sys/fs/bpf").exists() else ""
+    return f"/{_SOCKET_BALANCER}" if found else ""
+
+
+def _version(program: str) -> str:
+    try:
+        return (said(program, "--version") or "").strip()
+    except Denied:
+        return ""
+
+
+def _hosts_file(path: Path) -> HostsFileState:
+    link = _link(path)
+    try:
+        read_only = bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+        return HostsFileState(path, link, _immutable(path) or _immutable(path.parent), read_only)
+    except OSError as error:
+        return HostsFileState(path, link, unreadable=error.strerror or str(error))
+
+
+def _immutable(path: Path) -> bool:
+    """Whether `chattr +i` holds; a file system without such flags has none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    try:
+        flags = array.array("l", [0])
+        fcntl.ioctl(descriptor, _FS_IOC_GETFLAGS, flags)
+        return bool(flags[0] & _FS_IMMUTABLE)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _link(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
+
+
+def _name_order(path: Path) -> tuple[str, ...] | None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return ()  # musl has none: it reads the hosts file first, always
+    except OSError:
+        return None
+    for line in lines:
+        key, _, rest = line.partition("#")[0].partition(":")
+        if key.strip() == "hosts":
+            return tuple(word for word in rest.split() if not word.startswith("["))
+    return ()
+
+
+def _name_servers(path: Path) -> tuple[str, ...] | None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return tuple(words[1] for line in lines if (words := line.split())[:1] == ["nameserver"] and words[1:])
+
+
+def _selinux(root: Path) -> str:
+    try:
+        state = (root / "sys/fs/selinux/enforce").read_text(encoding="ascii").strip()
+    except OSError:
+        return "off"
+    return "enforcing" if state == "1" else "permissive"

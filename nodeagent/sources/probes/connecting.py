@@ -1,0 +1,195 @@
+"""One connection at a time, told step by step: TCP, PROXY line, TLS, one HTTP request.
+
+What a person does with `curl` and `curl --haproxy-protocol`, but with the step at which it ended.
+"""
+
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+
+from nodeagent.errors import one_line
+from nodeagent.model.addresses import Endpoint
+from nodeagent.sources.probes.outcomes import CertificateOutcome, Ending, Outcome, Probe, Trust
+from nodeagent.sources.probes.proxy_line import proxy_line
+
+PROBE_SECONDS = 5.0
+"""For one connection: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
+_ALL_SECONDS = 45.0
+_AT_ONCE = 24
+_LONGEST_STATUS_LINE = 1024
+
+# X509_V_ERR_* of OpenSSL's x509_vfy.h, as `SSLCertVerificationError.verify_code` gives them.
+_TRUST = {
+    9: Trust.EXPIRED,  # not valid yet: the clock is wrong, or the certificate is
+    10: Trust.EXPIRED,
+    18: Trust.FOREIGN_AUTHORITY,
+    19: Trust.FOREIGN_AUTHORITY,
+    20: Trust.FOREIGN_AUTHORITY,
+    21: Trust.FOREIGN_AUTHORITY,
+    62: Trust.WRONG_NAME,
+    64: Trust.WRONG_NAME,
+}
+
+
+def ask_all(
+    probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
+) -> dict[Probe, Outcome]:
+    """Makes every connection, 24 at the same time; changes nothing.
+
+    Args:
+        probes: what to ask; the same one twice is asked once.
+        seconds: for one connection.
+        all_seconds: after that no further one is begun.
+
+    Returns:
+        How each ended.
+    """
+    wanted = list(dict.fromkeys(probes))
+    over = time.monotonic() + all_seconds
+
+    def one(probe: Probe) -> Outcome:
+        return ask(probe, seconds) if time.monotonic() < over else Outcome(Ending.NOT_ASKED)
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(one, wanted), strict=True))
+
+
+def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> Outcome:
+    """Makes one connection and tells how it ended; never raises for what the other side does."""
+    deadline = time.monotonic() + seconds
+    connected = _connect(probe.target, deadline)
+    if isinstance(connected, Outcome):
+        return connected
+    with connected:
+        header = _header(probe, connected)
+        if not probe.tls:
+            return _request(connected, probe, header, deadline)
+        handshake = _handshake(connected, probe, header, deadline, _unverified())
+        if isinstance(handshake, Outcome):
+            return handshake
+        with handshake:
+            return _request(handshake, probe, b"", deadline)
+
+
+def ask_certificate(probe: Probe, seconds: float = PROBE_SECONDS) -> CertificateOutcome:
+    """Makes a TLS connection that verifies, with the CAs of this machine, for the name `probe.host`."""
+    deadline = time.monotonic() + seconds
+    connected = _connect(probe.target, deadline)
+    if isinstance(connected, Outcome):
+        return CertificateOutcome(Trust.UNKNOWN, str(connected))
+    with connected:
+        try:
+            connected.sendall(_header(probe, connected))
+            connected.settimeout(_left(deadline))
+            with ssl.create_default_context().wrap_socket(connected, server_hostname=probe.host) as verified:
+                return judged(verified.getpeercert() or {})
+        except ssl.SSLCertVerificationError as error:
+            return refused(error)
+        except OSError as error:
+            return CertificateOutcome(Trust.UNKNOWN, one_line(error))
+
+
+def refused(error: ssl.SSLCertVerificationError) -> CertificateOutcome:
+    """Pure: why OpenSSL does not trust a certificate."""
+    return CertificateOutcome(_TRUST.get(error.verify_code, Trust.UNKNOWN), one_line(error.verify_message))
+
+
+def judged(certificate: Mapping[str, object]) -> CertificateOutcome:
+    """Pure: a certificate that was accepted, with the end of its life."""
+    return CertificateOutcome(Trust.VALID, f"valid until {certificate.get('notAfter', 'an unknown day')}")
+
+
+def _connect(target: Endpoint, deadline: float) -> socket.socket | Outcome:
+    try:
+        return socket.create_connection((str(target.address), target.port), timeout=_left(deadline))
+    except TimeoutError:
+        return Outcome(Ending.CONNECT_TIMEOUT)
+    except ConnectionRefusedError:
+        return Outcome(Ending.REFUSED)
+    except OSError as error:
+        words = "" if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH} else one_line(error)
+        return Outcome(Ending.UNREACHABLE, detail=words)
+
+
+def _header(probe: Probe, connection: socket.socket) -> bytes:
+    if probe.header is None:
+        return b""
+    name = connection.getsockname()
+    return proxy_line(probe.header, Endpoint(ip_address(name[0]), name[1]), probe.target)
+
+
+def _handshake(
+    connection: socket.socket, probe: Probe, header: bytes, deadline: float, context: ssl.SSLContext
+) -> ssl.SSLSocket | Outcome:
+    try:
+        connection.sendall(header)
+        connection.settimeout(_left(deadline))
+        return context.wrap_socket(connection, server_hostname=probe.host or None)
+    except TimeoutError:
+        return Outcome(Ending.SILENT_IN_HANDSHAKE)
+    except (ConnectionResetError, BrokenPipeError):
+        return Outcome(Ending.RESET_IN_HANDSHAKE)
+    except ssl.SSLError as error:
+        return _tls_failure(error)
+    except OSError as error:
+        return Outcome(Ending.RESET_IN_HANDSHAKE, detail=one_line(error))
+
+
+def _tls_failure(error: ssl.SSLError) -> Outcome:
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return Outcome(Ending.CLOSED_IN_HANDSHAKE)
+    reason = (error.reason or "").upper()
+    if "ALERT" in reason:
+        return Outcome(Ending.TLS_ALERT, detail=reason.lower().replace("_", " "))
+    return Outcome(Ending.NOT_TLS)
+
+
+def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: float) -> Outcome:
+    host = probe.host or str(probe.target.address)
+    request = f"HEAD / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: nodeagent-doctor\r\nConnection: close\r\n\r\n"
+    try:
+        connection.settimeout(_left(deadline))
+        # In one piece, so that a server that reads the line first finds nothing half.
+        connection.sendall(header + request.encode("ascii"))
+        return _read_status(connection, deadline)
+    except TimeoutError:
+        return Outcome(Ending.SILENT)
+    except (ConnectionResetError, BrokenPipeError):
+        return Outcome(Ending.RESET)
+    except ssl.SSLError as error:
+        return _tls_failure(error)
+    except OSError as error:
+        return Outcome(Ending.RESET, detail=one_line(error))
+
+
+def _read_status(connection: socket.socket, deadline: float) -> Outcome:
+    answer = b""
+    while b"\n" not in answer and len(answer) < _LONGEST_STATUS_LINE:
+        connection.settimeout(_left(deadline))
+        piece = connection.recv(_LONGEST_STATUS_LINE)
+        if not piece:
+            break
+        answer += piece
+    if not answer:
+        return Outcome(Ending.EMPTY_REPLY)
+    words = answer.split(None, 2)
+    if answer.startswith(b"HTTP/") and len(words) > 1 and words[1].isdigit():
+        return Outcome(Ending.STATUS, status=int(words[1]))
+    return Outcome(Ending.NOT_HTTP)
+
+
+def _left(deadline: float) -> float:
+    """Seconds until the deadline: never 0, which would mean "without waiting" to a socket."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
+def _unverified() -> ssl.SSLContext:
+    """What the certificate is worth is asked apart; here it is no reason to stop."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

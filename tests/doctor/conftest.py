@@ -1,0 +1,20 @@
+"""Fixtures: one world for all states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doctor.states import Scene, stage
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A world with kube-proxy in its nftables mode; states leave it as they found it."""
+    with World() as world:
+        yield stage(world, tmp_path_factory.mktemp("doctor"))

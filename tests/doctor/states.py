@@ -1,0 +1,322 @@
+"""States of a node, made for real in the little world, and what the doctor says of each.
+
+`python -m tests.doctor.states` writes golden/ anew (as root): read its diff.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.doctor import serving
+from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
+from tests.testbed.agent import Agent
+from tests.testbed.certificates import make_certificates
+from tests.testbed.services import INGRESS_SERVICE
+from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.testbed.agent import Answer
+    from tests.testbed.oci_image import Image
+    from tests.testbed.services import ServiceRules
+
+GOLDEN = Path(__file__).with_name("golden")
+_BALANCER_NAME = "lb.example.test"
+_IMAGE = "registry.example.test/image1:latest"
+
+# What differs from machine to machine and from day to day, and nothing else.
+_VOLATILE = (
+    (re.compile(r"valid until [^\[\n]+?(?= \[|\n|$)"), "valid until DAY"),
+    (re.compile(r"nftables v\S+ \([^)]*\); iptables v\S+ \(\w+\)"), "nftables VERSION; iptables VERSION"),
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where states are made: a world, nodeagent on its first node, and a directory for what a state needs."""
+
+    world: World
+    agent: Agent
+    directory: Path
+    image: Image
+
+    @contextmanager
+    def remedied(self) -> Iterator[None]:
+        """Nodeagent has been applied; afterwards it is removed."""
+        answer = self.agent.apply()
+        assert answer.exit_code == 0, answer
+        try:
+            yield
+        finally:
+            cleaned = self.agent.cleanup()
+            assert cleaned.exit_code == 0, cleaned
+
+    @contextmanager
+    def rules(self, service: ServiceRules) -> Iterator[None]:
+        """Both nodes' kube-proxies know the ingress controller's Service so."""
+        for node in self.world.nodes:
+            node.kube_proxy.add(service)
+        try:
+            yield
+        finally:
+            for node in self.world.nodes:
+                node.kube_proxy.add(INGRESS_SERVICE)
+
+    @contextmanager
+    def published(self, *points: dict[str, str]) -> Iterator[None]:
+        """The Service and the Ingresses report these points."""
+        status = {"loadBalancer": {"ingress": list(points)}}
+        with self.edited("service", status), self.edited("ingresses", status):
+            yield
+
+    @contextmanager
+    def edited(self, name: str, status: dict[str, Any]) -> Iterator[None]:
+        """Each object of a manifest has another status."""
+        file = self.agent.manifests / f"{name}.yaml"
+        before = file.read_text(encoding="utf-8")
+        documents = [document | {"status": status} for document in yaml.safe_load_all(before)]
+        file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.write_text(before, encoding="utf-8")
+
+    @contextmanager
+    def sending(self, version: str) -> Iterator[None]:
+        """The configuration says that the load balancer sends this version."""
+        before = self.agent.config.read_text(encoding="utf-8")
+        self.agent.config.write_text(before.replace("v1", version), encoding="utf-8")
+        try:
+            yield
+        finally:
+            self.agent.config.write_text(before, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class State:
+    """A state, how it is made, and with which options the doctor is called in it."""
+
+    name: str
+    make: Callable[[Scene], AbstractContextManager[None]]
+    options: tuple[str, ...] = ()
+
+    @property
+    def golden(self) -> Path:
+        """What the doctor says of it."""
+        return GOLDEN / f"{self.name}.txt"
+
+
+_NOT_SHORT_CIRCUITED = replace(INGRESS_SERVICE, load_balancer_ips=())
+_ELSEWHERE = replace(
+    INGRESS_SERVICE,
+    endpoints=(POD1,),
+    ports=tuple(replace(port, target_port=serving.PORTS[port.port]) for port in INGRESS_SERVICE.ports),
+)
+
+
+@contextmanager
+def _broken(_: Scene) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _remedied(scene: Scene) -> Iterator[None]:
+    with scene.remedied():
+        yield
+
+
+@contextmanager
+def _remedied_by_hosts_lines(scene: Scene) -> Iterator[None]:
+    before = scene.agent.config.read_text(encoding="utf-8")
+    scene.agent.config.write_text(before + "dnat:\n  backend: none\n", encoding="utf-8")
+    try:
+        with scene.remedied():
+            yield
+    finally:
+        scene.agent.config.write_text(before, encoding="utf-8")
+
+
+@contextmanager
+def _remedied_by_hostname(scene: Scene) -> Iterator[None]:
+    usual = dict.fromkeys(NAMES, LOAD_BALANCER_IPS)
+    scene.world.dns.set_records(usual | {_BALANCER_NAME: LOAD_BALANCER_IPS})
+    try:
+        with scene.rules(_NOT_SHORT_CIRCUITED), scene.published({"hostname": _BALANCER_NAME}):
+            yield
+    finally:
+        scene.world.dns.set_records(usual)
+
+
+@contextmanager
+def _ip_mode_proxy(scene: Scene) -> Iterator[None]:
+    point = {"ip": str(LOAD_BALANCER_IP), "ipMode": "Proxy"}
+    with scene.rules(_NOT_SHORT_CIRCUITED), scene.published(point):
+        yield
+
+
+@contextmanager
+def _ip_mode_ignored(scene: Scene) -> Iterator[None]:
+    with scene.published({"ip": str(LOAD_BALANCER_IP), "ipMode": "Proxy"}):
+        yield
+
+
+@contextmanager
+def _load_balancer_down(scene: Scene) -> Iterator[None]:
+    balancer = scene.world.lb
+    refusing = (
+        "add table ip down; add chain ip down input { type filter hook input priority 0; }; "
+        f"add rule ip down input ip daddr {LOAD_BALANCER_IP} meta l4proto tcp reject with tcp reset"
+    )
+    with _ip_mode_proxy(scene):
+        balancer.run(["nft", refusing])
+        try:
+            yield
+        finally:
+            balancer.run(["nft", "delete table ip down"])
+
+
+@contextmanager
+def _relay_down(scene: Scene) -> Iterator[None]:
+    with scene.remedied():
+        scene.world.node1.run(["pkill", "-KILL", "-x", "haproxy"])
+        yield
+
+
+@contextmanager
+def _controller_down(scene: Scene) -> Iterator[None]:
+    nobody = tuple(replace(port, target_port=9) for port in INGRESS_SERVICE.ports)
+    with scene.rules(replace(INGRESS_SERVICE, ports=nobody)):
+        yield
+
+
+@contextmanager
+def _controller_without_proxy(scene: Scene) -> Iterator[None]:
+    with serving.controller_without_proxy(scene.world, scene.directory), scene.rules(_ELSEWHERE):
+        yield
+
+
+@contextmanager
+def _wrong_version(scene: Scene) -> Iterator[None]:
+    with (
+        serving.controller_of_version_1(scene.world, scene.directory),
+        scene.rules(_ELSEWHERE),
+        scene.sending("v2"),
+        scene.remedied(),
+    ):
+        yield
+
+
+@contextmanager
+def _undetected(scene: Scene) -> Iterator[None]:
+    before = scene.agent.config.read_text(encoding="utf-8")
+    scene.agent.config.write_text("hosts:\n  verify: allow\n  allow: [example.test]\n", encoding="utf-8")
+    try:
+        yield
+    finally:
+        scene.agent.config.write_text(before, encoding="utf-8")
+
+
+@contextmanager
+def _stale_hosts_line(scene: Scene) -> Iterator[None]:
+    node = scene.world.node1
+    before = node.read_hosts()
+    node.write_hosts(before + f"192.0.2.99 {REGISTRY}\n".encode())
+    try:
+        with scene.remedied():
+            yield
+    finally:
+        node.write_hosts(before)
+
+
+@contextmanager
+def _hairpin_proxy_line(scene: Scene) -> Iterator[None]:
+    node = scene.world.node1
+    before = node.read_hosts()
+    node.write_hosts(before + f"10.96.0.99 {REGISTRY} # Added by hairpin-proxy\n".encode())
+    try:
+        with scene.remedied():
+            yield
+    finally:
+        node.write_hosts(before)
+
+
+@contextmanager
+def _expired_certificate(scene: Scene) -> Iterator[None]:
+    directory = Path(tempfile.mkdtemp(dir=scene.directory))
+    expired = serving.expired_certificate(scene.world, directory)
+    with serving.served_certificate(scene.world, expired), scene.remedied():
+        yield
+
+
+@contextmanager
+def _foreign_certificate(scene: Scene) -> Iterator[None]:
+    foreign = make_certificates(Path(tempfile.mkdtemp(dir=scene.directory)) / "foreign", NAMES)
+    with serving.served_certificate(scene.world, foreign), scene.remedied():
+        yield
+
+
+STATES = (
+    State("broken", _broken, ("--pull", _IMAGE)),
+    State("remedied", _remedied, ("--pull", _IMAGE)),
+    State("remedied-by-hosts-lines", _remedied_by_hosts_lines),
+    State("remedied-by-hostname", _remedied_by_hostname, ("--pull", _IMAGE)),
+    State("ip-mode-proxy", _ip_mode_proxy),
+    State("ip-mode-ignored", _ip_mode_ignored),
+    State("load-balancer-down", _load_balancer_down),
+    State("relay-down", _relay_down),
+    State("controller-down", _controller_down),
+    State("controller-without-proxy", _controller_without_proxy),
+    State("wrong-version", _wrong_version),
+    State("undetected", _undetected),
+    State("stale-hosts-line", _stale_hosts_line, ("--pull", _IMAGE)),
+    State("hairpin-proxy-line", _hairpin_proxy_line),
+    State("expired-certificate", _expired_certificate, ("--pull", _IMAGE)),
+    State("foreign-certificate", _foreign_certificate),
+    State("from-nowhere", _broken, ("--from", "nowhere")),
+)
+
+
+def stage(world: World, directory: Path) -> Scene:
+    """A scene in a world, with objects and a configuration that states may change."""
+    manifests = directory / "manifests"
+    shutil.copytree(MANIFESTS, manifests)
+    config = directory / "nodeagent.yaml"
+    shutil.copy(NODEAGENT_CONFIG, config)
+    return Scene(world, Agent(world.node1, manifests, config), directory, world.push_image(1))
+
+
+def examined(scene: Scene, state: State) -> Answer:
+    """What the doctor says in a state."""
+    with state.make(scene):
+        return scene.agent.run("doctor", *state.options)
+
+
+def shown(state: State, answer: Answer) -> str:
+    """The answer as a golden file holds it."""
+    text = answer.text
+    for pattern, word in _VOLATILE:
+        text = pattern.sub(word, text)
+    command = " ".join(["$ nodeagent doctor", *state.options])
+    return f"{command}\n{text}exit code {answer.exit_code}\n"
+
+
+def main() -> None:
+    """Write every golden file anew."""
+    with World() as world, tempfile.TemporaryDirectory() as directory:
+        scene = stage(world, Path(directory))
+        for state in STATES:
+            state.golden.write_text(shown(state, examined(scene, state)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`-o json` is what docs/schema says it is, and colours are for terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema
+from nodeagent.doctor.codes import Code
+from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
+
+if TYPE_CHECKING:
+    pass
+
+_FILE = Path(__file__).parents[2] / "docs" / "schema" / f"doctor-v{DOCTOR_SCHEMA_VERSION}.json"
+
+
+@pytest.fixture
+def command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CommandLine:
+    """One Service that sends PROXY, on a machine that is no node of its cluster."""
+    for name in [name for name in os.environ if name.startswith("NODEAGENT_")]:
+        monkeypatch.delenv(name)
+    return CommandLine(tmp_path, capsys)
+
+
+def test_the_published_schema_is_the_codes_own() -> None:
+    published = json.loads(_FILE.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(published)
+    assert published == doctor_schema(), "run `make schema`"
+
+
+def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
+    command_line.write(other=service("other", externalIPs=[]))
+    reply = command_line("doctor", "-o", "json")
+    assert reply.exit_code == 1
+    document = reply.document
+    Draft202012Validator(json.loads(_FILE.read_text(encoding="utf-8"))).validate(document)
+    assert document["onNode"] is False
+    assert document["overall"] == "cannot-tell"
+    found = {(finding["subject"], finding["code"]) for finding in document["findings"]}
+    assert found == {
+        ("ingress/controller", "ShortCircuitedByObject"),
+        ("ingress/other", "NotProxy"),
+        ("node node1", "NotThisNode"),
+    }
+    (known,) = (finding for finding in document["findings"] if finding["subject"] == "ingress/controller")
+    assert any(ADDRESS in line for line in known["evidence"])
+    assert known["remedy"]
+
+
+def test_nothing_is_connected_to_off_a_node(command_line: CommandLine) -> None:
+    """The findings have no path: the load balancer's address was not tried from here."""
+    reply = command_line("doctor", "--from", "nowhere", "--host", HOST, "-o", "json")
+    assert not [finding for finding in reply.document["findings"] if finding["check"] == "path"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "203.0.113.1"), "looks like an address"),
+        (("--host", "a b"), "not a DNS name"),
+        (("--pull", "registry.example.com/UPPER"), "no repository's name"),
+        (("--pull", "registry.example.com:x/image"), "no registry"),
+        (("--from", "mars"), "'mars' is not one of"),
+    ],
+)
+def test_bad_options_are_errors_of_usage(
+    command_line: CommandLine, arguments: tuple[str, str], words: str
+) -> None:
+    reply = command_line("doctor", *arguments)
+    assert reply.exit_code == 1
+    assert words in reply.stderr
+    assert reply.stdout == ""
+
+
+def test_every_code_may_stand_in_the_document() -> None:
+    """A code is free text in the schema, so that a new one breaks no reader; verdicts are not."""
+    properties = doctor_schema()["$defs"]["DoctorFinding"]["properties"]
+    assert properties["code"] == {"type": "string"}
+    assert len(Code) > len(properties["verdict"])
+
+
+def test_colours_are_for_terminals(command_line: CommandLine) -> None:
+    assert "\x1b" not in command_line("doctor").stdout

@@ -1,0 +1,115 @@
+"""What is said of a Service, and the remedies in their order: what needs no agent stands first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding
+from nodeagent.doctor.remedies import annotate, honours_ip_mode, provider_of, remedies
+from nodeagent.model.objects import Service
+from nodeagent.plan.detection.providers import PROVIDERS
+from tests.plan.made_up import NODE, point, service
+
+VIP = service("blue", points=(point("192.0.2.1", mode="VIP"),))
+PROXY = service("blue", points=(point("192.0.2.1", mode="Proxy"),))
+NAMED = service("blue", points=(point(hostname="lb.example.com"),))
+EMPTY = service("blue", points=())
+_BY_NAME = {provider.name: provider for provider in PROVIDERS}
+
+
+def _code(found: Service, *paths: Code, proxy: str = "PROXY v1: said so", ignored: bool = False) -> Code:
+    seen = LoadBalancerObservation(found, proxy, ignored, paths, None)
+    return load_balancer_finding(seen, "v1.33.2").code
+
+
+@pytest.mark.parametrize(
+    ("found", "paths", "code"),
+    [
+        (VIP, (Code.ShortCircuitedAndCut, Code.RemediedByDnat), Code.ShortCircuited),
+        (VIP, (Code.RelayDown, Code.RemediedByDnat), Code.Troubled),
+        (VIP, (Code.RemediedByDnat, Code.RemediedByHosts), Code.LoadBalancerRemedied),
+        (VIP, (Code.ShortCircuitedAndFine,), Code.Tolerated),
+        (VIP, (Code.PathUnclear, Code.RemediedByDnat), Code.LoadBalancerUnclear),
+        (VIP, (), Code.LoadBalancerUnclear),
+        (PROXY, (Code.ThroughLoadBalancer,), Code.IPModeProxy),
+        (PROXY, (Code.ShortCircuitedAndCut,), Code.IPModeIgnored),
+        (PROXY, (Code.LoadBalancerDown,), Code.Troubled),
+        (NAMED, (Code.ThroughLoadBalancer,), Code.HostnameOnly),
+        (NAMED, (Code.LoadBalancerCut,), Code.Troubled),
+        (EMPTY, (), Code.NoAddress),
+    ],
+)
+def test_what_is_said_of_a_load_balancer(found: Service, paths: tuple[Code, ...], code: Code) -> None:
+    assert _code(found, *paths) is code
+
+
+def test_one_that_sends_no_line_is_troubled_only_if_its_controller_demands_it() -> None:
+    assert _code(VIP, Code.ShortCircuitedAndFine, proxy="") is Code.NotProxy
+    assert _code(VIP, Code.Undetected, proxy="") is Code.Troubled
+    assert _code(VIP, Code.ShortCircuitedAndCut, ignored=True) is Code.Ignored
+
+
+def test_off_the_node_the_objects_are_believed_as_far_as_they_go() -> None:
+    def code(found: Service) -> Code:
+        seen = LoadBalancerObservation(found, "PROXY v1", ignored=False, paths=None, provider=None)
+        return load_balancer_finding(seen, "").code
+
+    assert code(VIP) is Code.ShortCircuitedByObject
+    assert code(PROXY) is Code.IPModeProxy
+    assert code(NAMED) is Code.HostnameOnly
+
+
+def test_the_remedies_without_an_agent_stand_first_and_are_ready_to_paste() -> None:
+    hetzner = remedies(VIP, _BY_NAME["Hetzner"], "v1.33.2")
+    assert "ipMode: Proxy" in hetzner[0]
+    assert "hcloud-cloud-controller-manager 1.21.0" in hetzner[0]
+    assert "address record with 192.0.2.1" in hetzner[1]
+    assert hetzner[2] == (
+        "$ kubectl annotate service -n ingress blue load-balancer.hetzner.cloud/hostname=lb.example.com"
+    )
+    assert "nodeagent" in hetzner[-1]
+    assert all("nodeagent" not in step for step in hetzner[:-1])
+
+
+def test_an_old_cluster_is_told_that_ip_mode_is_no_way_out() -> None:
+    old = remedies(VIP, _BY_NAME["Hetzner"], "v1.29.4")
+    assert "Kubernetes v1.29.4 does not know it" in old[0]
+    assert "hostname" in old[1]
+
+
+def test_a_provider_that_sets_it_on_request_gets_the_request() -> None:
+    steps = remedies(VIP, _BY_NAME["STACKIT"], "")
+    assert "on Kubernetes 1.30 and later" in steps[0]
+    assert steps[1].endswith(" lb.stackit.cloud/ip-mode-proxy=true")
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
+def test_every_providers_annotations_make_a_command(provider: object) -> None:
+    found = next(row for row in PROVIDERS if row is provider)
+    for annotation in (found.remedies.hostname, found.remedies.ip_mode_on_request):
+        if annotation:
+            key, _, value = annotate(VIP, annotation).rpartition(" ")[2].partition("=")
+            assert "/" in key
+            assert value.strip('"') == value
+            assert value
+
+
+@pytest.mark.parametrize(
+    ("version", "able"),
+    [("v1.29.9", False), ("v1.30.0", True), ("1.33.2+k3s1", True), ("v2.0.0", True), ("", None), ("?", None)],
+)
+def test_which_versions_honour_ip_mode(version: str, able: bool | None) -> None:  # noqa: FBT001 - three answers
+    assert honours_ip_mode(version) is able
+
+
+def test_the_provider_is_told_by_an_annotation_before_the_nodes_cloud() -> None:
+    key = "load-balancer.hetzner.cloud/uses-proxyprotocol"
+    annotated = service("blue", annotations={key: "true"})
+    node = replace(NODE, provider_id="digitalocean://1234")
+    assert getattr(provider_of(annotated, node), "name", "") == "Hetzner"
+    assert getattr(provider_of(VIP, node), "name", "") == "DigitalOcean"
+    assert provider_of(VIP, NODE) is None
+    assert provider_of(VIP, None) is None

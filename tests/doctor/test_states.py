@@ -1,0 +1,92 @@
+"""Each state is made for real and recognised; the doctor changes nothing in any of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nodeagent.doctor.codes import Code
+from tests.doctor.states import GOLDEN, STATES, State, shown
+from tests.testbed.fixtures import needs_root
+from tests.testbed.node_state import read_state
+
+if TYPE_CHECKING:
+    from tests.doctor.states import Scene
+
+pytestmark = needs_root
+
+_PATHS = {
+    "broken": "ShortCircuitedAndCut",
+    "remedied": "RemediedByDnat",
+    "remedied-by-hosts-lines": "RemediedByHosts",
+    "remedied-by-hostname": "ThroughLoadBalancer",
+    "ip-mode-proxy": "ThroughLoadBalancer",
+    "ip-mode-ignored": "ShortCircuitedAndCut",
+    "load-balancer-down": "LoadBalancerDown",
+    "relay-down": "RelayDown",
+    "controller-down": "ControllerDown",
+    "controller-without-proxy": "ControllerWithoutProxy",
+    "wrong-version": "WrongVersion",
+    "undetected": "Undetected",
+    "stale-hosts-line": "RemediedByDnat",
+    "hairpin-proxy-line": "RemediedByDnat",
+    "expired-certificate": "RemediedByDnat",
+    "foreign-certificate": "RemediedByDnat",
+    "from-nowhere": "",
+}
+"""What is said of every port's path: stated here by hand, whatever the golden files say."""
+_ALSO = {
+    "remedied": {"LoadBalancerRemedied", "PullWorks"},
+    "broken": {"ShortCircuited", "PullCut", "AgentAbsent"},
+    "ip-mode-ignored": {"IPModeIgnored"},
+    "relay-down": {"RelaySilent"},
+    "stale-hosts-line": {"StaleHostsLine", "NameDiffers", "PullConnect"},
+    "hairpin-proxy-line": {"HairpinProxyLine"},
+    "expired-certificate": {"CertificateExpired", "PullCertificate"},
+    "foreign-certificate": {"CertificateForeign"},
+    "from-nowhere": {"ShortCircuitedByObject", "NotThisNode"},
+}
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.name)
+def test_the_state_is_recognised(scene: Scene, state: State) -> None:
+    with state.make(scene):
+        before = read_state(scene.world.node1)
+        answer = scene.agent.run("doctor", *state.options)
+        assert before.differences(read_state(scene.world.node1)) == []
+    assert answer.stderr == ""
+    found = [code for code in Code if f"[{code.value}]" in answer.stdout]
+    assert [code.value for code in found if code.check == "path"] == [_PATHS[state.name]] * bool(
+        _PATHS[state.name]
+    )
+    assert _ALSO.get(state.name, set()) <= {code.value for code in found}
+    assert shown(state, answer) == state.golden.read_text(encoding="utf-8"), (
+        "if this is how it should read: python -m tests.doctor.states"
+    )
+
+
+def test_every_golden_file_belongs_to_a_state() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == {state.name for state in STATES}
+    assert _PATHS.keys() == {state.name for state in STATES}
+
+
+def test_without_privileges_the_verdict_stands_and_the_rest_is_said(scene: Scene) -> None:
+    agent = scene.agent
+    bare = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--"]
+    objects = ["--manifests", str(agent.manifests), "--config", str(agent.config), "--node", "node1"]
+    with scene.remedied():
+        done = agent.host.run(
+            [*bare, sys.executable, "-P", "-m", "nodeagent", "doctor", *objects, "-o", "json"],
+            check=False,
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {finding["code"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert found["KubeProxyUnreadable"]["verdict"] == "cannot-tell"
+    assert "root" in found["KubeProxyUnreadable"]["seen"]
+    assert found["DnatUnreadable"]["verdict"] == "cannot-tell"
+    assert found["RemediedByDnat"]["verdict"] == "pass"

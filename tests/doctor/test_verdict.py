@@ -1,0 +1,54 @@
+"""Findings into one sentence and one exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from nodeagent.doctor.codes import CATALOGUE, Code, Verdict
+from nodeagent.doctor.finding import Finding
+from nodeagent.doctor.verdict import summarize
+
+
+def _found(*codes: Code) -> list[Finding]:
+    return [Finding(code, f"subject{number}", f"seen {code.value}") for number, code in enumerate(codes)]
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code", "words"),
+    [
+        ((), 0, "is not affected: the cluster has no load balancer"),
+        ((Code.NotProxy,), 0, "no load balancer with an address is known to send"),
+        ((Code.HostnameOnly, Code.ThroughLoadBalancer), 0, "work without a remedy"),
+        (
+            (Code.LoadBalancerRemedied, Code.RemediedByDnat),
+            0,
+            "is healthy: 1 load balancer is short-circuited",
+        ),
+        ((Code.LoadBalancerRemedied,) * 2, 0, "2 load balancers are short-circuited and remedied"),
+        ((Code.ShortCircuitedByObject, Code.NotThisNode), 1, "could not tell: subject0"),
+        ((Code.PathUnclear, Code.LoadBalancerUnclear), 1, "(and 1 more)"),
+        ((Code.ShortCircuited,), 2, "affected and not yet remedied: subject0"),
+        ((Code.PathUnclear, Code.StaleHostsLine), 2, "subject1"),
+        ((Code.KubeProxyUnreadable, Code.ImagesUnknown, Code.LoadBalancerRemedied), 0, "healthy"),
+    ],
+)
+def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int, words: str) -> None:
+    summary = summarize("node node1", _found(*codes))
+    assert summary.exit_code == exit_code
+    assert summary.sentence.startswith("node node1")
+    assert words in summary.sentence
+
+
+def test_the_cause_stands_in_the_sentence_and_not_what_follows_from_it() -> None:
+    found = _found(Code.Troubled, Code.RelayDown, Code.RelayDown, Code.RelaySilent)
+    assert "subject1: seen RelayDown (and 1 more like it)" in summarize("node", found).sentence
+    found = _found(Code.ShortCircuitedAndCut, Code.ImagesCut, Code.ShortCircuited)
+    assert "subject2: seen ShortCircuited" in summarize("node", found).sentence
+
+
+def test_every_code_stands_in_the_catalogue_once() -> None:
+    listed = [code for verdicts in CATALOGUE.values() for codes in verdicts.values() for code in codes]
+    assert sorted(listed) == sorted(Code)
+    for code in Code:
+        assert code.verdict in Verdict
+        assert code.check in CATALOGUE
