@@ -13,6 +13,8 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.node.kube_proxy import KubeProxy
 
 _OWN_TABLE = "nodeagent"
+_HOOKS = ("output", "prerouting")
+_IPTABLES_PRIORITY = -100
 _PARTS: Mapping[Part, str] = {
     "addresses": "relay addresses",
     "relay": "relay (HAProxy)",
@@ -31,7 +33,6 @@ class AgentObservation:
         dnat: what stands of the DNAT rules; None where that could not be read.
         rules: the kernel's other rules.
         addresses: whether a relay address of ours stands.
-        by_hosts_alone: whether the configuration has no DNAT.
     """
 
     comparison: Comparison
@@ -126,7 +127,7 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
     if not seen.dnat.redirects:
         return []
     subject = f"DNAT ({seen.comparison.dnat_backend})"
-    ahead = overtaking(seen.rules)
+    ahead = overtaking(seen.rules, seen.comparison.dnat_backend)
     if ahead:
         return [
             Finding(
@@ -144,12 +145,18 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
     ]
 
 
-def overtaking(rules: KubeProxy) -> list[str]:
-    """The base chains that run before nodeagent's at the same hook, or beside it in an order nobody knows."""
+def overtaking(rules: KubeProxy, backend: str) -> list[str]:
+    """The base chains of nftables that translate before nodeagent's.
+
+    Its own run at a priority that no other should have: one beside it, in an order nobody knows, counts.
+    Legacy iptables runs at -100 (NF_IP_PRI_NAT_DST), as kube-proxy's nftables mode does: there only what runs
+    earlier counts, and the position among iptables' own rules is the DNAT backend's to keep.
+    """
     own = {chain.hook: chain.priority for chain in rules.chains if chain.table == _OWN_TABLE}
+    if backend == "iptables":
+        own = dict.fromkeys(_HOOKS, _IPTABLES_PRIORITY - 1)
     return [
-        f"table {chain.family} {chain.table}, chain {chain.name}: {chain.hook} at priority {chain.priority}; "
-        f"nodeagent's is {own[chain.hook]}"
+        f"table {chain.family} {chain.table}, chain {chain.name}: {chain.hook} at priority {chain.priority}"
         for chain in rules.chains
         if chain.table != _OWN_TABLE and chain.hook in own and chain.priority <= own[chain.hook]
     ]

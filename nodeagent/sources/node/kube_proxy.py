@@ -1,4 +1,4 @@
-"""In which mode kube-proxy runs here, and what else translates: told by what stands in the kernel. EFFECTS: reads."""
+"""Kube-proxy's mode here, and what else translates, by what stands in the kernel. EFFECTS: reads."""
 
 import json
 from collections.abc import Iterable

@@ -1,0 +1,109 @@
+"""What nodeagent keeps on the node, judged on values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from nodeagent.agent.comparison import Comparison
+from nodeagent.agent.standing import ListenerStanding
+from nodeagent.appliers.addresses.state import AddressChange
+from nodeagent.appliers.dnat.interface import DnatState
+from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.hosts_lines import hosts_line_findings
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Redirect
+from nodeagent.model.facts import UserHostsLine
+from nodeagent.model.objects import ObjectRef
+from nodeagent.sources.node.kube_proxy import BaseChain, KubeProxy
+
+if TYPE_CHECKING:
+    from nodeagent.doctor.finding import Finding
+
+RELAY = Endpoint(ip_address("169.254.66.7"), 443)
+BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
+REDIRECT = Redirect(BALANCER, RELAY, ObjectRef("Service", "ingress", "blue"))
+IN_SYNC = Comparison(AddressChange("lo"), None, None, None, "nftables", {})
+OURS = BaseChain("inet", "nodeagent", "output", "output", -105)
+THEIRS = BaseChain("ip", "kube-proxy", "nat-output", "output", -100)
+
+SERVING = AgentObservation(
+    comparison=IN_SYNC,
+    standing={RELAY: ListenerStanding(RELAY, answers=True, redirected=(BALANCER,), backend="UP (fine)")},
+    dnat=DnatState(redirects=(REDIRECT,), present=True),
+    rules=KubeProxy(chains=(OURS, THEIRS)),
+    addresses=True,
+)
+
+
+def _codes(findings: list[Finding]) -> set[Code]:
+    return {finding.code for finding in findings}
+
+
+def test_all_is_well() -> None:
+    assert _codes(agent_findings(SERVING)) == {Code.AgentInSync, Code.RelayAnswers, Code.DnatFirst}
+
+
+def test_nothing_of_it_stands() -> None:
+    absent = replace(SERVING, dnat=DnatState(), addresses=False, standing={})
+    assert _codes(agent_findings(absent)) == {Code.AgentAbsent}
+    unread = replace(absent, comparison=replace(IN_SYNC, errors={"hosts": "no permission"}))
+    (finding,) = agent_findings(unread)
+    assert finding.code is Code.AgentUnreadable
+    assert "hosts file: no permission" in finding.evidence
+
+
+def test_drift_is_named_by_its_parts() -> None:
+    drifted = replace(SERVING, comparison=replace(IN_SYNC, addresses=AddressChange("lo", "set up")))
+    finding = agent_findings(drifted)[0]
+    assert finding.code is Code.AgentDrifted
+    assert "relay addresses" in finding.seen
+
+
+def test_rules_that_root_alone_may_read_are_no_drift() -> None:
+    hidden = replace(SERVING, dnat=DnatState(unreadable="needs root"))
+    found = agent_findings(hidden)
+    assert _codes(found) == {Code.AgentUnreadable, Code.RelayAnswers, Code.DnatUnreadable}
+    assert _codes(agent_findings(replace(SERVING, dnat=None))) >= {Code.DnatUnreadable}
+
+
+def test_a_silent_listener_is_named() -> None:
+    silent = replace(SERVING, standing={RELAY: ListenerStanding(RELAY, False, (), "DOWN (refused)")})  # noqa: FBT003 - what answers
+    finding = next(one for one in agent_findings(silent) if one.code is Code.RelaySilent)
+    assert (
+        "169.254.66.7:443: does not answer; the ingress controller behind it: DOWN (refused)"
+        in finding.evidence
+    )
+
+
+def test_a_chain_that_translates_earlier_is_named() -> None:
+    early = BaseChain("ip", "other", "grab", "output", -105)
+    rules = KubeProxy(chains=(OURS, THEIRS, early))
+    finding = next(
+        one for one in agent_findings(replace(SERVING, rules=rules)) if one.code is Code.DnatOvertaken
+    )
+    assert finding.evidence == ("table ip other, chain grab: output at priority -105",)
+
+
+def test_beside_legacy_iptables_only_what_runs_earlier_counts() -> None:
+    assert overtaking(KubeProxy(chains=(THEIRS,)), "iptables") == []
+    assert overtaking(KubeProxy(chains=(replace(THEIRS, priority=-101),)), "iptables")
+    postrouting = replace(THEIRS, hook="postrouting", priority=-300)
+    assert overtaking(KubeProxy(chains=(OURS, postrouting)), "nftables") == []
+
+
+def test_lines_of_the_hosts_file() -> None:
+    names = {"site.example.com": frozenset({"192.0.2.1", "169.254.66.7"})}
+    right = {
+        "site.example.com": UserHostsLine(3, "192.0.2.1"),
+        "else.example.com": UserHostsLine(4, "9.9.9.9"),
+    }
+    assert _codes(hosts_line_findings(right, names, "/etc/hosts")) == {Code.HostsLinesClean}
+    (stale,) = hosts_line_findings({"site.example.com": UserHostsLine(3, "192.0.2.9")}, names, "/etc/hosts")
+    assert (stale.code, stale.subject) == (Code.StaleHostsLine, "/etc/hosts:3")
+    old = UserHostsLine(5, "10.96.0.9", by_hairpin_proxy=True)
+    (hairpin,) = hosts_line_findings({"site.example.com": old}, names, "/etc/hosts")
+    assert hairpin.code is Code.HairpinProxyLine
+    assert "$ nodeagent apply --adopt" in hairpin.remedy

@@ -1,0 +1,116 @@
+"""Names asked three ways, images behind load balancers, and certificates: judged on values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.doctor.certificates import certificate_finding
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.images import image_findings, registry_of
+from nodeagent.doctor.names import NameObservation, name_finding
+from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.model.objects import ObjectRef
+from nodeagent.model.running import RunningPod
+from nodeagent.sources.probes.outcomes import CertificateOutcome, Trust
+
+BALANCER, RELAY, ELSEWHERE = map(ip_address, ("192.0.2.1", "169.254.66.7", "198.51.100.9"))
+NOTHING = DnsReply(DnsOutcome.NXDOMAIN)
+SILENT = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
+THERE = DnsReply(DnsOutcome.ADDRESSES, (BALANCER,))
+FOUND = NameObservation(
+    "site.example.com", (BALANCER,), THERE, THERE, "", frozenset({BALANCER}), frozenset({RELAY})
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "code"),
+    [
+        (FOUND, Code.NameAtLoadBalancer),
+        (replace(FOUND, upstream=SILENT), Code.NameAtLoadBalancer),
+        (replace(FOUND, host=(RELAY,)), Code.NameAtRelay),
+        (replace(FOUND, host=(ELSEWHERE,)), Code.NameDiffers),
+        (
+            replace(FOUND, host=(ELSEWHERE,), upstream=DnsReply(DnsOutcome.ADDRESSES, (ELSEWHERE,))),
+            Code.NameElsewhere,
+        ),
+        (replace(FOUND, host=(ELSEWHERE,), upstream=SILENT), Code.NameElsewhere),
+        (replace(FOUND, host=(BALANCER, ELSEWHERE), upstream=NOTHING), Code.NameDiffers),
+        (replace(FOUND, host=()), Code.NameDiffers),
+        (replace(FOUND, host=(), upstream=NOTHING), Code.NameUnknown),
+        (replace(FOUND, host=(), upstream=SILENT), Code.NameUnclear),
+    ],
+)
+def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
+    assert name_finding(seen).code is code
+
+
+def test_the_three_answers_stand_side_by_side() -> None:
+    seen = replace(FOUND, host=(RELAY,), cluster=None, cluster_why="not asked: forbidden", upstream=SILENT)
+    assert name_finding(seen).evidence == (
+        "this host's resolver: 169.254.66.7",
+        "upstream DNS: timeout (no answer in time)",
+        "CoreDNS: not asked: forbidden",
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("nginx", "docker.io"),
+        ("library/nginx:1", "docker.io"),
+        ("registry.example.com/a/b@sha256:00", "registry.example.com"),
+        ("registry:5000/a", "registry:5000"),
+        ("localhost/a", "localhost"),
+    ],
+)
+def test_the_registry_of_an_image(image: str, registry: str) -> None:
+    assert registry_of(image) == registry
+
+
+WEB = RunningPod(ObjectRef("Pod", "default", "web-1"), "web", ("registry.example.com/web:1", "nginx"))
+AGENT = RunningPod(
+    ObjectRef("Pod", "nodeagent", "nodeagent-1"), "nodeagent", ("registry.example.com:443/nodeagent:1",)
+)
+
+
+@pytest.mark.parametrize(
+    ("pods", "balancer", "codes"),
+    [
+        ((), Code.ShortCircuited, {Code.ImagesElsewhere}),
+        ((WEB,), None, {Code.ImagesElsewhere}),
+        ((WEB,), Code.ShortCircuited, {Code.ImagesCut}),
+        ((WEB,), Code.Troubled, {Code.ImagesCut}),
+        ((WEB,), Code.LoadBalancerRemedied, {Code.ImagesRemedied}),
+        ((WEB, AGENT), Code.LoadBalancerRemedied, {Code.ImagesRemedied, Code.RebootTrap}),
+        ((AGENT,), Code.ShortCircuited, {Code.ImagesCut, Code.RebootTrap}),
+        ((AGENT,), Code.IPModeProxy, {Code.ImagesRemedied}),
+    ],
+)
+def test_images_behind_a_load_balancer(
+    pods: tuple[RunningPod, ...], balancer: Code | None, codes: set[Code]
+) -> None:
+    behind = {} if balancer is None else {"registry.example.com": balancer}
+    findings = image_findings(pods, behind)
+    assert {finding.code for finding in findings} == codes
+    for finding in findings:
+        if finding.code is Code.RebootTrap:
+            assert finding.evidence == ("registry.example.com:443/nodeagent:1",)
+
+
+@pytest.mark.parametrize(
+    ("trust", "code"),
+    [
+        (Trust.VALID, Code.CertificateValid),
+        (Trust.EXPIRED, Code.CertificateExpired),
+        (Trust.FOREIGN_AUTHORITY, Code.CertificateForeign),
+        (Trust.WRONG_NAME, Code.CertificateWrongName),
+        (Trust.UNKNOWN, Code.CertificateUnknown),
+    ],
+)
+def test_a_certificate(trust: Trust, code: Code) -> None:
+    finding = certificate_finding("site.example.com", "ingress/blue", CertificateOutcome(trust, "its words"))
+    assert (finding.code, finding.seen) == (code, "its words")
+    assert bool(finding.remedy) is (code.verdict == "affected")

@@ -1,0 +1,94 @@
+"""How a node is wired, judged on values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.wiring import wiring_findings
+from nodeagent.sources.node.kube_proxy import KubeProxy
+from nodeagent.sources.node.surroundings import HostsFileState, NodeSurroundings
+
+HOSTS = HostsFileState(Path("/etc/hosts"))
+RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))
+NODE = NodeSurroundings(
+    cni=(),
+    socket_balancer="",
+    iptables="iptables v1.8.9 (nf_tables)",
+    nft="nftables v1.0.6",
+    hosts=HOSTS,
+    name_order=("files", "dns"),
+    name_servers=("192.0.2.53",),
+    resolv_link="",
+    selinux="off",
+)
+_CILIUM = (("Cilium", "/sys/class/net/cilium_host"),)
+
+
+def _codes(
+    around: NodeSurroundings = NODE,
+    rules: KubeProxy = RULES,
+    *,
+    mounted: bool = False,
+    hosts_written: bool = False,
+) -> set[Code]:
+    found = wiring_findings(rules, around, mounted=mounted, hosts_written=hosts_written)
+    return {finding.code for finding in found}
+
+
+def test_an_ordinary_node() -> None:
+    assert _codes() == {
+        Code.KubeProxyFound,
+        Code.NoSocketBalancer,
+        Code.PacketFilter,
+        Code.HostsWritable,
+        Code.FilesFirst,
+        Code.ResolverPlain,
+        Code.SelinuxOff,
+    }
+
+
+@pytest.mark.parametrize(
+    ("around", "code"),
+    [
+        (replace(NODE, hosts=replace(HOSTS, link="/nix/store/x-hosts")), Code.HostsSymlink),
+        (replace(NODE, hosts=replace(HOSTS, immutable=True)), Code.HostsImmutable),
+        (replace(NODE, hosts=replace(HOSTS, read_only=True)), Code.HostsReadOnly),
+        (replace(NODE, hosts=replace(HOSTS, unreadable="Permission denied")), Code.HostsUnreadable),
+        (replace(NODE, name_order=("dns", "files")), Code.FilesNotFirst),
+        (replace(NODE, name_order=("mymachines", "resolve", "files")), Code.FilesFirst),
+        (replace(NODE, name_order=("dns",)), Code.FilesNotFirst),
+        (replace(NODE, name_order=()), Code.NameOrderUnreadable),
+        (replace(NODE, name_order=None), Code.NameOrderUnreadable),
+        (replace(NODE, name_servers=("127.0.0.53",)), Code.ResolverSystemd),
+        (replace(NODE, resolv_link="../run/systemd/resolve/resolv.conf"), Code.ResolverSystemd),
+        (replace(NODE, name_servers=None), Code.ResolverUnreadable),
+        (replace(NODE, selinux="permissive"), Code.SelinuxPermissive),
+        (replace(NODE, selinux="enforcing"), Code.SelinuxEnforcing),
+        (replace(NODE, nft=""), Code.NoPacketFilter),
+        (replace(NODE, nft="", iptables=""), Code.NoPacketFilter),
+        (replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb"), Code.SocketBalancer),
+        (replace(NODE, socket_balancer=None), Code.NoSocketBalancer),
+    ],
+)
+def test_what_stands_in_the_way_is_told(around: NodeSurroundings, code: Code) -> None:
+    assert code in _codes(around)
+
+
+def test_a_mounted_hosts_file_is_written_in_place() -> None:
+    assert Code.HostsMounted in _codes(mounted=True)
+
+
+def test_hosts_lines_serve_behind_a_socket_load_balancer() -> None:
+    around = replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb")
+    assert Code.SocketBalancerByHosts in _codes(around, hosts_written=True)
+
+
+def test_who_handles_services() -> None:
+    assert Code.KubeProxyAbsent in _codes(rules=KubeProxy())
+    assert Code.KubeProxyUnreadable in _codes(rules=KubeProxy(unreadable="root alone", held=None))
+    findings = wiring_findings(KubeProxy(), replace(NODE, cni=_CILIUM), mounted=False, hosts_written=False)
+    assert "Cilium (/sys/class/net/cilium_host)" in findings[0].seen
