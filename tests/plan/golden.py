@@ -15,6 +15,7 @@ import yaml
 from nodeagent.config.reading import read_config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
@@ -36,6 +37,11 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     user_names: dict[str, str] = {}
     """Name to `LINE ADDRESS`, with `by hairpin-proxy` behind it where that wrote the line."""
 
+    dns: dict[str, str] = {}
+    """Name to the addresses DNS answers, `198.51.100.4, 2001:db8::4`, or to another outcome, `nxdomain`."""
+    standing_names: dict[str, str] = {}
+    """Name to its addresses in the managed block as it stands."""
+
     def facts(self) -> Facts:
         """The facts, as the planner takes them."""
         return Facts(
@@ -46,6 +52,11 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             api_server_names=frozenset(self.api_server_names),
             taken_ports=frozenset(self.taken_ports),
             user_names={name: _hosts_line(text) for name, text in self.user_names.items()},
+            standing_names={
+                name: frozenset(map(ip_address, text.split(", ")))
+                for name, text in self.standing_names.items()
+            },
+            dns={name: _dns_answer(text) for name, text in self.dns.items()},
         )
 
 
@@ -104,6 +115,14 @@ def _claim(decision: NameDecision) -> str:
 
 def _verdict(decision: LoadBalancerDecision | NameDecision) -> str:
     return f"{decision.verdict} ({decision.code}): {decision.reason}"
+
+
+def _dns_answer(text: str) -> DnsAnswer:
+    if text in {outcome.value for outcome in DnsOutcome}:
+        reply = DnsReply(DnsOutcome(text), trouble="" if DnsOutcome(text).tells else f"192.0.2.53: {text}")
+    else:
+        reply = DnsReply(DnsOutcome.ADDRESSES, tuple(map(ip_address, text.split(", "))))
+    return DnsAnswer(reply, reply if reply.outcome.tells else None)
 
 
 def _endpoint(text: str) -> Endpoint:
