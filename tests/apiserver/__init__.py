@@ -11,13 +11,14 @@ What it imitates, and where that is written down, stands at the head of each mod
 
 from . import access, faults, objects
 from .access import Rule
-from .resources import RESOURCES, Object, Resource
+from .resources import GATEWAY_API, RESOURCES, Object, Resource, custom
 from .server import ApiServer, Options, Tls
 from .statuses import ApiError
 from .store import Store
 from .watches import Ending
 
 __all__ = [
+    "GATEWAY_API",
     "RESOURCES",
     "ApiError",
     "ApiServer",
@@ -29,6 +30,7 @@ __all__ = [
     "Store",
     "Tls",
     "access",
+    "custom",
     "faults",
     "objects",
 ]

@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._stream(asked, selector)
                 return
             reply = (
-                replies.plain(asked.path, api.options.git_version)
+                replies.plain(asked.path, api.options.git_version, api.store.resources)
                 if asked.resource is None
                 else replies.answer(api.store, asked, selector, body, self.headers.get_content_type())
             )
@@ -144,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._write_chunk(watches.error_line(error))
                 self._end(watches.Ending.CLEAN)
                 return
-            with api.streaming(feed):
+            with api.streaming(feed, stream.resource):
                 ending = stream.run(live, self._begin_stream)
             self._end(ending)
         finally:

@@ -1,10 +1,11 @@
 """Everything but watches: the answer to one request, made from the store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from . import listing, statuses
+from . import discovery, listing, statuses
 from .resources import Object, Resource
 from .routes import Asked
 from .selecting import Selector
@@ -38,8 +39,10 @@ def refusal(error: statuses.ApiError) -> Reply:
     )
 
 
-def plain(path: str, git_version: str) -> Reply:
-    """Answer for /version and the health paths."""
+def plain(path: str, git_version: str, resources: Sequence[Resource]) -> Reply:
+    """Answer for /version, the health paths, and those that tell what exists."""
+    if path.startswith("/api"):
+        return json_reply(200, discovery.answer(resources, path))
     if path != "/version":
         return Reply(200, b"ok", "text/plain; charset=utf-8")
     major, minor, *_ = git_version.removeprefix("v").split(".")

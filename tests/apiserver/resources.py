@@ -1,7 +1,7 @@
 """The table of API resources that the simulated server knows: one row each.
 
-A row says what differs between resources of a real kube-apiserver as far as a client can see it. Another
-resource (one of the gateway API, say) is one more row; a test may also hand its own table to the store.
+A row says what differs between resources of a real kube-apiserver as far as a client can see it. What
+CustomResourceDefinitions bring is no part of it: a test serves and withdraws such rows while the server runs.
 """
 
 from collections.abc import Mapping
@@ -72,8 +72,6 @@ class Resource:
         return f"{namespace}/{name}" if self.namespaced else name
 
 
-_GATEWAY = "gateway.networking.k8s.io"
-
 RESOURCES: tuple[Resource, ...] = (
     Resource(
         "",
@@ -126,6 +124,20 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),
     Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
-    Resource(_GATEWAY, "v1", "gateways", "Gateway", has_status=True, custom=True),
-    Resource(_GATEWAY, "v1", "httproutes", "HTTPRoute", has_status=True, custom=True),
 )
+
+
+def custom(group: str, versions: str, *kinds: str) -> tuple[Resource, ...]:
+    """Give the rows of CustomResourceDefinitions: each kind in each of the versions (parted by spaces).
+
+    A kind's plural is its name in lower case with an `s`.
+    """
+    return tuple(
+        Resource(group, version, f"{kind.lower()}s", kind, has_status=True, custom=True)
+        for kind in kinds
+        for version in versions.split()
+    )
+
+
+GATEWAY_API = custom("gateway.networking.k8s.io", "v1 v1beta1", "Gateway", "HTTPRoute")
+"""The core of the Gateway API, for a test to serve."""

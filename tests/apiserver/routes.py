@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from . import statuses
+from . import discovery, statuses
 from .resources import Resource
 
 PLAIN_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
@@ -27,7 +27,7 @@ class Asked:
         verb: get, list, watch, create, update, patch or delete.
         path: the path without query.
         query: the query's parameters; of a repeated one the last.
-        resource: what it is about; None for a path that is no resource, such as /version.
+        resource: what it is about; None for a path that is no resource, such as /version or /apis.
         namespace: empty for all namespaces and for what has none.
         name: the object's name, empty for a collection.
         subresource: `status` or empty.
@@ -61,6 +61,8 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
         raise statuses.method_not_allowed()
     if parts.path.rstrip("/") in PLAIN_PATHS:
         # The generated clients ask for /version/.
+        return Asked(verb, parts.path.rstrip("/"), query)
+    if parts.path.rstrip("/") in discovery.paths(resources):
         return Asked(verb, parts.path.rstrip("/"), query)
     base, rest = _split(parts.path)
     served = [row for row in resources if row.base == base]

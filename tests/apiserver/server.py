@@ -108,7 +108,7 @@ class ApiServer:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._context.load_cert_chain(tls.certificate, tls.key)
         self._lock = threading.Lock()
-        self._feeds: set[Feed] = set()
+        self._feeds: dict[Feed, Resource] = {}
         self._listener: ApiListener | None = None
         self._held: HeldPort | None = None
         self._failures: list[BaseException] = []
@@ -172,6 +172,14 @@ class ApiServer:
             for feed in self._feeds:
                 feed.end(how)
 
+    def withdraw(self, *rows: Resource) -> None:
+        """Let resources exist no more, as when their CustomResourceDefinition goes: streams end, too."""
+        self.store.withdraw(*rows)
+        with self._lock:
+            for feed, resource in self._feeds.items():
+                if resource in rows:
+                    feed.end(Ending.CLEAN)
+
     def compact(self) -> int:
         """Forget the history: versions older than now are Expired. Streams that are open go on."""
         return self.store.compact()
@@ -206,12 +214,12 @@ class ApiServer:
         return path
 
     @contextmanager
-    def streaming(self, feed: Feed) -> Iterator[None]:
-        """Let `end_watches` reach a stream while it lasts (the connection's thread calls this)."""
+    def streaming(self, feed: Feed, resource: Resource) -> Iterator[None]:
+        """Let `end_watches` and `withdraw` reach a stream while it lasts (its connection's thread calls)."""
         with self._lock:
-            self._feeds.add(feed)
+            self._feeds[feed] = resource
         try:
             yield
         finally:
             with self._lock:
-                self._feeds.discard(feed)
+                del self._feeds[feed]

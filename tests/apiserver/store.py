@@ -158,9 +158,7 @@ class Store:
     """
 
     def __init__(self, resources: Sequence[Resource] = RESOURCES, first_revision: int = 1000) -> None:
-        self.resources = tuple(resources)
-        self._by_kind = {(row.api_version, row.kind): row for row in self.resources}
-        self._by_plural = {row.plural: row for row in self.resources}
+        self._exist(resources)
         self._shelves: defaultdict[str, _Shelf] = defaultdict(_Shelf)
         self._revision = first_revision
         self._compacted = 0
@@ -168,9 +166,30 @@ class Store:
 
     # What exists
 
-    def resource(self, plural: str) -> Resource:
-        """Give the row of a resource by its plural; KeyError when there is none."""
-        return self._by_plural[plural]
+    def serve(self, *rows: Resource) -> None:
+        """Let more resources exist, as the arrival of a CustomResourceDefinition does."""
+        with self._lock:
+            self._exist([*self.resources, *rows])
+
+    def withdraw(self, *rows: Resource) -> None:
+        """Let resources exist no more; with its last version a resource's objects are deleted first."""
+        with self._lock:
+            left = [row for row in self.resources if row not in rows]
+            for row in rows:
+                if not any(other.qualified == row.qualified for other in left):
+                    self.replace_all(row.qualified, [])
+            self._exist(left)
+
+    def _exist(self, resources: Sequence[Resource]) -> None:
+        self.resources = tuple(resources)
+        self._by_kind = {(row.api_version, row.kind): row for row in self.resources}
+        self._by_name = {row.qualified: row for row in reversed(self.resources)} | {
+            row.plural: row for row in reversed(self.resources)
+        }
+
+    def resource(self, name: str) -> Resource:
+        """Give the row of a resource by its plural, alone or with its group; KeyError when there is none."""
+        return self._by_name[name]
 
     def resource_of(self, obj: Object) -> Resource:
         """Give the row of an object by its apiVersion and kind; KeyError when there is none."""

@@ -6,7 +6,7 @@ import time
 from urllib.parse import quote
 
 from .objects import Endpoint, endpoint_slice, ingress, ingresses, node, service
-from .resources import RESOURCES, Object, Resource
+from .resources import GATEWAY_API, RESOURCES, Object, Resource
 from .server import ApiServer
 from .wire import exchange, request
 
@@ -85,6 +85,7 @@ def test_versions_asked_of_a_list(api: ApiServer) -> None:
 
 
 def test_items_of_built_in_types_do_not_state_their_type(api: ApiServer) -> None:
+    api.store.serve(*GATEWAY_API)
     gateway = {"kind": "Gateway", "apiVersion": "gateway.networking.k8s.io/v1", "metadata": {"name": "g"}}
     api.store.create_many([service("a"), gateway])
     _, listed = request(api, "GET", "/api/v1/services")

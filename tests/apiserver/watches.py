@@ -195,7 +195,7 @@ class Stream:
         self._faults = armed
         self._traffic = traffic
         self._asked = asked
-        self._resource = asked.resource
+        self.resource = asked.resource
         self._selector = selector
         self._terms = agreed
         self._feed = feed
@@ -207,7 +207,7 @@ class Stream:
         Raises:
             ApiError: 410 when the version asked for is too old.
         """
-        return self._store.follow(self._resource, self._terms.since, self._feed.put)
+        return self._store.follow(self.resource, self._terms.since, self._feed.put)
 
     def run(self, live: int, begin: Callable[[], None]) -> Ending:
         """Send lines until the stream ends.
@@ -219,14 +219,14 @@ class Stream:
         Returns:
             How it ended: the caller closes the stream accordingly.
         """
-        open_watch = OpenWatch(self._resource.plural, self._asked.path, self._asked.query)
+        open_watch = OpenWatch(self.resource.plural, self._asked.path, self._asked.query)
         self._traffic.opened(open_watch)
         try:
             begin()
             return self._send_all(open_watch, live)
         finally:
             self._traffic.closed(open_watch)
-            self._store.unfollow(self._resource, self._feed.put)
+            self._store.unfollow(self.resource, self._feed.put)
 
     def _send_all(self, open_watch: OpenWatch, live: int) -> Ending:
         begun = time.monotonic()
@@ -278,7 +278,7 @@ class Stream:
         metadata: dict[str, object] = {"resourceVersion": str(revision)}
         if initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        obj = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        obj = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
         self._write(msgspec.json.encode({"type": "BOOKMARK", "object": obj}) + b"\n")
         return None
 
@@ -293,7 +293,7 @@ class Stream:
         if event is None:
             return None
         struck = self._faults.for_event(self._asked.path)
-        line = event.line(self._resource)
+        line = event.line(self.resource)
         if not struck:
             self._write(line)
             return None
@@ -332,7 +332,7 @@ class Stream:
         other = visible(taken, self._shown)
         if other is None:
             return line, None
-        overtaking = other.line(self._resource)
+        overtaking = other.line(self.resource)
         if other.version.key == event.version.key:
             return line + overtaking, None
         return overtaking + line, None
