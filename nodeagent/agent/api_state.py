@@ -4,12 +4,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import cast
 
 from nodeagent.agent.telemetry.health import HealthBoard
-from nodeagent.agent.telemetry.metrics import Metrics, Resource
+from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.coverage import Coverage
 
 _LOG = logging.getLogger("nodeagent")
 API = "api"
@@ -35,7 +35,7 @@ class ApiState:
 
     def update(self, states: Sequence[ResourceState]) -> None:
         """Takes over how the watches are now; to be called now and then by the loop."""
-        objects: Counter[Resource] = Counter({"configmaps": 0})
+        objects: Counter[str] = Counter({"configmaps": 0})
         for state in states:
             objects[_resource(state)] += state.objects
             self._count(state)
@@ -46,17 +46,18 @@ class ApiState:
         read = self._connection.bytes_read
         self._metrics.api_read(read - self._bytes)
         self._bytes = read
-        errors = sorted({state.error for state in states if state.error})
+        errors = sorted({state.error for state in states if state.error and not _is_done_without(state)})
         if errors:
             self._metrics.api_lost()
             self._board.part_failed(API, "; ".join(errors))
-        elif all(state.synced for state in states):
+        elif all(state.synced or _is_done_without(state) for state in states):
             self._metrics.api_answered()
             self._board.part_ok(API)
 
     def _count(self, state: ResourceState) -> None:
         before = self._seen.get(state.name)
         resource = _resource(state)
+        self._metrics.covered(resource, state.coverage)
         for _ in range(state.restarts - (before.restarts if before else 0)):
             self._metrics.watch_restarted(resource)
         for _ in range(state.relists - (before.relists if before else 0)):
@@ -64,9 +65,19 @@ class ApiState:
 
     def _tell(self, state: ResourceState) -> None:
         before = self._seen.get(state.name)
-        if state.error:
+        if _is_done_without(state):
+            if state.error and (before is None or before.coverage is not state.coverage):
+                _LOG.warning(
+                    "not covered: RBAC refuses it; what was known of it stays",
+                    extra={"fields": {"resource": state.name, "reason": state.error}},
+                )
+        elif state.error:
             now = time.monotonic()
-            if before is None or before.error is None or now - self._told[state.name] > _REPEAT_SECONDS:
+            if (
+                before is None
+                or before.error is None
+                or now - self._told.get(state.name, 0.0) > _REPEAT_SECONDS
+            ):
                 self._told[state.name] = now
                 _LOG.warning(
                     "the API does not tell; the node keeps what it has",
@@ -76,6 +87,11 @@ class ApiState:
             _LOG.info("the API tells again", extra={"fields": {"resource": state.name}})
 
 
-def _resource(state: ResourceState) -> Resource:
+def _resource(state: ResourceState) -> str:
     """The metrics' name of it: how many ConfigMaps there are, and their names, are no labels' business."""
-    return "configmaps" if state.name.startswith("configmap ") else cast("Resource", state.name)
+    return "configmaps" if state.name.startswith("configmap ") else state.name
+
+
+def _is_done_without(state: ResourceState) -> bool:
+    """Whether it is something optional that this server has not, or does not give."""
+    return state.optional and state.coverage in {Coverage.REFUSED, Coverage.NOT_SERVED}

@@ -61,12 +61,12 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
         if before_it is None or _said(before_it) != _said(decision):
             yield (
                 f"name {decision.verdict}",
-                {"name": decision.name, "ingress": decision.claimed_by.path, "reason": decision.reason},
+                {"name": decision.name, "claimed_by": str(decision.claimed_by), "reason": decision.reason},
             )
     gone = set(known) - {_key(decision) for decision in after.names}
     for key, decision in known.items():
         if key in gone:
-            yield "name gone", {"name": decision.name, "ingress": decision.claimed_by.path}
+            yield "name gone", {"name": decision.name, "claimed_by": str(decision.claimed_by)}
 
 
 def _key(decision: NameDecision) -> tuple[object, ...]:

@@ -192,6 +192,73 @@ def ingress(  # noqa: PLR0913 - each names one field of the object
     }
 
 
+def gateway(
+    name: str,
+    namespace: str = "default",
+    *,
+    hostname: str | None = None,
+    addresses: Sequence[str] = (),
+    allowed: Object | None = None,
+) -> Object:
+    """Build a Gateway with one HTTPS listener.
+
+    Args:
+        name: its name.
+        namespace: its namespace.
+        hostname: the listener's.
+        addresses: IPs in status.addresses.
+        allowed: the listener's allowedRoutes.namespaces; None for Routes from everywhere.
+    """
+    listener: Object = {
+        "name": "https",
+        "port": 443,
+        "protocol": "HTTPS",
+        "tls": {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": f"{name}-tls"}]},
+        "allowedRoutes": {"namespaces": allowed or {"from": "All"}},
+    }
+    if hostname is not None:
+        listener["hostname"] = hostname
+    return {
+        "kind": "Gateway",
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "metadata": {"name": name, "namespace": namespace, "generation": 1},
+        "spec": {"gatewayClassName": "example", "listeners": [listener]},
+        "status": {"addresses": [{"type": "IPAddress", "value": address} for address in addresses]},
+    }
+
+
+def http_route(
+    name: str,
+    namespace: str = "default",
+    *,
+    hostnames: Sequence[str] = ("www.example.com",),
+    parent: str = "public",
+    version: str = "v1",
+) -> Object:
+    """Build an HTTPRoute that wants to be attached to a Gateway of its namespace."""
+    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": parent}
+    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 1}
+    return {
+        "kind": "HTTPRoute",
+        "apiVersion": f"gateway.networking.k8s.io/{version}",
+        "metadata": {"name": name, "namespace": namespace, "generation": 1},
+        "spec": {
+            "parentRefs": [reference],
+            "hostnames": list(hostnames),
+            "rules": [{"backendRefs": [{"kind": "Service", "name": name, "port": 80}]}],
+        },
+        "status": {
+            "parents": [
+                {
+                    "parentRef": reference,
+                    "controllerName": "example.com/controller",
+                    "conditions": [accepted],
+                }
+            ]
+        },
+    }
+
+
 def ingresses(count: int, namespace: str = "default", domain: str = "example.com") -> Iterator[Object]:
     """Build many Ingresses, `site-00000` with host `site-00000.example.com` and so on."""
     for number in range(count):

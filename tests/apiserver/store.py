@@ -175,8 +175,8 @@ class Store:
         """Let resources exist no more; with its last version a resource's objects are deleted first."""
         with self._lock:
             left = [row for row in self.resources if row not in rows]
-            for row in rows:
-                if not any(other.qualified == row.qualified for other in left):
+            for row in self.resources:
+                if row in rows and not any(other.qualified == row.qualified for other in left):
                     self.replace_all(row.qualified, [])
             self._exist(left)
 

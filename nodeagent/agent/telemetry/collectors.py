@@ -44,7 +44,7 @@ class DecisionCollector:
         )
         yield _counted(
             "nodeagent_names",
-            "Names that Ingresses ask for by what was decided for them and why.",
+            "Names that are asked for by what was decided for them and why.",
             Counter((decision.verdict.value, decision.code) for decision in desired.names),
         )
         yield GaugeMetricFamily(

@@ -10,12 +10,14 @@ Series with labels known beforehand stand at 0 from the start: a rate over them 
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from nodeagent import __version__
 from nodeagent.agent.parts import Part
 from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsOutcome
+from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 
 if TYPE_CHECKING:
     from prometheus_client.metrics import MetricWrapperBase
@@ -24,14 +26,10 @@ if TYPE_CHECKING:
 
     _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 
-Resource = Literal["services", "ingresses", "node", "relay-service", "relay-endpoints", "configmaps"]
-"""What is watched, as `sources.kubernetes` names it; its ConfigMaps, which bear names, are one together."""
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of `Metrics.exposition`: the format that every Prometheus reads."""
 
 _PARTS: tuple[Part, ...] = get_args(Part)
-_RESOURCES: tuple[Resource, ...] = get_args(Resource)
 # From one millisecond, about a hosts file's rename, to ten seconds, longer than an applier waits for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -66,7 +64,7 @@ class Metrics:
             return client.Histogram(f"nodeagent_{name}", meaning, labels, registry=registry, buckets=_SECONDS)
 
         self._objects = _each(
-            gauge("objects", "Objects of the cluster that are held now.", "resource"), _RESOURCES
+            gauge("objects", "Objects of the cluster that are held now.", "resource"), RESOURCE_NAMES
         )
         self._applies = _each(
             counter("applies_total", "Runs of an applier, failed ones included.", "applier"), _PARTS
@@ -90,11 +88,16 @@ class Metrics:
             gauge("drift_fight", "Whether such a fight goes on now; repairs are slowed down.", "part"), _PARTS
         )
         self._watch_restarts = _each(
-            counter("watch_restarts_total", "Watches that ended and were begun anew.", "resource"), _RESOURCES
+            counter("watch_restarts_total", "Watches that ended and were begun anew.", "resource"),
+            RESOURCE_NAMES,
         )
         self._relists = _each(
-            counter("relists_total", "Complete lists after the first one.", "resource"), _RESOURCES
+            counter("relists_total", "Complete lists after the first one.", "resource"), RESOURCE_NAMES
         )
+        coverage = gauge("resource_coverage", "What the API server gives of a resource.", "resource", "state")
+        self._coverage = {
+            (name, state): coverage.labels(name, state.value) for name in RESOURCE_NAMES for state in Coverage
+        }
         self._api_up = gauge("api_up", "Whether the API server answered the last request.")
         self._api_bytes = counter("api_read_bytes_total", "Bytes of answers read from the API server.")
         self._last_sync = gauge(
@@ -121,9 +124,14 @@ class Metrics:
         self._registry = registry
         self._generate = client.generate_latest
 
-    def objects_seen(self, resource: Resource, count: int) -> None:
+    def objects_seen(self, resource: str, count: int) -> None:
         """So many objects of the resource are held now."""
         self._objects[resource].set(count)
+
+    def covered(self, resource: str, coverage: Coverage) -> None:
+        """This is what the API server gives of the resource now."""
+        for state in Coverage:
+            self._coverage[resource, state].set(state is coverage)
 
     def decided(self, desired: Desired) -> None:
         """The plan in force is this one; it is counted when somebody asks, not now."""
@@ -156,11 +164,11 @@ class Metrics:
         """The other program has given up, or was stopped."""
         self._fighting[part].set(0)
 
-    def watch_restarted(self, resource: Resource) -> None:
+    def watch_restarted(self, resource: str) -> None:
         """The watch ended, for whatever reason, and is begun anew."""
         self._watch_restarts[resource].inc()
 
-    def relisted(self, resource: Resource) -> None:
+    def relisted(self, resource: str) -> None:
         """The whole list was read again."""
         self._relists[resource].inc()
 

@@ -9,16 +9,24 @@ from dataclasses import dataclass
 
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.discovering import Discovering
 from nodeagent.sources.kubernetes.holding import Holding
-from nodeagent.sources.kubernetes.reflector import Reflector, Timing
+from nodeagent.sources.kubernetes.optional_set import OptionalSet, Watch
+from nodeagent.sources.kubernetes.reflector import Calls, Reflector
 from nodeagent.sources.kubernetes.resources import (
+    DISCOVERY,
+    INGRESS_CLASSES,
+    OPTIONAL_NAMES,
     ConfigMapName,
     RelayName,
     Resource,
     assemble,
     config_map_rows,
+    not_covered,
     watched,
 )
+from nodeagent.sources.kubernetes.timing import Timing
 
 _STOP_SECONDS = 0.9
 
@@ -28,7 +36,9 @@ class ResourceState:
     """How it stands with one resource, for status and metrics.
 
     Attributes:
-        name: services, ingresses, node, relay-service, relay-endpoints or `configmap NAMESPACE/NAME`.
+        name: services, ingresses, node, relay-service, relay-endpoints, `configmap NAMESPACE/NAME`;
+            ingressclasses, namespaces, optional kinds by plural and group; discovery, whose objects are
+            the kinds that are served.
         synced: whether it was listed once.
         objects: how many are in use.
         unreadable: how many can't be read.
@@ -37,17 +47,21 @@ class ResourceState:
         error: what is wrong now, in words for a person; None while all is well.
         last_contact: monotonic seconds (time.monotonic) of the server's last sign of life; None before it.
         ignored: watch events passed over because their type is unknown.
+        optional: whether the agent does its work without it.
+        coverage: what the server gives of it.
     """
 
     name: str
     synced: bool
-    objects: int
-    unreadable: int
-    restarts: int
-    relists: int
-    error: str | None
-    last_contact: float | None
+    objects: int = 0
+    unreadable: int = 0
+    restarts: int = 0
+    relists: int = 0
+    error: str | None = None
+    last_contact: float | None = None
     ignored: int = 0
+    optional: bool = False
+    coverage: Coverage = Coverage.WATCHED
 
 
 class Cluster:
@@ -74,80 +88,148 @@ class Cluster:
         config_maps: Iterable[ConfigMapName] = (),
     ) -> None:
         self._connection = connection
-        self._timing = timing or Timing()
         self._on_change = on_change
         self._stopped = False
-        self._holdings: dict[str, Holding] = {}
-        self._reflectors: list[Reflector] = []
-        for resource in (*watched(node_name, relay), *config_map_rows(config_maps)):
-            self._add(resource)
-        self._awaited = frozenset(self._holdings)
+        self._timing = timing or Timing()
+        self._waits_until: float | None = None
+        self._required: dict[str, Watch] = {}
+        for row in (*watched(node_name, relay), *config_map_rows(config_maps)):
+            self._require(row)
+        self._awaited = frozenset(self._required)
+        self._optional = OptionalSet(connection, self._timing, self._changed, self._look_again)
+        self._discovering = Discovering(connection, self._timing, self._found, self._changed)
 
     def start(self) -> None:
         """Begins to list and watch; returns at once. To be called once."""
-        for reflector in self._reflectors:
-            reflector.start()
+        for watch in self._required.values():
+            watch.reflector.start()
+        self._optional.serve([INGRESS_CLASSES])
+        self._discovering.start()
 
     def stop(self) -> None:
         """Ends all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
         self._stopped = True
-        for reflector in self._reflectors:
+        self._discovering.stop()
+        reflectors = [watch.reflector for watch in self._required.values()]
+        for reflector in reflectors:
             reflector.stop()
+        reflectors += self._optional.stop()
         deadline = time.monotonic() + _STOP_SECONDS
-        for reflector in self._reflectors:
+        self._discovering.join(max(0.0, deadline - time.monotonic()))
+        for reflector in reflectors:
             reflector.join(max(0.0, deadline - time.monotonic()))
 
     def snapshot(self) -> Snapshot | None:
         """Gives the cluster as last known; None until every resource has been listed once.
 
-        A ConfigMap that was added later is not waited for: until it is listed all goes on as without it.
+        What is optional is waited for as well, lest the names of Routes go at each start; not longer than
+        `optional_wait`, and not where the server says that it has or gives no such thing. A ConfigMap that
+        was added later is not waited for either: until it is listed all goes on as without it.
         """
-        if not all(self._holdings[name].synced for name in self._awaited):
+        if not all(self._required[name].holding.synced for name in self._awaited):
             return None
-        return assemble({name: holding.items() for name, holding in self._holdings.items()})
+        optional = self._optional.watches()
+        if not self._has_waited_for(optional.values()):
+            return None
+        watches = self._required | optional
+        refused = [
+            not_covered(name, watch.reflector.progress.error or "")
+            for name, watch in optional.items()
+            if watch.is_refused
+        ]
+        if self._discovering.refused:
+            refused.append(not_covered(DISCOVERY, self._discovering.error or ""))
+        return assemble({name: watch.holding.items() for name, watch in watches.items()}, refused)
 
     def watch_config_maps(self, names: Iterable[ConfigMapName]) -> None:
         """Watches these ConfigMaps from now on, and no others. To be called after `start`."""
         rows = {row.name: row for row in config_map_rows(names)}
         gone = [
-            each
-            for each in self._reflectors
-            if each.resource.kind == "ConfigMap" and each.resource.name not in rows
+            name
+            for name, watch in self._required.items()
+            if watch.reflector.resource.kind == "ConfigMap" and name not in rows
         ]
-        for reflector in gone:
-            reflector.stop()
-            self._reflectors.remove(reflector)
-            del self._holdings[reflector.resource.name]
-        self._awaited = self._awaited.intersection(self._holdings)
-        for name in rows.keys() - self._holdings.keys():
-            self._add(rows[name]).start()
+        for name in gone:
+            self._required.pop(name).reflector.stop()
+        self._awaited = self._awaited.intersection(self._required)
+        for name in rows.keys() - self._required.keys():
+            self._require(rows[name]).start()
 
     def states(self) -> tuple[ResourceState, ...]:
-        """Gives how it stands with each resource, in a fixed order."""
-        return tuple(self._state(reflector) for reflector in self._reflectors)
+        """Gives how it stands with each resource, in a fixed order; also with those that are not served."""
+        optional = self._optional.watches()
+        return (
+            *(_state(name, watch) for name, watch in self._required.items()),
+            self._state_of_discovery(),
+            *(
+                _state(name, optional[name]) if name in optional else self._absent(name)
+                for name in OPTIONAL_NAMES
+            ),
+        )
 
-    def _add(self, resource: Resource) -> Reflector:
-        holding = self._holdings[resource.name] = Holding()
-        reflector = Reflector(self._connection, resource, holding, self._timing, self._changed)
-        self._reflectors.append(reflector)
+    def _require(self, row: Resource) -> Reflector:
+        holding = Holding()
+        reflector = Reflector(self._connection, row, holding, self._timing, Calls(self._changed))
+        self._required[row.name] = Watch(reflector, holding)
         return reflector
 
-    def _state(self, reflector: Reflector) -> ResourceState:
-        holding = self._holdings[reflector.resource.name]
-        objects, unreadable = holding.counts()
-        progress = reflector.progress
+    def _state_of_discovery(self) -> ResourceState:
+        asked = self._discovering
+        coverage = Coverage.REFUSED if asked.refused else Coverage.WATCHED
         return ResourceState(
-            name=reflector.resource.name,
-            synced=holding.synced,
-            objects=objects,
-            unreadable=unreadable,
-            restarts=max(0, progress.watches - 1),
-            relists=max(0, progress.lists - 1),
-            error=progress.error,
-            last_contact=progress.last_contact,
-            ignored=progress.ignored,
+            DISCOVERY,
+            synced=asked.answered,
+            objects=asked.found,
+            error=asked.error,
+            optional=True,
+            coverage=coverage if asked.answered else Coverage.PENDING,
         )
+
+    def _absent(self, name: str) -> ResourceState:
+        known = self._discovering.answered and not self._discovering.refused
+        coverage = Coverage.NOT_SERVED if known else Coverage.PENDING
+        return ResourceState(name, synced=False, optional=True, coverage=coverage)
+
+    def _has_waited_for(self, optional: Iterable[Watch]) -> bool:
+        """Whether the first snapshot need not wait any longer; kinds that arrive later hold up nobody."""
+        now = time.monotonic()
+        if self._waits_until is None:
+            self._waits_until = now + self._timing.optional_wait
+        if self._discovering.answered and all(watch.is_settled for watch in optional):
+            self._waits_until = now
+        return now >= self._waits_until
+
+    def _found(self, rows: tuple[Resource, ...]) -> None:
+        self._optional.serve([INGRESS_CLASSES, *rows])
+
+    def _look_again(self) -> None:
+        self._discovering.look_again()
 
     def _changed(self) -> None:
         if not self._stopped:
             self._on_change()
+
+
+def _state(name: str, watch: Watch) -> ResourceState:
+    objects, unreadable = watch.holding.counts()
+    progress = watch.reflector.progress
+    optional = watch.reflector.resource.optional
+    if watch.is_refused:
+        coverage = Coverage.REFUSED
+    elif optional and watch.is_missing:
+        coverage = Coverage.NOT_SERVED
+    else:
+        coverage = Coverage.WATCHED if watch.holding.synced else Coverage.PENDING
+    return ResourceState(
+        name=name,
+        synced=watch.holding.synced,
+        objects=objects,
+        unreadable=unreadable,
+        restarts=max(0, progress.watches - 1),
+        relists=max(0, progress.lists - 1),
+        error=None if coverage is Coverage.NOT_SERVED else progress.error,
+        last_contact=progress.last_contact,
+        ignored=progress.ignored,
+        optional=optional,
+        coverage=coverage,
+    )

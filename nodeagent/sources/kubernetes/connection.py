@@ -101,7 +101,8 @@ class Connection:
         Raises:
             ApiError: one of its kinds.
         """
-        asked = self.asked("get" if ApiPath.parse(path).name else "list", path)
+        about = ApiPath.parse(path)
+        asked = self.asked("list" if about.resource and not about.name else "get", path)
         deadline = time.monotonic() + timeout
         limits = (min(CONNECT_TIMEOUT, timeout), timeout)
         response = self._open(asked, query or {}, limits, {"Accept-Encoding": "gzip"})

@@ -4,12 +4,18 @@ from collections.abc import Iterable
 
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.discovery import discover
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import (
+    DISCOVERY,
+    INGRESS_CLASSES,
     ConfigMapName,
     RelayName,
+    Resource,
     assemble,
     config_map_rows,
+    not_covered,
     watched,
 )
 
@@ -33,7 +39,24 @@ def read_cluster(
 
     Raises:
         SourceError: a list could not be had; the text says which, why, and what to do. A part of a cluster
-            is never given for the whole.
+            is never given for the whole; of something optional that RBAC refuses, `not_covered` tells.
     """
     rows = (*watched(node_name, relay), *config_map_rows(config_maps))
-    return assemble({row.name: tuple(read_list(connection, row).items.values()) for row in rows})
+    held = {row.name: tuple(read_list(connection, row).items.values()) for row in rows}
+    refused: list[str] = []
+    for row in (INGRESS_CLASSES, *_discovered(connection, refused)):
+        try:
+            held[row.name] = tuple(read_list(connection, row).items.values())
+        except ForbiddenError as error:
+            refused.append(not_covered(row.name, str(error)))
+        except NotFoundError:
+            continue  # It went in this moment.
+    return assemble(held, refused)
+
+
+def _discovered(connection: Connection, refused: list[str]) -> tuple[Resource, ...]:
+    try:
+        return discover(connection)
+    except ForbiddenError as error:
+        refused.append(not_covered(DISCOVERY, str(error)))
+        return ()

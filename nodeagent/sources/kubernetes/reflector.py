@@ -15,13 +15,21 @@ from dataclasses import dataclass
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.backoff import Backoff
-from nodeagent.sources.kubernetes.connection import CONNECT_TIMEOUT, Connection
-from nodeagent.sources.kubernetes.errors import ApiError, BadRequestError, GoneError, NotJsonError
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import (
+    ApiError,
+    BadRequestError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    NotJsonError,
+)
 from nodeagent.sources.kubernetes.holding import Holding
 from nodeagent.sources.kubernetes.lines import LineStream
 from nodeagent.sources.kubernetes.listing import number, read_list
 from nodeagent.sources.kubernetes.refusals import refusal
 from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.kubernetes.timing import Timing
 from nodeagent.sources.kubernetes.watch_events import (
     Bookmark,
     Deleted,
@@ -34,32 +42,6 @@ from nodeagent.sources.kubernetes.watch_events import (
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How patient a reflector is; all in seconds.
-
-    Attributes:
-        list_timeout: for one page of a list.
-        connect_timeout: until a connection stands.
-        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks come about once
-            a minute (KEP-956).
-        watch_seconds: a watch is asked to end after a random time in this range, so that nodes don't come
-            back together, and move to another API server now and then.
-        shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
-        backoff: the first wait after a failure, and the longest.
-        calm: after a list that long ago, a history that is gone (410) asks for a new one at once; one that
-            goes again and again waits like any failure.
-    """
-
-    list_timeout: float = 60.0
-    connect_timeout: float = CONNECT_TIMEOUT
-    idle_timeout: float = 150.0
-    watch_seconds: tuple[int, int] = (300, 600)
-    shortest_watch: float = 1.0
-    backoff: tuple[float, float] = (0.5, 30.0)
-    calm: float = 30.0
-
-
 @dataclass(slots=True)
 class Progress:
     """What a reflector has been through; written by its thread alone.
@@ -69,6 +51,7 @@ class Progress:
         lists: lists completed.
         ignored: watch events passed over because their type is unknown.
         error: what is wrong now, in words for a person; None while all is well.
+        failure: the kind of that error.
         last_contact: monotonic time of the server's last sign of life; None before the first.
     """
 
@@ -76,7 +59,21 @@ class Progress:
     lists: int = 0
     ignored: int = 0
     error: str | None = None
+    failure: type[Exception] | None = None
     last_contact: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Whom a reflector tells, in its own thread.
+
+    Attributes:
+        on_change: a value has changed.
+        on_refused: something optional is not there or not allowed; the argument is the kind of error.
+    """
+
+    on_change: Callable[[], None]
+    on_refused: Callable[[type[Exception]], None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -102,7 +99,7 @@ class Reflector:
         resource: which objects.
         holding: where they are kept.
         timing: how patient it is.
-        on_change: called, in this thread, after a value has changed.
+        calls: whom it tells.
     """
 
     def __init__(
@@ -111,14 +108,14 @@ class Reflector:
         resource: Resource,
         holding: Holding,
         timing: Timing,
-        on_change: Callable[[], None],
+        calls: Calls,
     ) -> None:
         self.resource = resource
         self.progress = Progress()
         self._connection = connection
         self._holding = holding
         self._timing = timing
-        self._on_change = on_change
+        self._calls = calls
         self._backoff = Backoff(*timing.backoff)
         self._at = _Position(resource)
         self._listed = -math.inf
@@ -184,9 +181,13 @@ class Reflector:
             self._at.version = None
         if self.progress.error != str(error):
             # Servers restart, histories are compacted: that is everyday life as long as it goes on at once.
-            level = logging.INFO if self._at.productive else logging.WARNING
+            everyday = self._at.productive or (self.resource.optional and isinstance(error, NotFoundError))
+            level = logging.INFO if everyday else logging.WARNING
             _LOG.log(level, "%s: %s; what is known stays", self.resource.name, error)
         self.progress.error = str(error)
+        self.progress.failure = type(error)
+        if self.resource.optional and isinstance(error, ForbiddenError | NotFoundError):
+            self._calls.on_refused(type(error))
         self._pause(error)
 
     def _pause(self, error: Exception | None) -> None:
@@ -195,6 +196,10 @@ class Reflector:
             self._backoff.reset()
             if isinstance(error, GoneError):
                 return
+        if self.resource.optional and isinstance(error, ForbiddenError):
+            # Rights come by somebody's hand: a thousand nodes need not ask every half minute.
+            self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
+            return
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         if retry_after is not None or not self._at.productive:
             self._stopping.wait(self._backoff.next(retry_after))
@@ -210,6 +215,7 @@ class Reflector:
         if self.progress.error is not None:
             _LOG.info("%s: the API answers again", self.resource.name)
         self.progress.error = None
+        self.progress.failure = None
 
     def _list(self) -> None:
         known = self._holding.by_key()
@@ -227,7 +233,7 @@ class Reflector:
         self._listed = time.monotonic()
         self._well()
         if changed:
-            self._on_change()
+            self._calls.on_change()
 
     def _watch(self, version: int) -> None:
         low, high = self._timing.watch_seconds
@@ -265,7 +271,7 @@ class Reflector:
                 return
             self._contact()
             if self._take(line) and not self._stopping.is_set():
-                self._on_change()
+                self._calls.on_change()
             self._at.productive = True
 
     def _take(self, line: bytes) -> bool:

@@ -129,6 +129,9 @@ _RENEW = (
 def missing_rule(asked: Asked) -> str:
     """Gives the RBAC rule that allows a request, as it stands in a Role's YAML."""
     about = ApiPath.parse(asked.path)
+    if not about.resource:
+        rule = f"nonResourceURLs: {json.dumps([asked.path])}, verbs: {json.dumps([asked.verb])}"
+        return f"a ClusterRole: {{{rule}}}"
     verbs = ["list", "watch"] if asked.verb in {"list", "watch"} else [asked.verb]
     role = f"a Role in namespace {about.namespace}" if about.namespace else "a ClusterRole"
     rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([about.resource])}"

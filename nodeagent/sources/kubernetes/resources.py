@@ -8,11 +8,14 @@ from nodeagent.sources.assembling import assembled
 from nodeagent.sources.decoding import (
     decode_config_map,
     decode_ingress,
+    decode_ingress_class,
     decode_node,
     decode_relay_endpoints,
     decode_relay_service,
     decode_service,
 )
+from nodeagent.sources.gateway_decoding import decode_namespace
+from nodeagent.sources.optional_kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""
@@ -34,6 +37,8 @@ class Resource:
             DecodingError.
         selector: fieldSelector or labelSelector, so that the server sends only what is used.
         dispensable: `decode` alone selects as well, should the server refuse the selector with 400.
+        optional: a server without it, or that refuses it, is no error.
+        only_with: the name of another optional resource for whose sake alone it is read; empty for none.
     """
 
     name: str
@@ -42,6 +47,8 @@ class Resource:
     decode: Callable[[bytes], object | None]
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     dispensable: bool = False
+    optional: bool = False
+    only_with: str = ""
 
     def widened(self) -> "Resource":
         """Gives the same without its selector, for a server that does not know it."""
@@ -64,8 +71,52 @@ class Item:
     unreadable: Unreadable | None = None
 
 
+DISCOVERY = "discovery"
+"""What status and metrics call the question which optional kinds there are."""
+
+INGRESS_CLASSES = Resource(
+    "ingressclasses",
+    "IngressClass",
+    "/apis/networking.k8s.io/v1/ingressclasses",
+    decode_ingress_class,
+    optional=True,
+)
+NAMESPACES = Resource(
+    "namespaces",
+    "Namespace",
+    "/api/v1/namespaces",
+    decode_namespace,
+    optional=True,
+    only_with=GATEWAYS.name,
+)
+
+OPTIONAL_NAMES = (INGRESS_CLASSES.name, NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))
+RESOURCE_NAMES = (
+    "services",
+    "ingresses",
+    "node",
+    "relay-service",
+    "relay-endpoints",
+    "configmaps",
+    DISCOVERY,
+    *OPTIONAL_NAMES,
+)
+"""What metrics can ever tell of; the ConfigMaps, which bear names, are one together."""
+
+
+def optional_resource(kind: OptionalKind, version: str) -> Resource:
+    """Gives the row of an optional kind as it is served in a version."""
+    path = f"/apis/{kind.group}/{version}/{kind.plural}"
+    return Resource(kind.name, kind.kind, path, kind.decode, optional=True)
+
+
+def not_covered(name: str, reason: str) -> str:
+    """Gives the line that tells of something that the server has and does not give."""
+    return f"{name} not covered: {reason}"
+
+
 def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, ...]:
-    """Gives everything that is to be listed and watched.
+    """Gives everything that is to be listed and watched in every cluster.
 
     Args:
         node_name: this node's name; no other Node is asked for (RBAC can be as narrow: resourceNames).

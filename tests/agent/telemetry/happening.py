@@ -4,15 +4,16 @@ from ipaddress import ip_address
 from typing import get_args
 
 from nodeagent.agent.parts import Part
-from nodeagent.agent.telemetry.metrics import Metrics, Resource
+from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.appliers.relay.stats_socket import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.dns import DnsOutcome
 from nodeagent.model.objects import ObjectRef, Unreadable
+from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 
 PARTS: tuple[Part, ...] = get_args(Part)
-RESOURCES: tuple[Resource, ...] = get_args(Resource)
 BLUE = ObjectRef("Service", "ingress", "blue")
 GREEN = ObjectRef("Service", "ingress", "green")
 
@@ -36,10 +37,11 @@ def everything() -> Metrics:
         metrics.apply_failed(part, 0.3)
         metrics.repaired(part)
         metrics.fight_began(part)
-    for resource in RESOURCES:
+    for resource in RESOURCE_NAMES:
         metrics.objects_seen(resource, 1)
         metrics.watch_restarted(resource)
         metrics.relisted(resource)
+        metrics.covered(resource, Coverage.WATCHED)
     metrics.event_applied(0.02)
     metrics.api_answered()
     metrics.api_read(4096)

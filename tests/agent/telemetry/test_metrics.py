@@ -11,7 +11,9 @@ from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
 from nodeagent.model.dns import DnsOutcome
-from tests.agent.telemetry.happening import BLUE, GREEN, PARTS, RESOURCES, everything, name, server
+from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
+from tests.agent.telemetry.happening import BLUE, GREEN, PARTS, everything, name, server
 from tests.agent.telemetry.scraping import Scrape, read
 
 
@@ -29,9 +31,11 @@ def test_series_with_known_labels_stand_at_0_before_anything_happened() -> None:
         assert found.value("nodeagent_apply_duration_seconds_count", applier=part) == 0
         for series in ("drift_repairs_total", "drift_fights_total", "drift_fight"):
             assert found.value(f"nodeagent_{series}", part=part) == 0
-    for resource in RESOURCES:
+    for resource in RESOURCE_NAMES:
         for series in ("objects", "watch_restarts_total", "relists_total"):
             assert found.value(f"nodeagent_{series}", resource=resource) == 0
+        for state in Coverage:
+            assert found.value("nodeagent_resource_coverage", resource=resource, state=str(state)) == 0
     for result in ("ok", "refused"):
         assert found.value("nodeagent_config_reloads_total", result=result) == 0
     for outcome in DnsOutcome:
@@ -236,7 +240,7 @@ def test_a_part_that_is_none_is_an_error_and_makes_no_series() -> None:
     with pytest.raises(KeyError):
         metrics.applied("host", 1)  # type: ignore[arg-type]
     with pytest.raises(KeyError):
-        metrics.watch_restarted("pods")  # type: ignore[arg-type]
+        metrics.watch_restarted("pods")
     assert len(metrics.exposition().splitlines()) == before
 
 

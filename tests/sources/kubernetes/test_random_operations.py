@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.reflector import Timing
-from tests.apiserver import ApiError, ApiServer, Ending, Object, faults, objects
+from nodeagent.sources.kubernetes.timing import Timing
+from tests.apiserver import GATEWAY_API, ApiError, ApiServer, Ending, Object, faults, objects
 
 from .watching import NODE, until, watching
 
@@ -18,6 +18,7 @@ TIMING = Timing(
     idle_timeout=0.3,
     shortest_watch=0.05,
     backoff=(0.002, 0.02),
+    discovery=(0.05, 0.1),
 )
 OPERATIONS = 5000
 
@@ -32,7 +33,9 @@ class Chaos:
 
     def write(self) -> None:
         """Do one write to one of a few objects, so that they meet often."""
-        make = self.random.choice([self._ingress, self._ingress, self._service, self._slice, self._node])
+        make = self.random.choice(
+            [self._ingress, self._ingress, self._service, self._slice, self._node, self._route]
+        )
         made = make()
         metadata = made["metadata"]
         plural = self.api.store.resource_of(made).plural
@@ -59,6 +62,14 @@ class Chaos:
         )
         if self.random.random() < 0.05:
             made["spec"]["rules"] = "broken"
+        return made
+
+    def _route(self) -> Object:
+        made = objects.http_route(
+            f"r{self.random.randrange(9)}", hostnames=[f"h{self.random.randrange(9)}.example"]
+        )
+        if self.random.random() < 0.05:
+            made["spec"]["parentRefs"] = "broken"
         return made
 
     def _service(self) -> Object:
@@ -113,7 +124,7 @@ class Chaos:
             ]
         )
         if fault is not None:
-            plural = self.random.choice(["ingresses", "services", "endpointslices", "nodes"])
+            plural = self.random.choice(["ingresses", "services", "endpointslices", "nodes", "httproutes"])
             self.api.faults.add(fault, path=f"*/{plural}", times=self.random.randrange(1, 4))
             return
         match self.random.randrange(4):
@@ -137,6 +148,7 @@ def test_random_writes_under_faults_end_as_a_fresh_list(
     chaos = Chaos(api, seed, reordering=reordering)
     breath = threading.Event()
     api.options.bookmark_interval = 0.05
+    api.store.serve(*GATEWAY_API)
     with watching(api, connection, RELAY, TIMING) as watched:
         for number in range(OPERATIONS):
             chaos.write()
@@ -148,6 +160,7 @@ def test_random_writes_under_faults_end_as_a_fresh_list(
                 api.faults.clear()
                 watched.until_settled()
         until(lambda: all(state.error is None for state in watched.cluster.states()), "all to be well")
-        states = watched.cluster.states()
+        states = watched.watched()
+        assert "httproutes.gateway.networking.k8s.io" in {state.name for state in states}
         assert min(state.restarts for state in states) > 10
         assert min(state.relists for state in states) > 1

@@ -10,13 +10,21 @@ from pathlib import Path
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
 from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.coverage import Coverage
 from nodeagent.sources.kubernetes.once import read_cluster
-from nodeagent.sources.kubernetes.reflector import Timing
-from nodeagent.sources.kubernetes.resources import ConfigMapName, RelayName
+from nodeagent.sources.kubernetes.resources import DISCOVERY, ConfigMapName, RelayName
+from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import ApiServer
 
 NODE = "n1"
-QUICK = Timing(list_timeout=5.0, connect_timeout=2.0, idle_timeout=5.0, backoff=(0.01, 0.05))
+QUICK = Timing(
+    list_timeout=5.0,
+    connect_timeout=2.0,
+    idle_timeout=5.0,
+    backoff=(0.01, 0.05),
+    refused=(0.05, 0.1),
+    discovery=(0.05, 0.1),
+)
 
 
 def until(done: Callable[[], bool], what: str, timeout: float = 5.0) -> None:
@@ -34,6 +42,12 @@ def unordered(snapshot: Snapshot) -> Snapshot:
         snapshot,
         services=tuple(sorted(snapshot.services, key=lambda found: found.ref)),
         ingresses=tuple(sorted(snapshot.ingresses, key=lambda found: found.ref)),
+        ingress_classes=tuple(sorted(snapshot.ingress_classes, key=lambda found: found.name)),
+        gateways=tuple(sorted(snapshot.gateways, key=lambda found: found.ref)),
+        listener_sets=tuple(sorted(snapshot.listener_sets, key=lambda found: found.ref)),
+        routes=tuple(sorted(snapshot.routes, key=lambda found: found.ref)),
+        controller_routes=tuple(sorted(snapshot.controller_routes, key=lambda found: found.ref)),
+        namespaces=tuple(sorted(snapshot.namespaces, key=lambda found: found.name)),
         relay_endpoints=tuple(sorted(snapshot.relay_endpoints, key=str)),
         unreadable=tuple(sorted(snapshot.unreadable)),
     )
@@ -49,6 +63,7 @@ class Watched:
     timing: Timing = QUICK
     config_maps: tuple[ConfigMapName, ...] = ()
     changes: int = 0
+    on_change: Callable[[], None] = lambda: None
     cluster: Cluster = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,10 +80,16 @@ class Watched:
     def _changed(self) -> None:
         with self._lock:
             self.changes += 1
+        self.on_change()
 
     def state(self, name: str = "ingresses") -> ResourceState:
         """Give how it stands with one resource."""
         return next(state for state in self.cluster.states() if state.name == name)
+
+    def watched(self) -> list[ResourceState]:
+        """Give how it stands with what the server has and gives."""
+        states = self.cluster.states()
+        return [one for one in states if one.coverage is Coverage.WATCHED and one.name != DISCOVERY]
 
     def snapshot(self) -> Snapshot:
         """Give the snapshot; every resource must have been listed."""
@@ -99,9 +120,9 @@ class Watched:
 
     def until_watching(self) -> None:
         """Return when every watch is open."""
-        for state in self.cluster.states():
+        for state in self.watched():
             plural = {"node": "nodes", "relay-service": "services", "relay-endpoints": "endpointslices"}
-            name = "configmaps" if state.name.startswith("configmap ") else state.name
+            name = "configmaps" if state.name.startswith("configmap ") else state.name.partition(".")[0]
             self.api.wait_for_watch(plural.get(name, name))
 
 

@@ -1,0 +1,127 @@
+"""The watches of what a cluster may or may not have: a set that changes while the agent runs."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
+from nodeagent.sources.kubernetes.holding import Holding
+from nodeagent.sources.kubernetes.reflector import Calls, Reflector
+from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.kubernetes.timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One resource that is kept up to date, and what is held of it."""
+
+    reflector: Reflector
+    holding: Holding
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known, or the server said that it can't be."""
+        return self.holding.synced or self.is_missing or self.is_refused
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the server says now that there is no such resource."""
+        return self.reflector.progress.failure is NotFoundError
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server says now that RBAC does not allow it."""
+        return self.reflector.progress.failure is ForbiddenError
+
+
+class OptionalSet:
+    """Begins and ends watches as kinds come and go; every method may be called from any thread.
+
+    A kind goes only when both the discovery and its own collection say so: an API server that is just
+    starting may tell less than it has. What was known of a kind stays while it is merely refused.
+
+    Args:
+        connection: to the API server.
+        timing: how patient the watches are.
+        on_change: called after something that is held has changed.
+        on_missing: called when a collection turns out not to be there.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        timing: Timing,
+        on_change: Callable[[], None],
+        on_missing: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._timing = timing
+        self._on_change = on_change
+        self._on_missing = on_missing
+        self._lock = threading.Lock()
+        self._watches: dict[str, Watch] = {}
+        self._stopped = False
+
+    def watches(self) -> dict[str, Watch]:
+        """Gives a copy of the set, by the resources' names."""
+        with self._lock:
+            return dict(self._watches)
+
+    def serve(self, rows: Iterable[Resource]) -> None:
+        """Takes over what the API server has; idempotent."""
+        wanted = {row.name: row for row in rows}
+        with self._lock:
+            if self._stopped:
+                return
+            changed = self._drop(wanted)
+            for row in wanted.values():
+                self._watch(row)
+        if changed:
+            self._on_change()
+
+    def stop(self) -> list[Reflector]:
+        """Tells all watches to end; gives their reflectors, to be joined."""
+        with self._lock:
+            self._stopped = True
+            reflectors = [watch.reflector for watch in self._watches.values()]
+        for reflector in reflectors:
+            reflector.stop()
+        return reflectors
+
+    def _drop(self, wanted: dict[str, Resource]) -> bool:
+        """Ends what is gone, then what was read for its sake alone; tells whether anything was held of it."""
+        gone = [name for name, watch in self._watches.items() if name not in wanted and watch.is_missing]
+        held = [self._end(name) for name in gone]
+        orphans = [
+            name
+            for name, watch in self._watches.items()
+            if name not in wanted and watch.reflector.resource.only_with not in {"", *self._watches}
+        ]
+        held += [self._end(name) for name in orphans]
+        return any(held)
+
+    def _end(self, name: str) -> bool:
+        watch = self._watches.pop(name)
+        watch.reflector.stop()
+        return bool(watch.holding.items())
+
+    def _watch(self, row: Resource) -> None:
+        known = self._watches.get(row.name)
+        if known is not None and known.reflector.resource.path == row.path:
+            return
+        if known is not None:
+            known.reflector.stop()
+        # In another version they are the same objects: what is held stays until they are listed in it.
+        holding = known.holding if known is not None else Holding()
+        reflector = Reflector(
+            self._connection, row, holding, self._timing, Calls(self._on_change, self._refused)
+        )
+        self._watches[row.name] = Watch(reflector, holding)
+        reflector.start()
+
+    def _refused(self, failure: type[Exception]) -> None:
+        # Somebody may wait for a snapshot until it is settled what it can hold.
+        self._on_change()
+        if failure is NotFoundError:
+            self._on_missing()

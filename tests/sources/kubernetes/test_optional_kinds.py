@@ -1,0 +1,268 @@
+"""Kinds that a cluster may or may not have: they arrive, change their version, are refused, and go."""
+
+import time
+
+import pytest
+
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.errors import ApiError
+from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.kubernetes.timing import Timing
+from nodeagent.sources.optional_kinds import OPTIONAL_KINDS
+from tests.apiserver import GATEWAY_API, ApiServer, Ending, Object, Rule, custom, faults, objects
+
+from .watching import NODE, QUICK, Watched, until, watching
+
+GROUP = "gateway.networking.k8s.io"
+ROUTES = f"httproutes.{GROUP}"
+HTTP_ROUTES = [row for row in GATEWAY_API if row.plural == "httproutes"]
+TRAEFIK = custom("traefik.io", "v1alpha1", "IngressRoute")
+ALL_BUT_ROUTES = [
+    Rule([""], ["services", "nodes", "namespaces"], ["list", "watch"]),
+    Rule(["networking.k8s.io"], ["*"], ["list", "watch"]),
+    Rule([GROUP], ["gateways"], ["list", "watch"]),
+]
+
+
+def ingress_route(host: str) -> Object:
+    """Build an IngressRoute."""
+    return {
+        "kind": "IngressRoute",
+        "apiVersion": "traefik.io/v1alpha1",
+        "metadata": {"name": "site"},
+        "spec": {"routes": [{"kind": "Rule", "match": f"Host(`{host}`)"}]},
+    }
+
+
+def hostnames(watched: Watched) -> list[str]:
+    """Give the hostnames of all Routes."""
+    return sorted(name for route in watched.snapshot().routes for name in route.hostnames)
+
+
+def until_hostnames(watched: Watched, *expected: str) -> None:
+    """Return when the Routes have exactly these."""
+    until(lambda: hostnames(watched) == sorted(expected), f"hostnames {expected}")
+
+
+def coverage(watched: Watched, name: str = ROUTES) -> Coverage:
+    """Tell what the server gives of a resource."""
+    return watched.state(name).coverage
+
+
+def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connection) -> None:
+    """Each is told as not served; nothing is asked for in vain."""
+    with watching(api, connection) as watched:
+        states = {state.name: state for state in watched.cluster.states()}
+        absent = {name for name, state in states.items() if state.coverage is Coverage.NOT_SERVED}
+        assert absent == {kind.name for kind in OPTIONAL_KINDS} | {"namespaces"}
+        assert [state.error for state in states.values()] == [None] * len(states)
+        assert watched.snapshot().not_covered == ()
+        api.traffic.wait_for_requests("get", "/apis", 3)
+        assert {seen.path for seen in api.traffic.seen("*", "/apis*")} == {
+            "/apis",
+            "/apis/networking.k8s.io/v1/ingresses",
+            "/apis/networking.k8s.io/v1/ingressclasses",
+        }
+
+
+def test_kinds_that_arrive_are_watched_without_a_restart(api: ApiServer, connection: Connection) -> None:
+    """First the Gateway API, then Traefik's; no snapshot is withheld meanwhile."""
+    with watching(api, connection) as watched:
+        changes = watched.changes
+        api.store.serve(*GATEWAY_API)
+        api.store.create_many([objects.gateway("public"), objects.http_route("a", hostnames=["a.example"])])
+        until_hostnames(watched, "a.example")
+        assert watched.changes > changes
+        assert [gateway.ref.name for gateway in watched.snapshot().gateways] == ["public"]
+        api.store.serve(*TRAEFIK)
+        api.store.create(ingress_route("b.example"))
+        until(lambda: len(watched.snapshot().controller_routes) == 1, "the IngressRoute")
+        api.store.create(objects.http_route("c", hostnames=["c.example"]))
+        until_hostnames(watched, "a.example", "c.example")
+
+
+def test_namespaces_are_read_for_the_sake_of_gateways_alone(api: ApiServer, connection: Connection) -> None:
+    """By their labels listeners choose."""
+    namespace = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "web", "labels": {"a": "b"}}}
+    api.store.create(namespace)
+    with watching(api, connection) as watched:
+        assert watched.snapshot().namespaces == ()
+        assert api.traffic.seen("*", "/api/v1/namespaces") == []
+        api.store.serve(*GATEWAY_API)
+        until(lambda: [one.labels for one in watched.snapshot().namespaces] == [{"a": "b"}], "the labels")
+        api.withdraw(*GATEWAY_API)
+        until(lambda: watched.snapshot().namespaces == (), "the namespaces to be forgotten")
+        until(lambda: coverage(watched, "namespaces") is Coverage.NOT_SERVED, "their watch to end")
+
+
+def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: Connection) -> None:
+    """And leave no error behind; when they come back, all is as before."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create(objects.http_route("a"))
+    with watching(api, connection) as watched:
+        assert hostnames(watched) == ["www.example.com"]
+        api.withdraw(*HTTP_ROUTES)
+        until_hostnames(watched)
+        until(lambda: coverage(watched) is Coverage.NOT_SERVED, "it to be told")
+        assert watched.state(ROUTES).error is None
+        asked = len(api.traffic.seen("list", "*/httproutes"))
+        looked = len(api.traffic.seen("get", "/apis"))
+        api.traffic.wait_for_requests("get", "/apis", looked + 3)
+        assert len(api.traffic.seen("list", "*/httproutes")) == asked
+        api.store.serve(*HTTP_ROUTES)
+        api.store.create(objects.http_route("b", hostnames=["b.example"]))
+        until_hostnames(watched, "b.example")
+
+
+@pytest.mark.parametrize(
+    ("served", "read"), [("v1beta1", "v1beta1"), ("v1 v1beta1", "v1"), ("v1beta1 v1", "v1"), ("v2", None)]
+)
+def test_the_best_version_that_can_be_read_is_taken(
+    api: ApiServer, connection: Connection, served: str, read: str | None
+) -> None:
+    """One that nobody knows yet is as good as none."""
+    api.store.serve(*custom(GROUP, served, "HTTPRoute"))
+    with watching(api, connection):
+        paths = {seen.path for seen in api.traffic.seen("watch", "*/httproutes")}
+    assert paths == ({f"/apis/{GROUP}/{read}/httproutes"} if read else set())
+
+
+def test_a_better_version_is_moved_to_without_losing_anything(api: ApiServer, connection: Connection) -> None:
+    """While the definitions are updated: the objects stay the same."""
+    old, new = custom(GROUP, "v1beta1", "HTTPRoute"), custom(GROUP, "v1", "HTTPRoute")
+    api.store.serve(*old)
+    api.store.create(objects.http_route("a", version="v1beta1"))
+    with watching(api, connection) as watched:
+        lost: list[float] = []
+        watched.on_change = lambda: lost.append(time.monotonic()) if not hostnames(watched) else None
+        api.store.serve(*new)
+        api.traffic.wait_for_requests("watch", f"/apis/{GROUP}/v1/httproutes")
+        api.withdraw(*old)
+        api.store.create(objects.http_route("b", hostnames=["b.example"]))
+        until_hostnames(watched, "www.example.com", "b.example")
+        assert lost == []
+
+
+def test_a_kind_that_rbac_refuses_is_told_and_the_rest_is_served(
+    api: ApiServer, connection: Connection
+) -> None:
+    """In the same words by the daemon and by a single look; until somebody grants the right."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create_many([objects.gateway("public"), objects.http_route("a"), objects.ingress("i")])
+    api.access.allow_only(ALL_BUT_ROUTES)
+    with watching(api, connection) as watched:
+        assert watched.ingresses() == ["i"]
+        assert len(watched.snapshot().gateways) == 1
+        assert coverage(watched) is Coverage.REFUSED
+        (told,) = watched.snapshot().not_covered
+        assert told.startswith(f"{ROUTES} not covered: list /apis/{GROUP}/v1/httproutes")
+        assert 'apiGroups: ["gateway.networking.k8s.io"], resources: ["httproutes"]' in told
+        assert read_cluster(connection, NODE).not_covered == (told,)
+        api.access.allow_all()
+        until_hostnames(watched, "www.example.com")
+        until(lambda: watched.snapshot().not_covered == (), "nothing left to tell")
+
+
+def test_a_kind_that_is_refused_later_stays_as_it_was_known(api: ApiServer, connection: Connection) -> None:
+    """Somebody takes a right away: no name goes for it."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create(objects.http_route("a"))
+    with watching(api, connection) as watched:
+        api.access.allow_only(ALL_BUT_ROUTES)
+        api.end_watches(Ending.CLEAN)
+        until(lambda: coverage(watched) is Coverage.REFUSED, "the refusal")
+        assert hostnames(watched) == ["www.example.com"]
+
+
+def test_discovery_that_fails_changes_nothing(api: ApiServer, connection: Connection) -> None:
+    """An answer that lacks a kind which answers itself changes nothing either."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create(objects.http_route("a"))
+    with watching(api, connection) as watched:
+        api.faults.add(faults.Answer(503), path="/apis", times=None)
+        until(lambda: watched.state("discovery").error is not None, "discovery to fail")
+        assert hostnames(watched) == ["www.example.com"]
+        api.faults.clear()
+        empty = b'{"kind":"APIGroupList","apiVersion":"v1","groups":[]}'
+        api.faults.add(faults.Answer(200, body=empty), path="/apis", times=None)
+        until(lambda: watched.state("discovery").objects == 0, "a discovery that finds nothing")
+        assert hostnames(watched) == ["www.example.com"]
+        api.store.create(objects.http_route("b", hostnames=["b.example"]))
+        until_hostnames(watched, "b.example", "www.example.com")
+
+
+@pytest.mark.parametrize("path", ["/apis", f"/apis/{GROUP}/v1"])
+def test_a_discovery_that_rbac_refuses_is_told(api: ApiServer, connection: Connection, path: str) -> None:
+    """A cluster whose administrators took system:discovery away."""
+    api.store.serve(*GATEWAY_API)
+    api.faults.add(faults.Answer(403), path=path, times=None)
+    with watching(api, connection) as watched:
+        (told,) = watched.snapshot().not_covered
+        assert told.startswith(f"discovery not covered: get {path} at ")
+        assert told.endswith(f'a ClusterRole: {{nonResourceURLs: ["{path}"], verbs: ["get"]}}')
+        assert coverage(watched, "discovery") is Coverage.REFUSED
+        assert read_cluster(connection, NODE).not_covered == (told,)
+
+
+def test_the_first_snapshot_waits_for_what_is_optional(api: ApiServer, connection: Connection) -> None:
+    """Else each start of the agent would take the Routes' names away."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create(objects.http_route("a"))
+    hold = faults.Hold()
+    api.faults.add(hold, path="*/httproutes", verbs={"list"})
+    with watching(api, connection, synced=False) as watched:
+        hold.wait_until_held()
+        until(lambda: watched.state("services").synced and watched.state("ingresses").synced, "the lists")
+        assert watched.cluster.snapshot() is None
+        hold.release()
+        watched.until_synced()
+        assert hostnames(watched) == ["www.example.com"]
+
+
+def test_what_is_optional_holds_up_the_start_for_a_while_only(api: ApiServer, connection: Connection) -> None:
+    """A conversion webhook that fails, say: it may do so for ever."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create(objects.ingress("i"))
+    api.faults.add(faults.Answer(500), path="*/httproutes", times=None)
+    patience = Timing(backoff=QUICK.backoff, discovery=QUICK.discovery, optional_wait=0.3)
+    with watching(api, connection, timing=patience, synced=False) as watched:
+        watched.until_synced()
+        assert watched.ingresses() == ["i"]
+        assert coverage(watched) is Coverage.PENDING
+        assert "500" in (watched.state(ROUTES).error or "")
+        with pytest.raises(ApiError, match="500"):
+            read_cluster(connection, NODE)
+
+
+def test_read_once_is_what_the_watches_know(api: ApiServer, connection: Connection) -> None:
+    """Optional kinds included."""
+    api.store.serve(*GATEWAY_API, *TRAEFIK)
+    api.store.create_many(
+        [
+            objects.gateway("public", addresses=["192.0.2.1"]),
+            objects.http_route("a"),
+            ingress_route("b.example"),
+            {"kind": "IngressClass", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "nginx"}},
+        ]
+    )
+    with watching(api, connection) as watched:
+        once = read_cluster(connection, NODE)
+        assert once == watched.snapshot()
+    assert (len(once.gateways), len(once.routes), len(once.controller_routes)) == (1, 1, 1)
+    assert [found.name for found in once.ingress_classes] == ["nginx"]
+
+
+def test_a_status_that_means_nothing_wakes_nobody(api: ApiServer, connection: Connection) -> None:
+    """Controllers write Routes' statuses all the time."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create_many([objects.http_route("a"), objects.http_route("b")])
+    with watching(api, connection) as watched:
+        before = watched.changes
+        route = objects.http_route("a")
+        condition = route["status"]["parents"][0]["conditions"][0]
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        api.store.patch("httproutes", "a", "default", {"status": route["status"]})
+        api.store.patch("httproutes", "b", "default", {"spec": {"hostnames": ["new.example"]}})
+        until_hostnames(watched, "new.example", "www.example.com")
+        assert watched.changes == before + 1
