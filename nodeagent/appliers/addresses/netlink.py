@@ -6,11 +6,13 @@ types; nothing of it leaves this module.
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from errno import EADDRNOTAVAIL, EEXIST, ENODEV
+from errno import EADDRNOTAVAIL, EEXIST, ENODEV, ETIMEDOUT
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 from typing import Any
 
 from nodeagent.appliers.addresses.ownership import ALIAS, FLAGS_GIVEN, PROTOCOL, KernelAddress
@@ -23,6 +25,11 @@ _SCOPE_HOST = 254
 
 _IFF_UP = 1
 _FOREVER = 0xFFFFFFFF
+
+# Of this thread's network namespace; that of the process may be another (in tests it is).
+_IPV6_ROUTES = Path("/proc/thread-self/net/ipv6_route")
+_ROUTE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.001
 
 
 class NetlinkRefusedError(ApplyError):
@@ -100,7 +107,11 @@ class Netlink:
             self._ask(f"delete {name}", self._route.link, "del", index=_index_of(name))
 
     def add(self, address: IPAddress, name: str, label: str) -> None:
-        """Put a relay address on a device so that it can be bound at once; one that stands is success.
+        """Put a relay address on a device, to be bound and reached at once; one that stands is success.
+
+        An IPv6 address can be bound when the kernel has answered, but its host route is made by a work queue
+        of the kernel's a moment later, even without DAD (addrconf_dad_work()): one connection in fifty that
+        was tried at once met "Network is unreachable". So the route is waited for.
 
         IPv6 has no scope to keep an address out of source selection. The preferred lifetime of 0 does
         (RFC 6724, rule 3): it can be bound and reached, but any other address of the node with the
@@ -117,6 +128,8 @@ class Netlink:
             options = {"flags": FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER}
         with _accepting(EEXIST):
             self._address("add", address, address.max_prefixlen, name, proto=PROTOCOL, **options)
+        if isinstance(address, IPv6Address):
+            _await_route(address, name)
 
     def remove(self, address: IPAddress, prefix_length: int, name: str) -> None:
         """Take an address away; one that is gone already, or its device, is success."""
@@ -163,6 +176,24 @@ def opened() -> Iterator[Netlink]:
         raise ApplyError(f"no netlink socket to read this node's addresses: {error.strerror}.") from error
     with route:
         yield Netlink(route)
+
+
+def _await_route(address: IPv6Address, name: str) -> None:
+    """Wait until the kernel has made an address's host route.
+
+    It is on the address's own device (Linux 4.14 or newer): one elsewhere says nothing of this one.
+    """
+    deadline = time.monotonic() + _ROUTE_SECONDS
+    while not _has_route(address, name):
+        if time.monotonic() > deadline:
+            raise NetlinkRefusedError(ETIMEDOUT, f"{address} stands on {name}, but without a route to it")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _has_route(address: IPv6Address, name: str) -> bool:
+    host = f"{address.packed.hex()} 80 "
+    lines = _IPV6_ROUTES.read_text(encoding="ascii").splitlines()
+    return any(line.startswith(host) and line.split()[-1] == name for line in lines)
 
 
 @contextmanager
