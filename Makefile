@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo world test acceptance vagrant-test test-unit lint bench deploy schema clean
+.PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ acceptance: packages ## the acceptance steps on two nodes of a little world (as 
 
 vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
+
+test-matrix: packages ## the tests over backend x families x kube-proxy, all 18 combinations (as root, 10 minutes)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'matrix or not matrix' tests/endtoend tests/testbed
 
 test-unit: venv ## the tests that need neither root nor a testbed
 	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli

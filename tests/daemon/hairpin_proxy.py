@@ -63,7 +63,7 @@ class PodOnNode1:
     def __init__(self, world: World) -> None:
         self._node = world.node1
         etc = world.tmp / "etc-pod3"
-        private_etc.fill(etc, "pod3", POD, LB, world.certificates.ca)
+        private_etc.fill(etc, "pod3", (POD,), LB, world.certificates.ca)
         self.host = Host("pod3", etc, world.logs)
 
     def __enter__(self) -> Self:
@@ -106,7 +106,7 @@ def service_rules(*pods: IPv4Address) -> ServiceRules:
     return ServiceRules(
         namespace=NAMESPACE,
         name=NAME,
-        cluster_ip=CLUSTER_IP,
+        cluster_ips=(CLUSTER_IP,),
         load_balancer_ips=(),
         ports=tuple(ServicePort(f"p{port}", port, 0, target) for port, target in PORTS.items()),
         endpoints=pods,

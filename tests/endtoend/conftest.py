@@ -1,4 +1,4 @@
-"""Fixtures: nodeagent on node1, with objects and a configuration that a test may change."""
+"""Fixtures: a world, and nodeagent on node1 with objects and a configuration that a test may change."""
 
 from __future__ import annotations
 
@@ -7,31 +7,44 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.endtoend.configuration import configure
 from tests.endtoend.second_service import SECOND_SERVICE, write_manifest
 from tests.testbed.agent import RUN_DIRECTORY, Agent
-from tests.testbed.fixtures import world
 from tests.testbed.node_state import living_processes, read_state
-from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
+from tests.testbed.world import NODEAGENT_CONFIG, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.testbed.world import World
+    from tests.endtoend.matrix import Combination
 
-__all__ = ["world"]
+
+@pytest.fixture(scope="module")
+def combination(request: pytest.FixtureRequest) -> Combination:
+    """Over what the test runs; see matrix.py."""
+    chosen: Combination = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def world(combination: Combination) -> Iterator[World]:
+    """One world a module and combination; tests leave it as they found it."""
+    with World(kube_proxy=combination.kube_proxy, family=combination.family) as standing:
+        yield standing
 
 
 @pytest.fixture
-def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
+def agent(world: World, combination: Combination, tmp_path: Path) -> Iterator[Agent]:
     """Nodeagent on node1; after the test it cleans up, and the node must be as it was before."""
     node = world.node1
     before = read_state(node)
     manifests = tmp_path / "manifests"
-    shutil.copytree(MANIFESTS, manifests)
+    shutil.copytree(world.manifests, manifests)
     config = tmp_path / "nodeagent.yaml"
     shutil.copy(NODEAGENT_CONFIG, config)
     made = Agent(node, manifests, config)
+    configure(made, dnat={"backend": combination.backend})
     yield made
     answer = made.cleanup()
     assert answer.exit_code == 0, answer
@@ -57,5 +70,5 @@ def hosts_file(world: World, agent: Agent) -> Iterator[bytes]:
 def second_service(world: World, agent: Agent) -> Iterator[Path]:
     """A second LoadBalancer Service, in kube-proxy's rules and in nodeagent's manifests: gives that file."""
     world.node1.kube_proxy.add(SECOND_SERVICE)
-    yield write_manifest(agent)
+    yield write_manifest(agent, world.families)
     world.node1.kube_proxy.remove(SECOND_SERVICE.key)

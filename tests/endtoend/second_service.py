@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 
 import yaml
 
 from tests.endtoend.configuration import configure
-from tests.testbed.addresses import POD1, POD2
+from tests.testbed.addresses import POD1, POD1_6, POD2, POD2_6
+from tests.testbed.cluster_objects import load_balancer_status, service_addresses
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from tests.testbed.addresses import Family
     from tests.testbed.agent import Agent
 
 SECOND_NAME = "second.example.test"
 SECOND_IP = IPv4Address("203.0.113.20")
+SECOND_IP_6 = IPv6Address("2001:db8:3::20")
 SECOND_SERVICE = ServiceRules(
     namespace="second",
     name="controller",
-    cluster_ip=IPv4Address("10.96.0.20"),
-    load_balancer_ips=(SECOND_IP,),
+    cluster_ips=(IPv4Address("10.96.0.20"), IPv6Address("fd00:10:96::20")),
+    load_balancer_ips=(SECOND_IP, SECOND_IP_6),
     ports=(ServicePort("http", 80, 31080, 80),),
-    endpoints=(POD1, POD2),
+    endpoints=(POD1, POD2, POD1_6, POD2_6),
 )
 
 
-def write_manifest(agent: Agent) -> Path:
+def write_manifest(agent: Agent, families: Iterable[Family]) -> Path:
     """Tell nodeagent of the Service, of an Ingress behind it, and that it sends PROXY.
+
+    Args:
+        agent: Whose manifests and configuration get it.
+        families: Those that the world speaks.
 
     Returns:
         The manifest: removing it removes both objects.
     """
-    status = {"loadBalancer": {"ingress": [{"ip": str(SECOND_IP)}]}}
+    spoken = SECOND_SERVICE.within(families)
+    status = load_balancer_status(spoken.load_balancer_ips)
     service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"namespace": SECOND_SERVICE.namespace, "name": SECOND_SERVICE.name},
         "spec": {
             "type": "LoadBalancer",
-            "clusterIP": str(SECOND_SERVICE.cluster_ip),
+            **service_addresses(spoken.cluster_ips),
             "ports": [{"name": port.name, "port": port.port} for port in SECOND_SERVICE.ports],
         },
         "status": status,

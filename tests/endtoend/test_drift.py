@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.endtoend.marks import in_one_world
-from tests.testbed import addresses
+from tests.endtoend.asking import NAMED, assert_served, by_address
+from tests.endtoend.matrix import in_a_few
+from tests.testbed.addresses import bracketed
 from tests.testbed.node_state import living_processes
 from tests.testbed.waiting import wait_until
 
@@ -18,10 +20,7 @@ if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
     from tests.testbed.world import World
 
-pytestmark = in_one_world
-
-_BY_NAME = f"https://{addresses.SITE}/"
-_BY_ADDRESS = f"http://{addresses.LOAD_BALANCER_IP}/"
+pytestmark = in_a_few
 
 
 def _kill_haproxy(host: Host) -> None:
@@ -56,7 +55,9 @@ def _empty_run_directory(host: Host) -> None:
 
 
 def _delete_relay_address(host: Host) -> None:
-    host.run(["sh", "-ec", "ip -4 address flush to 169.254.66.0/24"])
+    host.run(
+        ["sh", "-ec", "ip -4 address flush to 169.254.66.0/24; ip -6 address flush to fd68:6169:7270::/112"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def _delete_relay_address(host: Host) -> None:
         pytest.param(_delete_table, "DNAT", "+ the DNAT structure", id="table deleted"),
         pytest.param(_replace_hosts_file, "Hosts file", "2 names added", id="hosts file replaced"),
         pytest.param(_edit_block, "Hosts file", "1 name added", id="line deleted from the block"),
-        pytest.param(_delete_relay_address, "Relay addresses", "added 169.254.66.", id="address deleted"),
+        pytest.param(_delete_relay_address, "Relay addresses", "added ", id="address deleted"),
     ],
 )
 @pytest.mark.usefixtures("hosts_file")
@@ -77,12 +78,15 @@ def test_damage_is_seen_and_healed(
     world: World, agent: Agent, damage: Callable[[Host], None], part: str, heals: str
 ) -> None:
     assert agent.apply().exit_code == 0
+    (load_balancer,) = agent.plan("-o", "json").document["loadBalancers"]
+    relays = [bracketed(ip_address(text)) for text in load_balancer["relayAddresses"]]
+    assert len(relays) == len(world.families)
     damage(world.node1)
     status = agent.status()
     assert status.exit_code == 2, status
     assert f"Drift\n  {part}\n" in status.stdout
     silent = damage in (_kill_haproxy, _kill_worker, _delete_relay_address)
-    assert ("169.254.66.111:443 does not answer" in status.stdout) is silent
+    assert [f"{relay}:443 does not answer" in status.stdout for relay in relays] == [silent] * len(relays)
     plan = agent.plan()
     assert plan.exit_code == 2, plan
     assert f"node node1: to change: {part};" in plan.stdout
@@ -90,6 +94,4 @@ def test_damage_is_seen_and_healed(
     assert healed.exit_code == 0, healed
     assert heals in healed.stdout
     assert agent.status().exit_code == 0
-    for url in (_BY_NAME, _BY_ADDRESS):
-        answer = world.node1.curl(url)
-        assert answer.body.startswith(f"client={addresses.NODE1} "), answer
+    assert_served(world, world.node1, NAMED[1], *by_address(world))

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.endtoend.marks import in_one_world
+from tests.endtoend.asking import NAMED, assert_served, by_address
+from tests.endtoend.matrix import in_a_few
 from tests.testbed import addresses
 
 if TYPE_CHECKING:
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
-pytestmark = in_one_world
-
-_URL = f"http://{addresses.LOAD_BALANCER_IP}/"
+pytestmark = in_a_few
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"", b" # caf\xe9\r\n", b"\n\n# the end"])
@@ -44,7 +43,8 @@ def test_a_name_that_the_user_set_is_left_to_him(agent: Agent) -> None:
     assert f"\t{addresses.SITE}".encode() not in agent.host.read_hosts()
     status = agent.status()
     assert status.exit_code == 0
-    assert f"{addresses.SITE} (Ingress default/web): left to line 4 of /etc/hosts" in status.stdout
+    line = len(agent.host.read_hosts().partition(b"# BEGIN nodeagent")[0].splitlines())
+    assert f"{addresses.SITE} (Ingress default/web): left to line {line} of /etc/hosts" in status.stdout
 
 
 @pytest.mark.usefixtures("hosts_file")
@@ -74,8 +74,8 @@ def test_one_that_must_not_be_written_leaves_dnat_serving(
         assert answer.exit_code == 1, answer
         assert "Hosts file failed" in answer.text
         assert re.search(words, answer.text), answer
-        for host, address in ((world.node1, addresses.NODE1), (world.pod1, addresses.POD1)):
-            assert host.curl(_URL).body.startswith(f"client={address} ")
+        for host in (world.node1, world.pod1):
+            assert_served(world, host, *by_address(world))
         assert agent.status().exit_code != 0
         assert _read_whatever_stands(agent) in (hosts_file, None)
     finally:
@@ -91,7 +91,7 @@ def test_one_mounted_as_a_single_file_is_written_in_place(world: World, agent: A
         answer = agent.apply()
         assert answer.exit_code == 0, answer
         assert "in place" in answer.stdout
-        assert world.node1.curl(f"https://{addresses.SITE}/").ok
+        assert_served(world, world.node1, NAMED[1])
         assert agent.cleanup().exit_code == 0
         assert agent.host.run(["cat", "/etc/hosts"]).stdout == before
     finally:
@@ -105,7 +105,8 @@ def test_hairpin_proxys_lines_go_only_when_adopted(world: World, agent: Agent, h
     assert answer.exit_code == 0, answer
     assert agent.host.read_hosts() == hosts_file + old
     plan = agent.plan()
-    assert "/etc/hosts:4: hairpin-proxy's old line for" in plan.stdout
+    line = len(hosts_file.splitlines()) + 1
+    assert f"/etc/hosts:{line}: hairpin-proxy's old line for" in plan.stdout
     assert "--adopt removes it" in plan.stdout
     adopting = agent.plan("--adopt")
     assert adopting.exit_code == 2, adopting
@@ -113,8 +114,7 @@ def test_hairpin_proxys_lines_go_only_when_adopted(world: World, agent: Agent, h
     answer = agent.apply("--adopt")
     assert answer.exit_code == 0, answer
     assert old not in agent.host.read_hosts()
-    for url in (f"https://{addresses.SITE}/", f"http://{addresses.REGISTRY}/"):
-        assert world.node1.curl(url).body.startswith(f"client={addresses.NODE1} ")
+    assert_served(world, world.node1, f"https://{addresses.SITE}/", f"http://{addresses.REGISTRY}/")
     assert agent.plan().exit_code == 0
     assert agent.cleanup().exit_code == 0
     assert agent.host.read_hosts() == hosts_file

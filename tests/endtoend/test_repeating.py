@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.endtoend.marks import in_one_world
-from tests.endtoend.second_service import SECOND_IP, SECOND_NAME
+from tests.endtoend.asking import NAMED, assert_cut, assert_served
+from tests.endtoend.matrix import in_a_few
+from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed import addresses
+from tests.testbed.addresses import bracketed
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.node_state import living_processes, read_state
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
-pytestmark = in_one_world
+pytestmark = in_a_few
 
 _NOTHING_TO_DO = "node node1: in sync, nothing to do\n"
 
@@ -33,7 +35,7 @@ def test_a_second_apply_changes_nothing_and_says_so(agent: Agent) -> None:
     assert living_processes(agent.host, "haproxy") == processes
 
 
-def test_plan_and_status_agree_with_apply(agent: Agent) -> None:
+def test_plan_and_status_agree_with_apply(world: World, agent: Agent) -> None:
     assert agent.plan().exit_code == 2
     assert agent.status().exit_code == 2
     before = read_state(agent.host)
@@ -50,7 +52,8 @@ def test_plan_and_status_agree_with_apply(agent: Agent) -> None:
         addresses.REGISTRY: True,
         addresses.SITE: True,
     }
-    assert [listener["answers"] for listener in document["loadBalancers"][0]["standing"]] == [True] * 3
+    answers = [listener["answers"] for listener in document["loadBalancers"][0]["standing"]]
+    assert answers == [True] * 3 * len(world.families)
 
 
 def test_cleanup_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:
@@ -83,17 +86,20 @@ def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     without = read_state(agent.host)
     second_service.write_text(manifest, encoding="utf-8")
     assert agent.apply().exit_code == 0
-    for host, address in ((world.node1, addresses.NODE1), (world.pod1, addresses.POD1)):
-        page = host.curl(f"http://{SECOND_NAME}/", resolve=SECOND_IP)
-        assert page.body.startswith(f"client={address} "), page
+    by_address = [
+        f"http://{bracketed(ip)}/" for ip in SECOND_SERVICE.within(world.families).load_balancer_ips
+    ]
+    for host in (world.node1, world.pod1):
+        assert_served(world, host, *by_address)
+    assert_served(world, world.node1, f"http://{SECOND_NAME}/")
     assert SECOND_NAME in world.node1.read_hosts().decode()
     second_service.unlink()
     answer = agent.apply()
     assert answer.exit_code == 0, answer
     assert without.differences(read_state(agent.host)) == []
-    assert str(SECOND_IP) in answer.stdout
-    assert world.node1.curl(f"http://{SECOND_IP}/").cut
-    assert world.node1.curl(f"http://{addresses.SITE}/").ok
+    assert all(f"{url[7:-1]}:80 -> " in answer.stdout for url in by_address), answer
+    assert_cut(world, world.node1, *by_address)
+    assert_served(world, world.node1, NAMED[0])
 
 
 def test_with_every_load_balancer_gone_nothing_stands(agent: Agent) -> None:

@@ -34,7 +34,7 @@ class DnsServer:
 
     Args:
         host: Where it runs.
-        address: Where it listens.
+        addresses: Where it listens.
         directory: For its file of records; made here.
         records: The addresses that each name has.
         aliases: Names with a CNAME each, and what it leads to; these stay.
@@ -43,21 +43,22 @@ class DnsServer:
     def __init__(
         self,
         host: Host,
-        address: Address,
+        addresses: Sequence[Address],
         directory: Path,
         records: Mapping[str, Sequence[Address]],
         aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         directory.mkdir()
         self.host = host
-        self.address = address
+        self.addresses = tuple(addresses)
         self._file = directory / "records"
         self._write(records)
         self.process = host.popen(
             [
                 *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--pid-file="),
                 *("--no-resolv", "--no-hosts", "--local=/#/", f"--addn-hosts={self._file}"),
-                *("--bind-interfaces", f"--listen-address={address}", "--except-interface=lo"),
+                *("--bind-interfaces", *(f"--listen-address={address}" for address in addresses)),
+                "--except-interface=lo",
                 *(f"--cname={name},{target}" for name, target in aliases.items()),
                 *("--log-facility=-", "--log-queries"),
             ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.testbed.addresses import STACKS
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.world import World
 
@@ -16,10 +18,15 @@ if TYPE_CHECKING:
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the testbed makes namespaces: run it as root")
 
 
-@pytest.fixture(scope="module", params=KUBE_PROXY_KINDS)
+@pytest.fixture(
+    scope="module",
+    params=list(product(KUBE_PROXY_KINDS, STACKS)),
+    ids=lambda param: f"{param[0]}, {param[1]}",
+)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """One world a test module and kind of kube-proxy; tests leave it as they found it."""
+    """One world a test module, kind of kube-proxy and stack; tests leave it as they found it."""
     if os.geteuid() != 0:
         pytest.skip("the testbed makes namespaces: run it as root")
-    with World(kube_proxy=request.param) as standing:
+    kube_proxy, family = request.param
+    with World(kube_proxy=kube_proxy, family=family) as standing:
         yield standing

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.testbed.addresses import NAMES, REGISTRY
+from tests.testbed.addresses import NAMES, REGISTRY, bracketed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.testbed.addresses import Address
+    from tests.testbed.addresses import Address, Family
     from tests.testbed.certificates import Certificates
     from tests.testbed.namespaces import Host
 
@@ -42,10 +43,16 @@ class IngressController:
         directory: For its configuration and temporary files; made here.
         certificates: The certificate it serves.
         registry: Address and port of the registry behind the registry's name.
+        families: In which it listens.
     """
 
     def __init__(
-        self, host: Host, directory: Path, certificates: Certificates, registry: tuple[Address, int]
+        self,
+        host: Host,
+        directory: Path,
+        certificates: Certificates,
+        registry: tuple[Address, int],
+        families: Sequence[Family],
     ) -> None:
         directory.mkdir()
         self.host = host
@@ -53,7 +60,9 @@ class IngressController:
         self.access_log = host.log_file("nginx-access")
         configuration = directory / "nginx.conf"
         configuration.write_text(
-            nginx_configuration(directory, self.error_log, self.access_log, certificates, registry),
+            nginx_configuration(
+                directory, self.error_log, self.access_log, certificates, registry, families=families
+            ),
             encoding="ascii",
         )
         self.process = host.popen(["nginx", "-c", configuration, "-e", self.error_log])
@@ -77,12 +86,14 @@ class IngressController:
         return found
 
 
-def nginx_configuration(
+def nginx_configuration(  # noqa: PLR0913 - each is one thing that the file names
     directory: Path,
     error_log: Path,
     access_log: Path,
     certificates: Certificates,
     registry: tuple[Address, int],
+    *,
+    families: Sequence[Family] = (4,),
 ) -> str:
     """Write the ingress controller's nginx.conf: the cluster of Vagrant has the same one.
 
@@ -92,9 +103,12 @@ def nginx_configuration(
         access_log: Where it says what it answered, as `Access` has it.
         certificates: The certificate it serves.
         registry: Address and port of the registry behind the registry's name.
+        families: In which it listens.
     """
-    listen = "".join(f"        listen {port} proxy_protocol;\n" for port in _HTTP_PORTS)
-    listen += "".join(f"        listen {port} ssl proxy_protocol;\n" for port in _TLS_PORTS)
+    everywhere = [{4: "0.0.0.0", 6: "[::]"}[family] for family in families]
+    sockets = [f"{address}:{port} proxy_protocol" for port in _HTTP_PORTS for address in everywhere]
+    sockets += [f"{address}:{port} ssl proxy_protocol" for port in _TLS_PORTS for address in everywhere]
+    listen = "".join(f"        listen {each};\n" for each in sockets)
     temporary = "".join(
         f"    {kind}_temp_path {directory}/{kind};\n"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -136,7 +150,7 @@ http {{
             return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
         }}
         location /v2/ {{
-            proxy_pass http://{registry[0]}:{registry[1]};
+            proxy_pass http://{bracketed(registry[0])}:{registry[1]};
             proxy_http_version 1.1;
             proxy_set_header Host $http_host;
             proxy_set_header X-Forwarded-Proto $scheme;

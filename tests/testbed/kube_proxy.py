@@ -9,7 +9,7 @@ from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.testbed.addresses import Address, Network
+    from tests.testbed.addresses import Address, Family, Network
     from tests.testbed.namespaces import Host
     from tests.testbed.services import ServiceRules
 
@@ -20,11 +20,14 @@ KUBE_PROXY_KINDS: tuple[KubeProxyKind, ...] = get_args(KubeProxyKind)
 class KubeProxy:
     """One node's rules for Services, kept in the shape that kube-proxy of that kind gives them.
 
+    Each family has rules of its own: a Service without a ClusterIP in a family has none in it, whatever
+    addresses its load balancer has.
+
     Args:
         host: The node.
         kind: In which mode kube-proxy runs, and with which iptables.
-        node_address: The address on which NodePorts answer.
-        cluster_cidr: The addresses of all pods.
+        node_addresses: The addresses on which NodePorts answer, one for each family that it serves.
+        cluster_cidrs: The addresses of all pods, likewise.
         services: The Services from the start.
     """
 
@@ -32,14 +35,14 @@ class KubeProxy:
         self,
         host: Host,
         kind: KubeProxyKind,
-        node_address: Address,
-        cluster_cidr: Network,
+        node_addresses: Sequence[Address],
+        cluster_cidrs: Sequence[Network],
         services: Sequence[ServiceRules] = (),
     ) -> None:
         self.host = host
         self.kind: KubeProxyKind = kind
-        self._node_address = node_address
-        self._cluster_cidr = cluster_cidr
+        self._node_addresses = {address.version: address for address in node_addresses}
+        self._cluster_cidrs = {network.version: network for network in cluster_cidrs}
         self._services = {service.key: service for service in services}
 
     @property
@@ -59,14 +62,35 @@ class KubeProxy:
 
     def sync(self) -> None:
         """Write all rules anew, as kube-proxy does every now and then even when nothing changed."""
+        for family in self._node_addresses:
+            found = [service.within((family,)) for service in self.services]
+            services = [service for service in found if service.cluster_ips]
+            if self.kind == "nftables":
+                self._write_nftables(family, services)
+            else:
+                self._write_iptables(family, services)
+
+    def save_commands(self) -> list[list[str]]:
+        """The commands that print its rules."""
         if self.kind == "nftables":
-            rules = kube_proxy_nftables.render(self.services, self._node_address, self._cluster_cidr)
-            self.host.run(["nft", "-f", "-"], stdin=rules)
-            return
-        standing = self.host.run([f"{self.kind}-save", "-t", "nat"]).stdout
-        rules = kube_proxy_iptables.render(self.services, self._cluster_cidr, standing)
-        self.host.run([f"{self.kind}-restore", "--noflush"], stdin=rules)
+            return [["nft", "list", "ruleset"]]
+        return [[f"{self._iptables(family)}-save", "-t", "nat"] for family in self._node_addresses]
+
+    def _write_nftables(self, family: Family, services: Sequence[ServiceRules]) -> None:
+        rules = kube_proxy_nftables.render(
+            services, self._node_addresses[family], self._cluster_cidrs[family]
+        )
+        self.host.run(["nft", "-f", "-"], stdin=rules)
+
+    def _write_iptables(self, family: Family, services: Sequence[ServiceRules]) -> None:
+        iptables = self._iptables(family)
+        standing = self.host.run([f"{iptables}-save", "-t", "nat"]).stdout
+        rules = kube_proxy_iptables.render(services, self._cluster_cidrs[family], standing)
+        self.host.run([f"{iptables}-restore", "--noflush"], stdin=rules)
         for chain, comment, target in kube_proxy_iptables.JUMPS:
             rule = [chain, "-m", "comment", "--comment", comment, "-j", target]
-            if self.host.run([self.kind, "-t", "nat", "-C", *rule], check=False).returncode != 0:
-                self.host.run([self.kind, "-t", "nat", "-I", *rule])
+            if self.host.run([iptables, "-t", "nat", "-C", *rule], check=False).returncode != 0:
+                self.host.run([iptables, "-t", "nat", "-I", *rule])
+
+    def _iptables(self, family: Family) -> str:
+        return self.kind if family == 4 else self.kind.replace("iptables", "ip6tables")

@@ -7,10 +7,12 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from tests.testbed.addresses import bracketed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.testbed.addresses import Network
+    from tests.testbed.addresses import Address, Network
     from tests.testbed.services import ServicePort, ServiceRules
 
 _HASH_LENGTH = 16
@@ -28,12 +30,12 @@ def render(services: Sequence[ServiceRules], cluster_cidr: Network, standing: st
     """Write the whole nat table of kube-proxy as one restore that leaves other people's chains alone.
 
     Args:
-        services: Every Service.
+        services: Every Service, with the addresses of one family: that of `cluster_cidr`.
         cluster_cidr: Sources within it reach a ClusterIP with their own address.
         standing: What `iptables-save -t nat` says, so that chains of Services that are gone go too.
 
     Returns:
-        Text for `iptables-restore --noflush`.
+        Text for `iptables-restore --noflush`, or ip6tables-restore.
     """
     chains = ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"]
     portals: list[str] = []
@@ -88,20 +90,20 @@ class _Names:
         self.service = f"KUBE-SVC-{digest}"
         self.external = f"KUBE-EXT-{digest}"
         self.endpoints = [
-            "KUBE-SEP-" + _digest(f"{self.readable}tcp{endpoint}:{port.target_port}")
+            "KUBE-SEP-" + _digest(f"{self.readable}tcp{_with_port(endpoint, port)}")
             for endpoint in service.endpoints
         ]
 
 
 def _portals(service: ServiceRules, port: ServicePort, names: _Names) -> list[str]:
-    def portal(address: object, kind: str, target: str) -> str:
+    def portal(address: Address, kind: str, target: str) -> str:
         return (
-            f'-A KUBE-SERVICES -d {address}/32 -p tcp -m comment --comment "{names.readable} {kind}"'
+            f'-A KUBE-SERVICES -d {_alone(address)} -p tcp -m comment --comment "{names.readable} {kind}"'
             f" -m tcp --dport {port.port} -j {target}"
         )
 
     return [
-        portal(service.cluster_ip, "cluster IP", names.service),
+        *(portal(address, "cluster IP", names.service) for address in service.cluster_ips),
         *(portal(address, "loadbalancer IP", names.external) for address in service.load_balancer_ips),
     ]
 
@@ -115,21 +117,31 @@ def _service_rules(
             ' external destinations" -j KUBE-MARK-MASQ'
         ),
         f"-A {names.external} -j {names.service}",
-        (
-            f"-A {names.service} ! -s {cluster_cidr} -d {service.cluster_ip}/32 -p tcp -m comment"
+        *(
+            f"-A {names.service} ! -s {cluster_cidr} -d {_alone(address)} -p tcp -m comment"
             f' --comment "{names.readable} cluster IP" -m tcp --dport {port.port} -j KUBE-MARK-MASQ'
+            for address in service.cluster_ips
         ),
     ]
     for number, (endpoint, chain) in enumerate(zip(service.endpoints, names.endpoints, strict=True)):
         left = len(service.endpoints) - number
         chance = f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""
         comment = f'-m comment --comment "{names.readable}'
+        target = _with_port(endpoint, port)
         rules += [
-            f'-A {names.service} {comment} -> {endpoint}:{port.target_port}" {chance}-j {chain}',
-            f'-A {chain} -s {endpoint}/32 {comment}" -j KUBE-MARK-MASQ',
-            f'-A {chain} -p tcp {comment}" -m tcp -j DNAT --to-destination {endpoint}:{port.target_port}',
+            f'-A {names.service} {comment} -> {target}" {chance}-j {chain}',
+            f'-A {chain} -s {_alone(endpoint)} {comment}" -j KUBE-MARK-MASQ',
+            f'-A {chain} -p tcp {comment}" -m tcp -j DNAT --to-destination {target}',
         ]
     return rules
+
+
+def _alone(address: Address) -> str:
+    return f"{address}/{address.max_prefixlen}"
+
+
+def _with_port(endpoint: Address, port: ServicePort) -> str:
+    return f"{bracketed(endpoint)}:{port.target_port}"
 
 
 def _digest(text: str) -> str:

@@ -6,6 +6,8 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING
 
+from tests.testbed.addresses import bracketed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,8 +29,8 @@ _BASE = """\
         jump masquerading
     }}
     chain services {{
-        ip daddr . meta l4proto . th dport vmap @service-ips
-        ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
+        {ip} daddr . meta l4proto . th dport vmap @service-ips
+        {ip} daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
     }}
     chain mark-for-masquerade {{
         meta mark set meta mark | 0x4000
@@ -39,46 +41,47 @@ _BASE = """\
         masquerade fully-random
     }}
     set nodeport-ips {{
-        type ipv4_addr
+        type {address_type}
         elements = {{ {node_address} }}
     }}
 """
 
 
 def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr: Network) -> str:
-    """Write the whole table as one transaction that replaces whatever table stood before.
+    """Write the whole table of a family as one transaction that replaces whatever table stood before.
 
     Args:
-        services: Every Service.
+        services: Every Service, with the addresses of that family.
         node_address: The address on which NodePorts answer.
         cluster_cidr: Sources within it reach a ClusterIP with their own address.
 
     Returns:
         Text for `nft -f -`.
     """
+    ip, address_type = ("ip", "ipv4_addr") if node_address.version == 4 else ("ip6", "ipv6_addr")
     ips: list[str] = []
     node_ports: list[str] = []
     chains: list[str] = []
     for service in services:
         for port in service.ports:
             name = _chain("", service, port)
-            ips.append(f"{service.cluster_ip} . tcp . {port.port} : goto service-{name}")
+            ips += [f"{address} . tcp . {port.port} : goto service-{name}" for address in service.cluster_ips]
             ips += [
                 f"{address} . tcp . {port.port} : goto external-{name}"
                 for address in service.load_balancer_ips
             ]
             if port.node_port:
                 node_ports.append(f"tcp . {port.node_port} : goto external-{name}")
-            chains += _service_chains(service, port, cluster_cidr)
+            chains += _service_chains(ip, service, port, cluster_cidr)
     return "\n".join(
         [
-            "table ip kube-proxy",
-            "delete table ip kube-proxy",
-            "table ip kube-proxy {",
+            f"table {ip} kube-proxy",
+            f"delete table {ip} kube-proxy",
+            f"table {ip} kube-proxy {{",
             '    comment "rules for kube-proxy"',
-            _BASE.format(node_address=node_address),
+            _BASE.format(ip=ip, address_type=address_type, node_address=node_address),
             *chains,
-            *_map("service-ips", "ipv4_addr . inet_proto . inet_service", ips),
+            *_map("service-ips", f"{address_type} . inet_proto . inet_service", ips),
             *_map("service-nodeports", "inet_proto . inet_service", node_ports),
             "}",
             "",
@@ -93,24 +96,27 @@ def _map(name: str, key: str, elements: Sequence[str]) -> list[str]:
     return [*lines, "    }"]
 
 
-def _service_chains(service: ServiceRules, port: ServicePort, cluster_cidr: Network) -> list[str]:
+def _service_chains(ip: str, service: ServiceRules, port: ServicePort, cluster_cidr: Network) -> list[str]:
     name = _chain("", service, port)
     lines: list[str] = []
     targets = []
     for number, endpoint in enumerate(service.endpoints):
-        target = "endpoint-" + _chain(f"__{endpoint}/{port.target_port}", service, port)
+        # A name holds no colon.
+        escaped = str(endpoint).replace(":", ".")
+        target = "endpoint-" + _chain(f"__{escaped}/{port.target_port}", service, port)
         targets.append(f"{number} : goto {target}")
         lines += [
             f"    chain {target} {{",
-            f"        ip saddr {endpoint} jump mark-for-masquerade",
-            f"        meta l4proto tcp dnat to {endpoint}:{port.target_port}",
+            f"        {ip} saddr {endpoint} jump mark-for-masquerade",
+            f"        meta l4proto tcp dnat to {bracketed(endpoint)}:{port.target_port}",
             "    }",
         ]
     lines += [
         f"    chain service-{name} {{",
-        (
-            f"        ip daddr {service.cluster_ip} tcp dport {port.port}"
-            f" ip saddr != {cluster_cidr} jump mark-for-masquerade"
+        *(
+            f"        {ip} daddr {address} tcp dport {port.port}"
+            f" {ip} saddr != {cluster_cidr} jump mark-for-masquerade"
+            for address in service.cluster_ips
         ),
     ]
     if targets:

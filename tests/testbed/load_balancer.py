@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.testbed.addresses import bracketed
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tests.testbed.addresses import Address
@@ -30,11 +32,11 @@ class LoadBalancer:
         host: Where it runs.
         directory: For its configuration; made here.
         service: What it balances.
-        nodes: Every node's address, by name.
+        nodes: Every node's addresses, by name.
     """
 
     def __init__(
-        self, host: Host, directory: Path, service: ServiceRules, nodes: Mapping[str, Address]
+        self, host: Host, directory: Path, service: ServiceRules, nodes: Mapping[str, Sequence[Address]]
     ) -> None:
         directory.mkdir()
         self.host = host
@@ -49,19 +51,28 @@ class LoadBalancer:
             self.host.await_port(port.port, self.process)
 
 
-def haproxy_configuration(service: ServiceRules, nodes: Mapping[str, Address]) -> str:
+def haproxy_configuration(service: ServiceRules, nodes: Mapping[str, Sequence[Address]]) -> str:
     """Write the load balancer's haproxy.cfg: the machines of Vagrant have the same one.
 
     Args:
         service: What it balances, and the addresses on which it listens.
-        nodes: Every node's address, by name.
+        nodes: Every node's addresses, by name.
     """
     lines = [_HEAD]
     for port in service.ports:
-        lines.append(f"listen {port.name}")
-        lines += [f"    bind {address}:{port.port}" for address in service.load_balancer_ips]
-        lines += [
-            f"    server {name} {address}:{port.node_port} send-proxy check check-send-proxy inter 1s"
-            for name, address in nodes.items()
-        ]
+        for address in service.load_balancer_ips:
+            lines.append(f"listen {port.name}-ipv{address.version}")
+            lines.append(f"    bind {bracketed(address)}:{port.port}")
+            lines += [
+                f"    server {name} {bracketed(_behind(address, addresses, service))}:{port.node_port}"
+                " send-proxy check check-send-proxy inter 1s"
+                for name, addresses in nodes.items()
+            ]
     return "\n".join(lines) + "\n"
+
+
+def _behind(front: Address, node: Sequence[Address], service: ServiceRules) -> Address:
+    """A node's address of the front's family; of the other where NodePorts answer in that one alone."""
+    families = {address.version for address in service.cluster_ips}
+    answering = [address for address in node if address.version in families]
+    return next((address for address in answering if address.version == front.version), answering[0])

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from tests.testbed.addresses import Address
 
-# $1 is the host's /etc, $2 its name. `cat` holds the namespaces open until its standard input, a pipe from
-# the test process, is closed: by us, or by the kernel however the test process ends. As process 1 it also
-# inherits orphans; with SIGCHLD ignored the kernel buries them.
+# $1 is the host's /etc, $2 its name, $3 whether it speaks IPv6. `cat` holds the namespaces open until its
+# standard input, a pipe from the test process, is closed: by us, or by the kernel however the test process
+# ends. As process 1 it also inherits orphans; with SIGCHLD ignored the kernel buries them.
 _HOLD = """
 set -eu
 mount --bind -o ro /etc/alternatives "$1/alternatives"
@@ -29,6 +29,17 @@ mount -t tmpfs -o mode=0755,size=64m tmpfs /run
 mkdir -m 1777 /run/lock
 mount -t sysfs sysfs /sys
 hostname "$2"
+ipv6=/proc/sys/net/ipv6/conf
+if [ "$3" = no ]; then
+    # `all` is for the devices that stand, `default` for those to come.
+    echo 1 >$ipv6/all/disable_ipv6
+    echo 1 >$ipv6/default/disable_ipv6
+else
+    echo 1 >$ipv6/all/forwarding
+    # Nobody else is on the cables: link-local addresses need not wait for a second.
+    echo 0 >$ipv6/all/accept_dad
+    echo 0 >$ipv6/default/accept_dad
+fi
 ip link set lo up
 for key in ipv4/conf/all/send_redirects ipv4/conf/default/send_redirects; do
     echo 0 >/proc/sys/net/$key
@@ -61,10 +72,12 @@ class Host:
         name: Its host name.
         etc: The directory that becomes its /etc.
         logs: Where its programs' logs go.
+        ipv6: Whether it speaks IPv6; where it does not, IPv6 is switched off, even on `lo`.
     """
 
-    def __init__(self, name: str, etc: Path, logs: Path) -> None:
+    def __init__(self, name: str, etc: Path, logs: Path, *, ipv6: bool = False) -> None:
         self.name = name
+        self._ipv6 = ipv6
         self.etc = etc
         self._logs = logs
         self._holder: subprocess.Popen[bytes] | None = None
@@ -84,8 +97,9 @@ class Host:
     def launch(self) -> None:
         """Begin to start, without waiting: `await_ready` does that."""
         with self.log_file("host").open("wb") as log:
+            speaks = "yes" if self._ipv6 else "no"
             self._holder = subprocess.Popen(
-                [*_UNSHARE, "--", "sh", "-c", _HOLD, "sh", str(self.etc), self.name],
+                [*_UNSHARE, "--", "sh", "-c", _HOLD, "sh", str(self.etc), self.name, speaks],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

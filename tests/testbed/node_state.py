@@ -12,6 +12,7 @@ from tests.testbed.waiting import wait_until
 if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
 
+_IPTABLES = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
 # iptables-save tells the date, and counts the packets of each chain.
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
@@ -44,7 +45,7 @@ def read_state(host: Host) -> NodeState:
     def said(*args: str) -> str:
         return host.run(args).stdout
 
-    saved = said("iptables-nft-save") + said("iptables-legacy-save")
+    saved = "".join(said(f"{program}-save") for program in _IPTABLES)
     return NodeState(
         hosts=(host.read_hosts(), said("stat", "--format=%A %u:%g %F", "/etc/hosts")),
         ruleset=said("nft", "--stateless", "list", "ruleset"),
@@ -65,6 +66,8 @@ def living_processes(host: Host, name: str) -> list[str]:
 def _settled(host: Host) -> bool:
     """Tell whether each cable has its link-local address and no address is still being checked for twins."""
     links: list[dict[str, Any]] = json.loads(host.run(["ip", "-json", "address"]).stdout)
+    if not any(address["family"] == "inet6" for link in links for address in link["addr_info"]):
+        return True  # IPv6 is switched off: even `lo` has none.
     return all(
         any(address["scope"] == "link" for address in link["addr_info"])
         and not any("tentative" in address for address in link["addr_info"])

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.testbed.addresses import Address
 
 # What the world's programs read there: users and groups, the resolver's and linker's settings, names of
@@ -32,13 +34,13 @@ _COPIED = (
 )
 
 
-def fill(etc: Path, name: str, address: Address | None, nameserver: Address, ca: Path) -> None:
+def fill(etc: Path, name: str, addresses: Sequence[Address], nameserver: Address, ca: Path) -> None:
     """Fill a directory that becomes a host's /etc.
 
     Args:
         etc: The directory, which must not exist yet.
         name: The host's name.
-        address: The host's address, for its hosts file.
+        addresses: The host's addresses, for its hosts file.
         nameserver: The DNS server of its resolv.conf.
         ca: The certificate it trusts, and the only one: nothing outside the world is to be trusted.
     """
@@ -54,8 +56,7 @@ def fill(etc: Path, name: str, address: Address | None, nameserver: Address, ca:
     (etc / "hostname").write_text(f"{name}\n", encoding="ascii")
     (etc / "resolv.conf").write_text(f"nameserver {nameserver}\n", encoding="ascii")
     hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-    if address is not None:
-        hosts += f"{address}\t{name}\n"
+    hosts += "".join(f"{address}\t{name}\n" for address in addresses)
     (etc / "hosts").write_text(hosts, encoding="ascii")
     # skopeo looks for per-registry settings here and stumbles over a missing policy.
     policy = etc / "containers" / "policy.json"

@@ -6,6 +6,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+from tests.testbed.addresses import bracketed
 from tests.testbed.oci_image import Image, write_image
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ class Registry:
         directory.mkdir()
         self.host = host
         self._directory = directory
-        self._address = address
         self._port = port
         self._name = name
         configuration = directory / "config.yml"
@@ -61,7 +61,8 @@ class Registry:
                 [
                     *("skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"),
                     f"oci:{layout}:latest",
-                    f"docker://{self._address}:{self._port}/{repository}:latest",
+                    # By the host's name: a reference takes no IPv6 address.
+                    f"docker://{self.host.name}:{self._port}/{repository}:latest",
                 ],
                 timeout=60,
             )
@@ -76,5 +77,5 @@ def registry_configuration(directory: Path, address: Address, port: int) -> dict
         "version": "0.1",
         "log": {"level": "info"},
         "storage": {"filesystem": {"rootdirectory": str(directory / "storage")}},
-        "http": {"addr": f"{address}:{port}", "relativeurls": True},
+        "http": {"addr": f"{bracketed(address)}:{port}", "relativeurls": True},
     }

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tests.testbed.addresses import INGRESS_CLUSTER_IP, LOAD_BALANCER_IPS, POD1, POD2
+from tests.testbed.addresses import (
+    EVERY_LOAD_BALANCER_IP,
+    INGRESS_CLUSTER_IPS,
+    POD1,
+    POD1_6,
+    POD2,
+    POD2_6,
+    within,
+)
 
 if TYPE_CHECKING:
-    from tests.testbed.addresses import Address
+    from collections.abc import Iterable
+
+    from tests.testbed.addresses import Address, Family
 
 
 @dataclass(frozen=True)
@@ -23,11 +33,14 @@ class ServicePort:
 
 @dataclass(frozen=True)
 class ServiceRules:
-    """One Service and its ready pods; `load_balancer_ips` are those that kube-proxy short-circuits."""
+    """One Service and its ready pods; `load_balancer_ips` are those that kube-proxy short-circuits.
+
+    Each of its addresses says its own family, as in the API.
+    """
 
     namespace: str
     name: str
-    cluster_ip: Address
+    cluster_ips: tuple[Address, ...]
     load_balancer_ips: tuple[Address, ...]
     ports: tuple[ServicePort, ...]
     endpoints: tuple[Address, ...]
@@ -37,17 +50,32 @@ class ServiceRules:
         """The Service as Kubernetes writes it: namespace/name."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def cluster_ip(self) -> Address:
+        """The first of its ClusterIPs."""
+        return self.cluster_ips[0]
+
+    def within(self, families: Iterable[Family]) -> ServiceRules:
+        """The same Service without the addresses that are of no such family."""
+        wanted = tuple(families)
+        return replace(
+            self,
+            cluster_ips=within(self.cluster_ips, wanted),
+            load_balancer_ips=within(self.load_balancer_ips, wanted),
+            endpoints=within(self.endpoints, wanted),
+        )
+
 
 INGRESS_SERVICE = ServiceRules(
     namespace="ingress-nginx",
     name="ingress-nginx-controller",
-    cluster_ip=INGRESS_CLUSTER_IP,
-    load_balancer_ips=LOAD_BALANCER_IPS,
+    cluster_ips=INGRESS_CLUSTER_IPS,
+    load_balancer_ips=EVERY_LOAD_BALANCER_IP,
     ports=(
         ServicePort("http", 80, 30080, 80),
         ServicePort("https", 443, 30443, 443),
         ServicePort("extra", 8443, 30843, 8443),
     ),
-    endpoints=(POD1, POD2),
+    endpoints=(POD1, POD2, POD1_6, POD2_6),
 )
 """The ingress controller's Service; manifests/ describes the same one to nodeagent."""

@@ -5,27 +5,29 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.testbed.addresses import LOAD_BALANCER_IPS, PLACES
+from tests.testbed.addresses import EVERY_LOAD_BALANCER_IP, PLACES, within
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tests.testbed.addresses import Place
+    from tests.testbed.addresses import Family, Interface, Place
     from tests.testbed.namespaces import Host
 
 _BRIDGE = "fabric"
 
 
-def connect(fabric: Host, hosts: Mapping[str, Host]) -> None:
+def connect(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...]) -> None:
     """Lay every cable of the address plan and set addresses and routes.
 
     Args:
         fabric: The host that holds the bridge and nothing else.
         hosts: The others, by the names they have in the plan.
+        families: What is of no such family is left out.
     """
-    outer = [place for place in PLACES if place.behind is None]
-    pods = [place for place in PLACES if place.behind is not None]
+    places = [place.within(families) for place in PLACES]
+    outer = [place for place in places if place.behind is None]
+    pods = [place for place in places if place.behind is not None]
     lines = [f"link add {_BRIDGE} type bridge", f"link set {_BRIDGE} up"]
     for place in outer:
         lines.append(f"link add {place.host} type veth peer name eth0 netns {hosts[place.host].pid}")
@@ -33,24 +35,32 @@ def connect(fabric: Host, hosts: Mapping[str, Host]) -> None:
     run_ip(fabric, lines)
     for place in pods:
         run_ip(hosts[place.behind or ""], _pod_cable(place, hosts[place.host].pid))
-    for place in PLACES:
+    for place in places:
         run_ip(hosts[place.host], _addresses(place))
     run_ip(
         hosts["lb"],
-        [f"address add {address}/{address.max_prefixlen} dev lo" for address in LOAD_BALANCER_IPS],
+        [
+            f"address add {address}/{address.max_prefixlen} dev lo"
+            for address in within(EVERY_LOAD_BALANCER_IP, families)
+        ],
     )
 
 
 def _pod_cable(place: Place, pid: int) -> list[str]:
     lines = [f"link add {place.host} type veth peer name eth0 netns {pid}"]
-    lines += [f"address add {gateway} dev {place.host}" for gateway in place.gateways]
+    lines += [_add(gateway, place.host) for gateway in place.gateways]
     return [*lines, f"link set {place.host} up"]
 
 
 def _addresses(place: Place) -> list[str]:
-    lines = [f"address add {address} dev eth0" for address in place.addresses]
+    lines = [_add(address, "eth0") for address in place.addresses]
     lines.append("link set eth0 up")
     return [*lines, *(f"route add {route.destination} {route.hop}" for route in place.routes)]
+
+
+def _add(address: Interface, device: str) -> str:
+    # Nobody else is on the cable, so an IPv6 address need not be asked about for a second first.
+    return f"address add {address} dev {device}" + (" nodad" if address.version == 6 else "")
 
 
 def run_ip(host: Host, lines: Sequence[str]) -> None:

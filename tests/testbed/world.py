@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from tests.testbed import addresses, private_etc, topology
 from tests.testbed.certificates import make_certificates
+from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.dns_server import DnsServer
 from tests.testbed.errors import WorldError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from tests.testbed.addresses import Address, Family, Stack
     from tests.testbed.certificates import Certificates
     from tests.testbed.ingress_nginx import Access
     from tests.testbed.kube_proxy import KubeProxyKind
@@ -39,9 +41,9 @@ if TYPE_CHECKING:
 
 KindOfHost = TypeVar("KindOfHost", bound=Host)
 
+__all__ = ["MANIFESTS", "NODEAGENT_CONFIG", "World"]
+
 _PREFIX = "nodeagent-testbed-"
-MANIFESTS = Path(__file__).parent / "manifests"
-"""This world as the Kubernetes API would describe it."""
 NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
 """A configuration of nodeagent for this world."""
 
@@ -51,10 +53,13 @@ class World:
 
     Args:
         kube_proxy: In which shape the nodes' Service rules are written.
+        family: What the whole world speaks: 4 (IPv6 is switched off on every host), 6 (no host has an IPv4
+            address beyond 127.0.0.1) or "dual".
     """
 
     tmp: Path
     logs: Path
+    manifests: Path
     certificates: Certificates
     lb: Host
     client: Host
@@ -67,8 +72,11 @@ class World:
     registry: Registry
     ingress: tuple[IngressController, ...]
 
-    def __init__(self, kube_proxy: KubeProxyKind = "nftables") -> None:
+    def __init__(self, kube_proxy: KubeProxyKind = "nftables", family: Stack = 4) -> None:
         self.kind: KubeProxyKind = kube_proxy
+        self.family: Stack = family
+        self.families = addresses.families_of(family)
+        self.service = INGRESS_SERVICE.within(self.families)
         self._stack = ExitStack()
         self._images = 0
 
@@ -79,6 +87,8 @@ class World:
             self.tmp = self._stack.enter_context(_directory())
             self.logs = self.tmp / "logs"
             self.logs.mkdir()
+            self.manifests = self.tmp / "manifests"
+            write_manifests(self.manifests, self.families)
             self.certificates = make_certificates(self.tmp / "certificates", addresses.NAMES)
             self._start_hosts()
             self._start_programs()
@@ -115,6 +125,10 @@ class World:
         """List the requests that the ingress controller answered, pod by pod."""
         return [access for controller in self.ingress for access in controller.accesses()]
 
+    def address(self, host: Host, family: Family | None = None) -> Address:
+        """A host's address in a family; without one, that by which others know it."""
+        return addresses.address_of(host.name, family or self.families[0])
+
     @contextmanager
     def client_through(self, node: Node) -> Iterator[None]:
         """Let the client's traffic to the load balancer's address arrive at a node, unproxied.
@@ -122,13 +136,17 @@ class World:
         Some load balancers (direct server return) hand packets on without changing their destination. As
         long as this lasts the client is such a one: it must send the PROXY line itself.
         """
-        place = next(place for place in addresses.PLACES if place.host == node.name)
-        route = [f"{addresses.LOAD_BALANCER_IP}/32", "via", str(place.address), "dev", "eth0", "onlink"]
-        self.client.run(["ip", "route", "add", *route])
+        routes = [
+            [f"{ip}/{ip.max_prefixlen}", "via", str(self.address(node, ip.version)), "dev", "eth0", "onlink"]
+            for ip in self.service.load_balancer_ips
+        ]
+        for route in routes:
+            self.client.run(["ip", "route", "add", *route])
         try:
             yield
         finally:
-            self.client.run(["ip", "route", "del", *route])
+            for route in routes:
+                self.client.run(["ip", "route", "del", *route])
 
     def _end(self) -> None:
         """Take everything down, which takes less than a second: a Ctrl-C meanwhile is heard afterwards."""
@@ -150,37 +168,37 @@ class World:
             host.launch()
         for host in everyone:
             host.await_ready()
-        topology.connect(fabric, {host.name: host for host in self.hosts})
+        topology.connect(fabric, {host.name: host for host in self.hosts}, self.families)
 
     def _host(self, kind: type[KindOfHost], name: str) -> KindOfHost:
-        address = next((place.address for place in addresses.PLACES if place.host == name), None)
+        own = () if name == "fabric" else tuple(addresses.address_of(name, each) for each in self.families)
         etc = self.tmp / f"etc-{name}"
-        private_etc.fill(etc, name, address, addresses.LB, self.certificates.ca)
-        return kind(name, etc, self.logs)
+        nameserver = addresses.address_of("lb", self.families[0])
+        private_etc.fill(etc, name, own, nameserver, self.certificates.ca)
+        return kind(name, etc, self.logs, ipv6=6 in self.families)
 
     def _start_programs(self) -> None:
         """Launch every program, and only then wait for each."""
-        records = dict.fromkeys(addresses.NAMES, addresses.LOAD_BALANCER_IPS)
+        records = dict.fromkeys(addresses.NAMES, self.service.load_balancer_ips)
+        resolving = [self.address(self.lb, family) for family in self.families]
         aliases = {addresses.FRONTED: addresses.EDGE}
-        self.dns = DnsServer(self.lb, addresses.LB, self.tmp / "dns", records, aliases)
-        self.registry = Registry(
-            self.pod1, self.tmp / "registry", addresses.POD1, addresses.REGISTRY_PORT, addresses.REGISTRY
-        )
-        upstream = (addresses.POD1, addresses.REGISTRY_PORT)
+        self.dns = DnsServer(self.lb, resolving, self.tmp / "dns", records, aliases)
+        upstream = (self.address(self.pod1), addresses.REGISTRY_PORT)
+        self.registry = Registry(self.pod1, self.tmp / "registry", *upstream, addresses.REGISTRY)
         self.ingress = tuple(
-            IngressController(pod, self.tmp / f"nginx-{pod.name}", self.certificates, upstream)
+            IngressController(pod, self.tmp / f"nginx-{pod.name}", self.certificates, upstream, self.families)
             for pod in (self.pod1, self.pod2)
         )
-        node_addresses = {"node1": addresses.NODE1, "node2": addresses.NODE2}
-        for node in self.nodes:
+        cluster_cidrs = addresses.within(addresses.CLUSTER_CIDRS, self.families)
+        nodes = {node: [self.address(node, family) for family in self.families] for node in self.nodes}
+        for node, own in nodes.items():
             node.containers = ContainerRuntime(
                 node, self.tmp / f"containerd-{node.name}", self.certificates.ca, addresses.REGISTRY
             )
-            node.kube_proxy = KubeProxy(
-                node, self.kind, node_addresses[node.name], addresses.CLUSTER_CIDRS[0], (INGRESS_SERVICE,)
-            )
+            node.kube_proxy = KubeProxy(node, self.kind, own, cluster_cidrs, (self.service,))
             node.kube_proxy.sync()
-        self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", INGRESS_SERVICE, node_addresses)
+        named = {node.name: own for node, own in nodes.items()}
+        self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
         for controller in self.ingress:
             controller.await_ready()
         for node in self.nodes:

@@ -36,7 +36,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, 
         hosts = {}
         for name in ("wire", *addresses):
             etc = directory / f"etc-{name}"
-            private_etc.fill(etc, name, None, node_addresses(1, pinned)["node1"], directory / "no-ca")
+            private_etc.fill(etc, name, (), node_addresses(1, pinned)["node1"], directory / "no-ca")
             hosts[name] = stack.enter_context(Host(name, etc, directory / "logs"))
         lines = ["link add wire type bridge", "link set wire up"]
         for name in addresses:

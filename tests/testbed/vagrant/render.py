@@ -51,8 +51,9 @@ def names_file(pinned: Mapping[str, str]) -> str:
 
 def haproxy_file(nodes: int, pinned: Mapping[str, str]) -> str:
     """Write the load balancer's haproxy.cfg."""
-    service = replace(INGRESS_SERVICE, load_balancer_ips=(ip_address(pinned["LB_ADDRESS"]),))
-    return haproxy_configuration(service, node_addresses(nodes, pinned))
+    service = replace(INGRESS_SERVICE.within((4,)), load_balancer_ips=(ip_address(pinned["LB_ADDRESS"]),))
+    behind = {name: (address,) for name, address in node_addresses(nodes, pinned).items()}
+    return haproxy_configuration(service, behind)
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -1,0 +1,56 @@
+"""Asking for pages in every family that a world speaks, and what must come back."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tests.testbed.addresses import ANOTHER, SITE, bracketed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.testbed.addresses import Family
+    from tests.testbed.http import CurlResult
+    from tests.testbed.namespaces import Host
+    from tests.testbed.world import World
+
+NAMED = (f"http://{SITE}/", f"https://{SITE}/", f"https://{SITE}:8443/")
+"""Pages whose names an Ingress tells."""
+
+
+def by_address(world: World) -> tuple[str, ...]:
+    """The load balancer's pages without a name."""
+    return tuple(f"http://{bracketed(address)}/" for address in world.service.load_balancer_ips)
+
+
+def unnamed(world: World) -> tuple[str, ...]:
+    """Pages that no Ingress names: they are covered by DNAT or not at all."""
+    return (*by_address(world), f"https://{ANOTHER}:8443/")
+
+
+def assert_served(world: World, host: Host, *urls: str) -> None:
+    """Ask in each family: the page comes, and the ingress controller knows the host by its own address."""
+    for url, family, answer in _answers(world, host, urls):
+        assert answer.ok, (url, family, answer)
+        assert answer.body.startswith(f"client={world.address(host, family)} "), (url, family, answer)
+
+
+def assert_cut(world: World, host: Host, *urls: str) -> None:
+    """Ask in each family: the connection is cut for want of the PROXY line."""
+    for url, family, answer in _answers(world, host, urls):
+        assert answer.cut, (url, family, answer)
+
+
+def _answers(world: World, host: Host, urls: tuple[str, ...]) -> Iterator[tuple[str, Family, CurlResult]]:
+    for url in urls:
+        for family in _families(world, url):
+            yield url, family, host.curl(url, extra=[f"-{family}"])
+
+
+def _families(world: World, url: str) -> tuple[Family, ...]:
+    try:
+        return (ip_address(urlsplit(url).hostname or "").version,)
+    except ValueError:
+        return world.families

@@ -1,0 +1,61 @@
+"""Over what the tests run: backend x families x shape of kube-proxy's rules, 18 combinations.
+
+Every test runs over all of them with `make test-matrix`. By default those run over all whose outcome is a
+packet's way (`everywhere`), and the others over a few combinations in which each backend meets each family
+(`in_a_few`): the rest bears the mark `matrix`, which is not chosen by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pytest
+
+from tests.testbed.addresses import STACKS, Stack
+from tests.testbed.fixtures import needs_root
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+Backend: TypeAlias = Literal["nftables", "iptables"]
+BACKENDS: tuple[Backend, ...] = ("nftables",)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """By what nodeagent redirects, what the world speaks, and how kube-proxy writes its rules."""
+
+    backend: Backend
+    family: Stack
+    kube_proxy: KubeProxyKind
+
+    def __str__(self) -> str:
+        """As it stands in a test's name."""
+        return f"{self.backend}, {self.family}, kube-proxy {self.kube_proxy}"
+
+
+USUAL = Combination("nftables", 4, "nftables")
+MATRIX = tuple(Combination(*each) for each in product(BACKENDS, STACKS, KUBE_PROXY_KINDS))
+_FEW = (
+    USUAL,
+    Combination("nftables", 6, "iptables-legacy"),
+    Combination("nftables", "dual", "iptables-nft"),
+    Combination("iptables", 4, "iptables-legacy"),
+    Combination("iptables", 6, "nftables"),
+    Combination("iptables", "dual", "iptables-nft"),
+)
+
+
+def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
+    """Marks that run a module's tests over the matrix, by default over these combinations of it."""
+    params = [
+        pytest.param(each, id=str(each), marks=() if each in usual else pytest.mark.matrix) for each in MATRIX
+    ]
+    return [needs_root, pytest.mark.parametrize("combination", params, indirect=True, scope="module")]
+
+
+everywhere = _over(MATRIX)
+in_a_few = _over(_FEW)

@@ -1,0 +1,84 @@
+"""The world as the Kubernetes API would describe it, in the families that a world speaks.
+
+manifests/ holds the description of an IPv4 world, to be read and used as it stands; here the same objects
+get the addresses of other families.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.testbed import addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.testbed.addresses import Address, Family
+
+MANIFESTS = Path(__file__).parent / "manifests"
+"""An IPv4 world as the Kubernetes API would describe it."""
+
+_POD_CIDRS = {
+    "node1": (addresses.POD_CIDR1, addresses.POD_CIDR1_6),
+    "node2": (addresses.POD_CIDR2, addresses.POD_CIDR2_6),
+}
+
+
+def write_manifests(
+    directory: Path, families: Sequence[Family], cluster_ips: Sequence[Address] | None = None
+) -> None:
+    """Write the objects of manifests/ with the addresses of these families.
+
+    Args:
+        directory: Where to; made here if need be.
+        families: Those that the world speaks.
+        cluster_ips: The Service's, if not those of the families: a Service may have one family where its load
+            balancer has two.
+    """
+    directory.mkdir(exist_ok=True)
+    for source in MANIFESTS.glob("*.yaml"):
+        objects = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
+        for found in objects:
+            _readdress(found, families, cluster_ips)
+        (directory / source.name).write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+
+
+def service_addresses(cluster_ips: Sequence[Address]) -> dict[str, object]:
+    """Give the part of a Service's spec that tells its ClusterIPs and families."""
+    return {
+        "clusterIP": str(cluster_ips[0]),
+        "clusterIPs": [str(address) for address in cluster_ips],
+        "ipFamilies": [f"IPv{address.version}" for address in cluster_ips],
+        "ipFamilyPolicy": "SingleStack" if len(cluster_ips) == 1 else "PreferDualStack",
+    }
+
+
+def load_balancer_status(ips: Iterable[Address], **more: str) -> dict[str, object]:
+    """Give the status of a Service or an Ingress behind these addresses; `more` goes to every entry."""
+    return {"loadBalancer": {"ingress": [{"ip": str(address), **more} for address in ips]}}
+
+
+def _readdress(
+    found: dict[str, Any], families: Sequence[Family], cluster_ips: Sequence[Address] | None
+) -> None:
+    in_front = addresses.within(addresses.EVERY_LOAD_BALANCER_IP, families)
+    match found["kind"]:
+        case "Service":
+            own = cluster_ips or addresses.within(addresses.INGRESS_CLUSTER_IPS, families)
+            found["spec"] |= service_addresses(own)
+            found["status"] = load_balancer_status(in_front, ipMode="VIP")
+        case "Ingress":
+            found["status"] = load_balancer_status(in_front)
+        case "Node":
+            name = found["metadata"]["name"]
+            ranges = [str(network) for network in addresses.within(_POD_CIDRS[name], families)]
+            found["spec"] |= {"podCIDR": ranges[0], "podCIDRs": ranges}
+            others = [each for each in found["status"]["addresses"] if each["type"] != "InternalIP"]
+            internal = [
+                {"type": "InternalIP", "address": str(addresses.address_of(name, family))}
+                for family in families
+            ]
+            found["status"]["addresses"] = [*internal, *others]
