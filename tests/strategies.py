@@ -290,7 +290,8 @@ facts = st.builds(
     ),
     api_server_names=st.frozensets(st.just("api.example.com")),
     source_addresses=st.sampled_from([(), (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))]),
-    taken_ports=st.frozensets(st.sampled_from(PORTS), max_size=1),
+    taken_ports=st.frozensets(st.tuples(st.sampled_from((4, 6)), st.sampled_from(PORTS)), max_size=2),
+    ipv6_off=mostly(st.just(""), st.just("sysctl net.ipv6.conf.all.disable_ipv6")),
     user_names=mostly(st.just({}), user_names),
 )
 

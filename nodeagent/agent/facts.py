@@ -8,13 +8,14 @@ from types import MappingProxyType
 from nodeagent.agent.appliers import Appliers
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import Family, IPAddress
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.ip_mode import doubtful_addresses
 from nodeagent.sources.node.api_server import ApiServers, find_api_servers
 from nodeagent.sources.node.identity import own_names, source_addresses
+from nodeagent.sources.node.ipv6 import ipv6_switched_off
 from nodeagent.sources.node.listening_sockets import taken_ports
 from nodeagent.sources.node.service_rules import ServiceRules, caught_addresses
 
@@ -25,7 +26,7 @@ class Circumstances:
 
     api: ApiServers
     source_addresses: tuple[IPAddress, ...]
-    taken_ports: frozenset[int]
+    taken_ports: frozenset[tuple[Family, int]]
     service_rules: ServiceRules
 
 
@@ -86,6 +87,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
         api_server_names=around.api.names,
         source_addresses=around.source_addresses,
         taken_ports=around.taken_ports,
+        ipv6_off=ipv6_switched_off(),
         user_names=user_names,
         standing_names=standing_names,
         dns=dns,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.dns import DnsAnswer
 
 
@@ -34,7 +34,8 @@ class Facts:
     """The node at one moment.
 
     `source_addresses` are those that the node's outgoing connections bear, at most one a family.
-    `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::).
+    `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::), by family.
+    `ipv6_off` says by what IPv6 is switched off here; empty where it is on.
     `user_names` maps each name that the user's own lines of the hosts file set to that line.
     `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
     `standing_names` are those of the managed block as it stands, or as it was wanted last, each with the
@@ -49,7 +50,8 @@ class Facts:
     api_servers: frozenset[Endpoint] = frozenset()
     api_server_names: frozenset[str] = frozenset()
     source_addresses: tuple[IPAddress, ...] = ()
-    taken_ports: frozenset[int] = frozenset()
+    taken_ports: frozenset[tuple[Family, int]] = frozenset()
+    ipv6_off: str = ""
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
     standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
 from nodeagent.plan.ages import by_age
 from nodeagent.plan.detection.decision import LISTED, Detection, detect
 from nodeagent.plan.eligibility import Eligible, Refusal, Terms, examine
+from nodeagent.plan.families import unspoken_families
 from nodeagent.plan.ip_mode import IPModePolicy
 from nodeagent.plan.relay_addresses import allocate
 from nodeagent.plan.relay_service import RelaySurroundings, relay_by_service
@@ -83,6 +84,7 @@ def _relay_for(
         },
         claims=claims,
         source_addresses=_source_addresses(snapshot, facts),
+        unspoken=unspoken_families(snapshot, facts),
         facts=facts,
         options=config.relay,
     )

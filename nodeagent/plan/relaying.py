@@ -9,6 +9,7 @@ from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
 from nodeagent.plan.eligibility import Eligible, Refusal
+from nodeagent.plan.families import spoken_part
 from nodeagent.plan.obstacles import obstacle
 
 
@@ -17,12 +18,14 @@ class Surroundings:
     """What a decision about one load balancer looks up in the whole.
 
     `relay_addresses` maps family to Service path to address; `claims` maps an address and port of a load
-    balancer to the oldest Service that has it; `source_addresses` are this node's own, by family.
+    balancer to the oldest Service that has it; `source_addresses` are this node's own, by family;
+    `unspoken` are the families that this node does not speak, each with the reason.
     """
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
     claims: Mapping[Endpoint, ObjectRef]
     source_addresses: Mapping[int, IPAddress]
+    unspoken: Mapping[int, str]
     facts: Facts
     options: RelayOptions
 
@@ -51,7 +54,13 @@ def relay(
     `versions` tells what is sent on which port. A port without PROXY is not redirected: kube-proxy's short
     way serves it. But a name carries every port with it, so where names may point at the relay, such a port
     has a listener there that passes connections on as they are.
+    An address of a family that the node does not speak is left out too, and does not count against the
+    whole: the node's clients have no use for it.
     """
+    spoken = spoken_part(eligible, around.unspoken)
+    if isinstance(spoken, Refusal):
+        return spoken
+    eligible = spoken
     obstacles = {match: _obstacle(match, service.ref, around) for match in eligible.endpoints}
     plain_obstacles = [
         text for match in eligible.plain_endpoints if (text := _obstacle(match, service.ref, around))
@@ -117,10 +126,10 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
 
 def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | None:
     found = obstacle(match, ref, around.claims, around.facts)
-    if found is None and match.port in around.facts.taken_ports:
+    if found is None and (match.address.version, match.port) in around.facts.taken_ports:
         return (
-            f"{match}: not relayed: a process of this node listens on port {match.port} of every address, "
-            "so the relay can't"
+            f"{match}: not relayed: a process of this node listens on port {match.port} of every "
+            f"IPv{match.address.version} address, so the relay can't"
         )
     return found
 

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from nodeagent.config.reading import read_config
-from nodeagent.model.addresses import Endpoint
+from nodeagent.model.addresses import Endpoint, Family
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
@@ -21,6 +21,9 @@ from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 
 CLUSTERS = Path(__file__).with_name("clusters")
+
+
+_FAMILIES: tuple[Family, Family] = (4, 6)
 
 
 class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -50,7 +53,7 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             addresses=tuple(_interface_address(text) for text in self.addresses),
             api_servers=frozenset(_endpoint(text) for text in self.api_servers),
             api_server_names=frozenset(self.api_server_names),
-            taken_ports=frozenset(self.taken_ports),
+            taken_ports=frozenset((family, port) for family in _FAMILIES for port in self.taken_ports),
             user_names={name: _hosts_line(text) for name, text in self.user_names.items()},
             standing_names={
                 name: frozenset(map(ip_address, text.split(", ")))

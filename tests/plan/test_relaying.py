@@ -67,7 +67,7 @@ def test_the_api_server_on_another_port_of_the_address_hinders_nothing() -> None
 
 def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> None:
     """The relay could not listen on it."""
-    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({80})))
+    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({(4, 80)})))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
     (remark,) = of_service(planned).remarks
     assert remark.startswith("192.0.2.1:80: not relayed: a process of this node listens on port 80")
@@ -75,7 +75,7 @@ def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> N
 
 def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
     """As on a node where the controller itself runs in the host's network."""
-    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({80, 443})))
+    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({(4, 80), (4, 443)})))
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
     assert decision.reason == "none of its ports can be relayed: see the remarks"
@@ -197,7 +197,7 @@ def test_the_relay_names_no_source_on_a_port_without_proxy() -> None:
 
 def test_a_port_without_proxy_that_can_not_be_passed_on_leaves_names_to_dnat() -> None:
     """A process of the node holds it; nothing else changes."""
-    facts = replace(FACTS, taken_ports=frozenset({22}))
+    facts = replace(FACTS, taken_ports=frozenset({(4, 22)}))
     planned = desired(
         service(ports=("443", "22")), ingress("a.example.com"), facts=facts, options=config(MIXED)
     )

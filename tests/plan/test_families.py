@@ -1,0 +1,137 @@
+"""A load balancer's addresses of a family that this node does not speak are left alone, and told of."""
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_interface, ip_network
+
+import pytest
+
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Verdict
+from nodeagent.model.facts import Facts, InterfaceAddress
+from nodeagent.model.objects import Node
+from tests.plan.made_up import (
+    FACTS,
+    NODE,
+    desired,
+    ingress,
+    of_name,
+    of_service,
+    redirects,
+    relay_of,
+    service,
+)
+
+FOUR, SIX = "198.51.100.11/24 eth0", "2001:db8:5::11/64 eth0"
+ALWAYS = ("127.0.0.1/8 lo", "::1/128 lo", "fe80::1/64 eth0", "169.254.20.10/32 nodelocaldns")
+DUAL = service(ips=("192.0.2.1", "2001:db8::1"), ports=("443", "80"))
+BARE = replace(NODE, addresses=(), pod_cidrs=())
+SYSCTL = "sysctl net.ipv6.conf.all.disable_ipv6"
+
+
+def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:
+    """Facts of a node with these addresses, beside those that every node has."""
+    standing = []
+    for text in (*ALWAYS, *addresses):
+        address, interface = text.split()
+        parsed = ip_interface(address)
+        standing.append(InterfaceAddress(parsed.ip, parsed.network.prefixlen, interface))
+    return replace(FACTS, addresses=tuple(standing), source_addresses=(), ipv6_off=ipv6_off)
+
+
+def test_a_dual_stack_node_relays_both() -> None:
+    """Nothing is told."""
+    planned = desired(DUAL, facts=on_a_node(FOUR, SIX), node=BARE)
+    assert set(relay_of(planned)) == {4, 6}
+    assert of_service(planned).remarks == ()
+
+
+def test_ipv6_switched_off_costs_ipv6_alone_and_is_told_once() -> None:
+    """Not once a port."""
+    planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=BARE)
+    assert set(redirects(planned)) == {"192.0.2.1:443", "192.0.2.1:80"}
+    decision = of_service(planned)
+    assert decision.verdict is Verdict.SERVED
+    assert decision.remarks == (f"2001:db8::1: not relayed: IPv6 is switched off on this node ({SYSCTL})",)
+
+
+@pytest.mark.parametrize(
+    ("own", "relayed", "left_alone", "family"),
+    [(FOUR, "192.0.2.1", "2001:db8::1", 6), (SIX, "2001:db8::1", "192.0.2.1", 4)],
+    ids=["IPv4 alone", "IPv6 alone"],
+)
+def test_a_family_without_an_address_of_the_nodes_own_is_left_alone(
+    own: str, relayed: str, left_alone: str, family: int
+) -> None:
+    """A loopback, link-local or node-local address is none by which the node could be known."""
+    planned = desired(DUAL, facts=on_a_node(own), node=BARE)
+    assert {str(redirect.match.address) for redirect in planned.redirects} == {relayed}
+    (remark,) = of_service(planned).remarks
+    assert remark == f"{left_alone}: not relayed: this node has no IPv{family} address of its own"
+
+
+def test_a_relay_address_of_ours_is_no_address_of_the_nodes() -> None:
+    """Or a family would be spoken because it was relayed yesterday."""
+    facts = on_a_node(FOUR)
+    ours = InterfaceAddress(ip_address("fd68:6169:7270::5"), 128, "lo", ours=True)
+    planned = desired(DUAL, facts=replace(facts, addresses=(*facts.addresses, ours)), node=BARE)
+    assert set(relay_of(planned)) == {4}
+
+
+def test_names_keep_the_family_that_is_spoken() -> None:
+    """The other one is of no use to them, and no port of theirs is missing."""
+    planned = desired(DUAL, ingress("www.example.com"), facts=on_a_node(FOUR), node=BARE)
+    assert [(str(line.address), line.name) for line in planned.hosts] == [
+        (relay_of(planned)[4], "www.example.com")
+    ]
+
+
+def test_a_load_balancer_of_the_other_family_alone_is_skipped() -> None:
+    """With the reason in the remarks, and nothing made for it."""
+    planned = desired(service(ips=("2001:db8::1",)), facts=on_a_node(FOUR), node=BARE)
+    decision = of_service(planned)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "FamilyNotSpoken")
+    assert "2001:db8::1: not relayed: this node has no IPv6 address of its own" in decision.remarks
+    assert (planned.addresses, planned.listeners, planned.redirects) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("node", "sources"),
+    [
+        (replace(BARE, addresses=(ip_address("2001:db8:5::11"),)), ()),
+        (replace(BARE, pod_cidrs=(ip_network("fd00:10:244:1::/64"),)), ()),
+        (BARE, (ip_address("2001:db8:5::11"),)),
+    ],
+    ids=["its Node object", "its pods' ranges", "the source of its connections"],
+)
+def test_other_signs_of_a_family_count_too(node: Node, sources: tuple[IPAddress, ...]) -> None:
+    """A node whose pods alone have IPv6, say."""
+    facts = replace(on_a_node(FOUR), source_addresses=sources)
+    planned = desired(DUAL, facts=facts, node=node)
+    assert set(relay_of(planned)) == {4, 6}
+
+
+def test_ipv6_switched_off_is_stronger_than_what_the_cluster_was_told() -> None:
+    """The Node object may still name the address."""
+    node = replace(BARE, addresses=(ip_address("198.51.100.11"), ip_address("2001:db8:5::11")))
+    planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=node)
+    assert set(relay_of(planned)) == {4}
+
+
+def test_where_nothing_is_known_both_count_as_spoken() -> None:
+    """As without the right to list addresses."""
+    planned = desired(DUAL, facts=replace(FACTS, addresses=(), source_addresses=()), node=BARE)
+    assert set(relay_of(planned)) == {4, 6}
+
+
+def test_a_port_taken_in_one_family_is_relayed_in_the_other() -> None:
+    """As nginx's sockets on :: are for IPv6 alone. Names carry every port, so they get no line."""
+    facts = replace(on_a_node(FOUR, SIX), taken_ports=frozenset({(6, 443)}))
+    planned = desired(DUAL, ingress("www.example.com"), facts=facts, node=BARE)
+    assert "192.0.2.1:443" in redirects(planned)
+    assert "[2001:db8::1]:443" not in redirects(planned)
+    assert "[2001:db8::1]:80" in redirects(planned)
+    (remark,) = of_service(planned).remarks
+    told = "[2001:db8::1]:443: not relayed: a process of this node listens on port 443 of every IPv6 address"
+    assert remark.startswith(told)
+    assert planned.hosts == ()
+    assert of_name(planned, "www.example.com").code == "PartlyRelayed"

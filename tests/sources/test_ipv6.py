@@ -1,0 +1,33 @@
+"""Whether IPv6 is switched off, and by what."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from nodeagent.sources.node.ipv6 import ipv6_switched_off
+from tests.appliers.dnat.network import Namespace
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are made by root alone")
+def test_the_sysctl_is_named() -> None:
+    """As the kernel of this network namespace has it, whatever that of another is."""
+    with closing(Namespace()) as namespace:
+        with namespace.inside():
+            assert ipv6_switched_off() == ""
+        namespace.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
+        with namespace.inside():
+            assert ipv6_switched_off() == "sysctl net.ipv6.conf.all.disable_ipv6"
+
+
+def test_a_kernel_without_ipv6_is_known_by_what_it_lacks(tmp_path: Path) -> None:
+    """No file of IPv6's in /proc/net."""
+    assert ipv6_switched_off(tmp_path) == "ipv6.disable=1, or a kernel without IPv6"
+
+
+def test_a_hidden_sysctl_says_nothing(tmp_path: Path) -> None:
+    """The addresses tell then."""
+    (tmp_path / "thread-self" / "net").mkdir(parents=True)
+    (tmp_path / "thread-self" / "net" / "if_inet6").touch()
+    assert ipv6_switched_off(tmp_path) == ""
