@@ -177,7 +177,8 @@ def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[Load
     """The load balancers at each address and hostname; where they share one, the relayed one first."""
     found: dict[str, list[LoadBalancerPlan]] = {}
     for plan in sorted(load_balancers, key=_served_first):
-        for key in _keys(plan.service.points):
+        # Controllers report externalIPs too; those count of which the load balancer's own decision says so.
+        for key in _keys(plan.service.points) | set(map(str, plan.decision.addresses)):
             found.setdefault(key, []).append(plan)
     return found
 

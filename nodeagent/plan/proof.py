@@ -160,7 +160,7 @@ def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddres
 
 
 def _addresses(load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
-    return load_balancer.service.load_balancer_ips
+    return load_balancer.decision.addresses
 
 
 def _shown(addresses: Iterable[IPAddress]) -> str:

@@ -1,7 +1,8 @@
 """Golden clusters: a folder a cluster, with what is expected of the plan written down.
 
-A folder of clusters/ holds `manifests/`, `config.yaml`, `node.yaml` (facts of the node; may be absent) and
-`expected.json`. `python -m tests.plan.golden` writes each `expected.json` anew: read its diff.
+A folder of tests/clusters/ holds `manifests/`, `config.yaml`, `node.yaml` (facts of the node) and
+`expected.json`; config.yaml and node.yaml may be absent. `python -m tests.plan.golden` writes each
+`expected.json` anew: read its diff.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.model.addresses import Endpoint, Family
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
@@ -20,7 +22,7 @@ from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 
-CLUSTERS = Path(__file__).with_name("clusters")
+CLUSTERS = Path(__file__).parents[1] / "clusters"
 
 
 _FAMILIES: tuple[Family, Family] = (4, 6)
@@ -39,7 +41,8 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     taken_ports: list[int] = []
     user_names: dict[str, str] = {}
     """Name to `LINE ADDRESS`, with `by hairpin-proxy` behind it where that wrote the line."""
-
+    short_circuited: list[str] = []
+    """Addresses that the node's own Service rules catch."""
     dns: dict[str, str] = {}
     """Name to the addresses DNS answers, `198.51.100.4, 2001:db8::4`, or to another outcome, `nxdomain`."""
     standing_names: dict[str, str] = {}
@@ -55,6 +58,7 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             api_server_names=frozenset(self.api_server_names),
             taken_ports=frozenset((family, port) for family in _FAMILIES for port in self.taken_ports),
             user_names={name: _hosts_line(text) for name, text in self.user_names.items()},
+            short_circuited=frozenset(map(ip_address, self.short_circuited)),
             standing_names={
                 name: frozenset(map(ip_address, text.split(", ")))
                 for name, text in self.standing_names.items()
@@ -73,8 +77,16 @@ def planned(cluster: Path) -> Desired:
     node_file = cluster / "node.yaml"
     given = yaml.safe_load(node_file.read_text(encoding="utf-8")) if node_file.exists() else {}
     facts = msgspec.convert(given, NodeFile).facts()
-    snapshot = read_manifests(cluster / "manifests", facts.node_name)
-    return plan(snapshot, facts, read_config(cluster / "config.yaml"))
+    config_file = cluster / "config.yaml"
+    config = read_config(config_file) if config_file.exists() else Config()
+    relay = config.relay
+    snapshot = read_manifests(
+        cluster / "manifests",
+        facts.node_name,
+        (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
+        config.load_balancers.config_map_names,
+    )
+    return plan(snapshot, facts, config)
 
 
 def readable(desired: Desired) -> dict[str, Any]:

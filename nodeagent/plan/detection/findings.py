@@ -64,6 +64,8 @@ def _read(provider: Provider, service: Service) -> Finding | None:
         for switch in provider.switches:
             for key, value, port in _present(switch, service):
                 told = f"{key}={shown(value)}"
+                if switch.beside in service.annotations:
+                    told += f" with {switch.beside}={shown(service.annotations[switch.beside])}"
                 found, note = _value(switch, value, service, told)
                 if found:
                     sends.append({port: found.get(None, found.get(port, "off"))} if port else found)

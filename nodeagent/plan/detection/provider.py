@@ -15,11 +15,13 @@ class Switch:
         key: the annotation; `{port}` in it stands for each of the Service's ports in turn.
         read: what its value means.
         otherwise_off: the controller takes a value that it does not know for "off", and says so nowhere.
+        beside: another annotation that the reader looks at, to be shown with it.
     """
 
     key: str
     read: Reader
     otherwise_off: bool = False
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

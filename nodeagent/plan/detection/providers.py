@@ -28,6 +28,8 @@ _BETA = "service.beta.kubernetes.io"
 _AWS = f"{_BETA}/aws-load-balancer"
 _ALIBABA_HOSTNAME = f"{_BETA}/alibaba-cloud-loadbalancer-hostname"
 _LINODE = f"{_BETA}/linode-loadbalancer"
+_STACKIT_PORTS = "lb.stackit.cloud/tcp-proxy-protocol-ports-filter"
+_YAWOL_PORTS = "yawol.stackit.cloud/tcpProxyProtocolPortsFilter"
 _SCALEWAY = f"{_BETA}/scw-loadbalancer"
 
 _LINODE_VERSION = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
@@ -219,13 +221,13 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "lb.stackit.cloud/tcp-proxy-protocol",
-                boolean_filtered(
-                    "v1", "lb.stackit.cloud/tcp-proxy-protocol-ports-filter", empty_is_all=False
-                ),
+                boolean_filtered("v1", _STACKIT_PORTS, empty_is_all=False),
+                beside=_STACKIT_PORTS,
             ),
             Switch(
                 "yawol.stackit.cloud/tcpProxyProtocol",
-                boolean_filtered("v1", "yawol.stackit.cloud/tcpProxyProtocolPortsFilter", empty_is_all=True),
+                boolean_filtered("v1", _YAWOL_PORTS, empty_is_all=True),
+                beside=_YAWOL_PORTS,
             ),
         ),
         OwnRemedies(ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"'),
