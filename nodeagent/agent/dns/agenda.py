@@ -14,7 +14,7 @@ from typing import Final
 from nodeagent.model.dns import DnsOutcome, DnsReply
 
 FIRST_PER_SECOND: Final = 50.0
-_AGAIN_PER_SECOND: Final = 10.0
+_AGAIN_PER_SECOND: Final = 5.0
 _NEVER_ASKED: Final = -1.0
 _LONGEST_SECONDS: Final = 3600.0
 # What is not there yet mostly comes soon: Ingresses are made before their names' records are.

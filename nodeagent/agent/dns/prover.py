@@ -1,7 +1,7 @@
 """Asks DNS for the names that need proof, again and again, in threads of its own: no pass waits for DNS.
 
 A name is two queries, A and AAAA. With the agenda's allowances, a fresh node's 1,000 names are asked within
-20 s and a lone new one at once; afterwards there are at most 20 queries a second.
+20 s and a lone new one at once; afterwards there are at most 10 queries a second.
 """
 
 import logging
@@ -62,7 +62,13 @@ class Prover:
         self._on_change = on_change
         self._on_reply = on_reply
         self._clock = clock
-        self._bell = threading.Condition()
+        # One thread watches the clock for all and is woken by news; the others wait for their turn: so a name
+        # that is due wakes one thread, not eight.
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._turn = threading.Condition(self._lock)
+        self._answered = threading.Condition(self._lock)
+        self._watched = False
         self._agenda = Agenda(first_per_second)
         self._wanted: Mapping[str, frozenset[IPAddress]] = {}
         self._known: dict[str, _Known] = {}
@@ -78,23 +84,23 @@ class Prover:
             wanted: Each name with the addresses that matter in an answer: only what bears on them is a
                 change. A load balancer's new address needs no new question.
         """
-        with self._bell:
+        with self._lock:
             if wanted.keys() != self._wanted.keys():
                 self._agenda.want(wanted.keys())
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
                 self._start_threads(len(wanted))
-                self._bell.notify_all()
+                self._news.notify()
             self._wanted = wanted
 
     def answers(self) -> dict[str, DnsAnswer]:
         """What is known now; a name that was not asked yet is not in it."""
-        with self._bell:
+        with self._lock:
             return {name: known.answer for name, known in self._known.items()}
 
     def failing_since(self) -> dict[str, float]:
         """The names that can't be asked for now, each with the clock's seconds since when."""
-        with self._bell:
+        with self._lock:
             return {
                 name: known.failing_since
                 for name, known in self._known.items()
@@ -103,21 +109,22 @@ class Prover:
 
     def await_answers(self, seconds: float) -> None:
         """Returns when every wanted name was asked, or after `seconds`."""
-        with self._bell:
-            self._bell.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
+        with self._lock:
+            self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
 
     def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
         """Asks in this way from now on, and for every name soon: the configuration is another."""
-        with self._bell:
+        with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
             self._agenda.hasten(self._clock())
-            self._bell.notify_all()
+            self._news.notify()
 
     def stop(self) -> None:
         """Asks nothing more. A thread that waits for an answer does not keep the process."""
-        with self._bell:
+        with self._lock:
             self._ended = True
-            self._bell.notify_all()
+            for waiting in (self._news, self._turn, self._answered):
+                waiting.notify_all()
 
     def _start_threads(self, names: int) -> None:
         while not self._ended and len(self._threads) < min(_THREADS, names):
@@ -138,20 +145,27 @@ class Prover:
                 _LOG.exception("a name could not be asked for", extra={"fields": {"name": name}})
                 reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
             self._on_reply(reply.outcome)
-            with self._bell:
+            with self._lock:
                 self._note(name, reply)
 
     def _await_turn(self) -> tuple[str, Ask] | None:
         """Waits until a name may be asked; None at the end. Tells of changes meanwhile."""
-        with self._bell:
+        with self._lock:
             while not self._ended:
                 now = self._clock()
                 self._tell(now)
                 name = self._agenda.take(now)
                 if name is not None:
+                    if not self._watched:
+                        self._turn.notify()  # Somebody has to watch the clock meanwhile.
                     return name, self._ask
+                if self._watched:
+                    self._turn.wait()
+                    continue
+                self._watched = True
                 pause = min(self._agenda.pause(now), self._tell_due - now)
-                self._bell.wait(None if pause == math.inf else pause)
+                self._news.wait(None if pause == math.inf else pause)
+                self._watched = False
             return None
 
     def _note(self, name: str, reply: DnsReply) -> None:
@@ -163,7 +177,8 @@ class Prover:
             if _meaning(reply, matters) != (before and _meaning(before.answer.latest, matters)):
                 self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
             self._agenda.asked(name, now + pause_after(reply, known.failures, self._recheck_seconds))
-            self._bell.notify_all()
+            self._news.notify()
+            self._answered.notify_all()
 
     def _tell(self, now: float) -> None:
         if now >= self._tell_due:
