@@ -6,9 +6,12 @@ from datetime import datetime
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Whereabouts:
-    """What an object tells of the load balancer that serves it; equal for all that tell the same.
+    """What objects tell of the load balancer that serves them.
+
+    One value is shared by all that tell the same, and known by identity: of ten thousand Ingresses most
+    tell the same, and to hash the addresses of each costs more than all else.
 
     `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
     `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that

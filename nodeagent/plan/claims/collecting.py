@@ -4,7 +4,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.claims.controller_routes import claim_of_controller_route
 from nodeagent.plan.claims.ingress_classes import ingress_classes
-from nodeagent.plan.claims.ingresses import claim_of_ingress
+from nodeagent.plan.claims.ingresses import claims_of_ingresses
 from nodeagent.plan.claims.routes import claims_of_routes
 
 
@@ -12,7 +12,7 @@ def claims_of(snapshot: Snapshot) -> tuple[Claim, ...]:
     """Pure: one or more for each object that asks for names, in no particular order."""
     classes = ingress_classes(snapshot.ingress_classes)
     return (
-        *(claim_of_ingress(ingress, classes) for ingress in snapshot.ingresses),
+        *claims_of_ingresses(snapshot.ingresses, classes),
         *claims_of_routes(snapshot),
         *(claim_of_controller_route(route, classes) for route in snapshot.controller_routes),
     )
