@@ -24,6 +24,8 @@ from nodeagent.sources.probes.outcomes import CertificateOutcome, Ending, Outcom
 _SECONDS = 10.0
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
+# Redirects are followed (layers lie in object stores); nothing else is tried twice.
+_REDIRECTS = urllib3.Retry(total=5, redirect=5, connect=0, read=0, status=0, other=0)
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -247,12 +249,7 @@ class _Session:
         try:
             # urllib3 drops Authorization where a redirect leads to another host (Retry's default).
             response = self._pool.request(
-                "GET",
-                url,
-                headers=sent,
-                preload_content=False,
-                redirect=True,
-                retries=urllib3.Retry(0, redirect=5),
+                "GET", url, headers=sent, preload_content=False, redirect=True, retries=_REDIRECTS
             )
             try:
                 data = b"" if response.status >= 300 else response.read(most)

@@ -1,0 +1,126 @@
+"""Against a live API: the cluster's version, its pods, its DNS, and what RBAC keeps back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.apiserver import Rule
+from tests.daemon.cluster_api import ClusterApi
+from tests.testbed.addresses import LB, REGISTRY
+from tests.testbed.fixtures import needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.doctor.states import Scene
+    from tests.testbed.namespaces import Host
+
+pytestmark = needs_root
+
+_ROOT = Path(__file__).parents[2]
+_IMAGE = f"{REGISTRY}/image1:latest"
+_READS = [
+    Rule([""], ["services", "nodes"], ["get", "list"]),
+    Rule(["networking.k8s.io"], ["ingresses", "ingressclasses"], ["list"]),
+]
+
+
+@dataclass(frozen=True)
+class Clinic:
+    """A doctor with a kubeconfig."""
+
+    scene: Scene
+    api: ClusterApi
+
+    def examine(self, host: Host, *options: str) -> tuple[int, dict[str, Any]]:
+        """Give the exit code, and the findings by code."""
+        objects = ["--kubeconfig", str(self.api.kubeconfig), "--config", str(self.scene.agent.config)]
+        done = host.run(
+            [sys.executable, "-P", "-m", "nodeagent", "doctor", *objects, "-o", "json", *options],
+            check=False,
+            timeout=60,
+            env={"PYTHONPATH": str(_ROOT)},
+        )
+        assert done.stderr == ""
+        return done.returncode, {finding["code"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+@pytest.fixture(scope="module")
+def clinic(scene: Scene) -> Iterator[Clinic]:
+    """The world's API server, with two pods on node1 whose images come through the load balancer, and DNS."""
+    with ClusterApi(scene.world.lb, scene.world.tmp) as api:
+        api.store.create(_pod("default", "web", "web", _IMAGE))
+        api.store.create(_pod("nodeagent", "nodeagent-1", "nodeagent", f"{REGISTRY}/nodeagent:1"))
+        api.store.create(_pod("default", "elsewhere", "web", _IMAGE, node="node2"))
+        api.store.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"namespace": "kube-system", "name": "kube-dns"},
+                # The world's DNS server stands in for CoreDNS.
+                "spec": {
+                    "type": "ClusterIP",
+                    "clusterIP": str(LB),
+                    "ports": [{"port": 53, "protocol": "UDP"}],
+                },
+            }
+        )
+        yield Clinic(scene, api)
+
+
+def test_a_broken_node_of_a_known_provider(clinic: Clinic) -> None:
+    service = clinic.api.store.get("services", "ingress-nginx-controller", "ingress-nginx")
+    service["metadata"]["annotations"] = {"load-balancer.hetzner.cloud/uses-proxyprotocol": "true"}
+    clinic.api.store.update(service)
+    exit_code, found = clinic.examine(clinic.scene.world.node1, "--node", "node1")
+    assert exit_code == 2
+    balancer = found["ShortCircuited"]
+    assert "Kubernetes v1.36.0" in balancer["evidence"]
+    assert (
+        "$ kubectl annotate service -n ingress-nginx ingress-nginx-controller "
+        "load-balancer.hetzner.cloud/hostname=lb.example.com"
+    ) in balancer["remedy"]
+    assert "nodeagent" not in balancer["remedy"][0]
+    assert set(found["ImagesCut"]["evidence"]) == {
+        f"default/web: {_IMAGE}",
+        f"nodeagent/nodeagent-1: {REGISTRY}/nodeagent:1",
+    }
+    assert found["RebootTrap"]["evidence"] == [f"{REGISTRY}/nodeagent:1"]
+    assert found["NameAtLoadBalancer"]["evidence"] == [
+        "this host's resolver: 203.0.113.10",
+        "upstream DNS: 203.0.113.10",
+        "CoreDNS: 203.0.113.10",
+    ]
+
+
+def test_what_rbac_keeps_back_is_said_and_the_rest_stands(clinic: Clinic) -> None:
+    clinic.api.access.allow_only(_READS)
+    try:
+        exit_code, found = clinic.examine(clinic.scene.world.node1, "--node", "node1")
+    finally:
+        clinic.api.access.allow_all()
+    assert exit_code == 2
+    assert "403" in found["ImagesUnknown"]["seen"]
+    assert "ShortCircuitedAndCut" in found
+
+
+def test_from_a_laptop_the_objects_alone_speak(clinic: Clinic) -> None:
+    exit_code, found = clinic.examine(clinic.scene.world.client, "--node", "node1")
+    assert exit_code == 1
+    assert found.keys() == {"ShortCircuitedByObject", "NotThisNode"}
+    assert "192.0.2.11" in found["NotThisNode"]["seen"]
+
+
+def _pod(namespace: str, name: str, app: str, image: str, node: str = "node1") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "labels": {"app.kubernetes.io/name": app}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": image}]},
+    }

@@ -1,0 +1,33 @@
+"""In iptables mode, too, kube-proxy and the short circuit are read from the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.doctor.states import stage
+from tests.testbed.fixtures import world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.testbed.world import World
+
+__all__ = ["world"]
+
+
+@pytest.mark.parametrize("world", ["iptables-nft", "iptables-legacy"], indirect=True, scope="module")
+def test_the_mode_and_the_short_circuit(world: World, tmp_path: Path) -> None:
+    scene = stage(world, tmp_path)
+    broken = scene.agent.run("doctor")
+    assert broken.exit_code == 2, broken
+    assert "mode iptables [KubeProxyFound]" in broken.stdout
+    assert f"- chain KUBE-SERVICES of {world.kind}\n" in broken.stdout
+    assert "the kernel's Service rules hold 203.0.113.10" in broken.stdout
+    assert "[ShortCircuitedAndCut]" in broken.stdout
+    with scene.remedied():
+        remedied = scene.agent.run("doctor")
+        assert remedied.exit_code == 0, remedied
+        assert "[RemediedByDnat]" in remedied.stdout
+        assert "[DnatFirst]" in remedied.stdout

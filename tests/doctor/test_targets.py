@@ -1,0 +1,119 @@
+"""What is connected to: the cluster's own load balancers and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nodeagent.doctor.targets import choose_hosts, find_targets, published_names, relays_of
+from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
+
+if TYPE_CHECKING:
+    from nodeagent.doctor.targets import Target
+    from nodeagent.model.facts import Facts
+    from nodeagent.model.objects import ProxyVersion, Service
+
+_V1: dict[int, ProxyVersion] = {80: "v1", 443: "v1"}
+_SILENT: dict[int, ProxyVersion] = {}
+_BALANCER = "lb.example.com"
+
+
+def _targets(found: Service, versions: dict[int, ProxyVersion], facts: Facts = FACTS) -> tuple[Target, ...]:
+    resolved = {_BALANCER: (ip_address("192.0.2.9"), ip_address("127.0.0.1"), ip_address("169.254.169.254"))}
+    return find_targets([(found, versions)], {found.ref: "site.example.com"}, resolved, facts)
+
+
+def _endpoints(found: tuple[Target, ...]) -> list[str]:
+    return [str(target.endpoint) for target in found]
+
+
+def test_every_address_with_every_tcp_port() -> None:
+    found = _targets(service(ips=("192.0.2.1", "2001:db8::1"), ports=("80", "443", "443/UDP")), _V1)
+    assert _endpoints(found) == ["192.0.2.1:80", "192.0.2.1:443", "[2001:db8::1]:80", "[2001:db8::1]:443"]
+    assert {str(target.server) for target in found} == {"10.96.0.7:80", "10.96.0.7:443"}
+    assert {target.host for target in found} == {"site.example.com"}
+    assert {target.proxy for target in found} == {"v1"}
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "224.0.0.1", "0.0.0.0", "169.254.169.254", "::1", "fe80::1"]
+)
+def test_what_can_be_no_load_balancers_is_never_connected_to(address: str) -> None:
+    assert _targets(service(ips=(address,)), _V1) == ()
+
+
+def test_the_api_server_is_never_connected_to() -> None:
+    facts = replace(FACTS, api_servers=frozenset({endpoint("192.0.2.1:443")}))
+    assert _endpoints(_targets(service(), _V1, facts)) == ["192.0.2.1:80"]
+
+
+def test_a_published_name_stands_for_its_addresses() -> None:
+    named = service(points=(point(hostname=_BALANCER), point(hostname="unknown.example.com")))
+    assert published_names([named]) == (_BALANCER, "unknown.example.com")
+    found = _targets(named, _V1)
+    assert _endpoints(found) == ["192.0.2.9:80", "192.0.2.9:443"]
+    assert not any(target.vip for target in found)
+
+
+def test_whether_the_object_says_that_it_is_short_circuited() -> None:
+    found = _targets(service(points=(point("192.0.2.1"), point("192.0.2.2", mode="Proxy"))), _V1)
+    assert {str(target.endpoint.address): target.vip for target in found} == {
+        "192.0.2.1": True,
+        "192.0.2.2": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("port", "tls"),
+    [
+        ("443", (True,)),
+        ("8443:extra", (True,)),
+        ("9000:https-admin", (True,)),
+        ("80", (False,)),
+        ("9000:http2", (False,)),
+        ("3306:mysql", (True, False)),
+    ],
+)
+def test_how_a_port_is_asked(port: str, tls: tuple[bool, ...]) -> None:
+    number = int(port.partition(":")[0])
+    (target,) = _targets(service(ports=(port,)), {number: "v2"})
+    assert target.tls == tls
+
+
+def test_what_listens_behind_other_load_balancers_is_not_disturbed() -> None:
+    database = service(ports=("3306:mysql", "443"))
+    assert _endpoints(_targets(database, _SILENT)) == ["192.0.2.1:443"]
+    assert _endpoints(_targets(database, {3306: "v1"})) == ["192.0.2.1:3306", "192.0.2.1:443"]
+
+
+def test_the_name_that_is_asked_for() -> None:
+    blue, green = service("blue"), service("green", ips=("192.0.2.2",))
+    planned = desired(
+        blue,
+        green,
+        ingress("b.example.com", "a.example.com", "*.example.com"),
+        ingress("g.example.com", name="green", points=(point("192.0.2.2"),)),
+    )
+    both = [blue, green]
+    assert choose_hosts(planned, "", both) == {blue.ref: "a.example.com", green.ref: "g.example.com"}
+    assert choose_hosts(planned, "b.example.com", both) == {
+        blue.ref: "b.example.com",
+        green.ref: "g.example.com",
+    }
+    unknown = choose_hosts(planned, "x.example.com", both)
+    assert unknown == {blue.ref: "x.example.com", green.ref: "x.example.com"}
+
+
+def test_where_this_node_relays_each_address_and_port() -> None:
+    planned = desired(service())
+    relays = {str(match): str(relay) for match, relay in relays_of(planned, config()).items()}
+    (relay,) = {listener.bind.address for listener in planned.listeners}
+    assert relays == {"192.0.2.1:80": f"{relay}:80", "192.0.2.1:443": f"{relay}:443"}
+    without = config("dnat: {backend: none}")
+    assert (
+        relays_of(desired(service(), options=without), without).keys() == relays_of(planned, config()).keys()
+    )
+    assert relays_of(planned, config("relay: {kind: service}")) == {}

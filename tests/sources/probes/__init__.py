@@ -1,0 +1,1 @@
+"""Probes against servers that behave as they are told to."""

@@ -1,0 +1,188 @@
+"""Every ending of a connection is told from the others; the servers are real sockets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+from contextlib import contextmanager
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nodeagent.model.addresses import Endpoint
+from nodeagent.sources.probes.connecting import ask, ask_all, ask_certificate
+from nodeagent.sources.probes.outcomes import Ending, Outcome, Probe, Trust
+from nodeagent.sources.probes.proxy_line import proxy_line
+from tests.testbed.certificates import make_certificates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.testbed.certificates import Certificates
+
+HOST = ip_address("127.0.0.1")
+_SHORT = 0.5
+"""Seconds, for servers that never answer."""
+
+
+@contextmanager
+def serving(behave: Callable[[socket.socket], object]) -> Iterator[Endpoint]:
+    """A server that does `behave` to each connection and then closes it."""
+    with socket.create_server((str(HOST), 0)) as listener:
+        ending = threading.Event()
+
+        def serve() -> None:
+            while not ending.is_set():
+                connection, _ = listener.accept()
+                with connection:
+                    if not ending.is_set():
+                        behave(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        endpoint = Endpoint(HOST, listener.getsockname()[1])
+        try:
+            yield endpoint
+        finally:
+            ending.set()
+            socket.create_connection((str(HOST), endpoint.port)).close()
+            thread.join()
+
+
+def _until_closed(connection: socket.socket) -> None:
+    while connection.recv(4096):
+        pass
+
+
+def _answering(answer: bytes) -> Callable[[socket.socket], None]:
+    def behave(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(answer)
+
+    return behave
+
+
+def _resetting(connection: socket.socket) -> None:
+    connection.recv(1)
+    # Lingering for no time makes the kernel reset (socket(7), SO_LINGER).
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _reading(connection: socket.socket) -> None:
+    connection.recv(4096)
+
+
+@pytest.mark.parametrize(
+    ("behave", "tls", "ending"),
+    [
+        (_answering(b"HTTP/1.1 204 No Content\r\n\r\n"), False, Ending.STATUS),
+        (_answering(b"SSH-2.0-OpenSSH\r\n"), False, Ending.NOT_HTTP),
+        (_answering(b""), False, Ending.EMPTY_REPLY),
+        (_reading, False, Ending.EMPTY_REPLY),
+        (_resetting, False, Ending.RESET),
+        (_until_closed, False, Ending.SILENT),
+        (_answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"), True, Ending.NOT_TLS),
+        (_reading, True, Ending.CLOSED_IN_HANDSHAKE),
+        (_resetting, True, Ending.RESET_IN_HANDSHAKE),
+        (_until_closed, True, Ending.SILENT_IN_HANDSHAKE),
+        # A fatal alert, handshake_failure (RFC 8446, 6.2).
+        (_answering(b"\x15\x03\x03\x00\x02\x02\x28"), True, Ending.TLS_ALERT),
+    ],
+)
+def test_each_ending_is_told(behave: Callable[[socket.socket], object], tls: bool, ending: Ending) -> None:  # noqa: FBT001 - a protocol
+    with serving(behave) as endpoint:
+        seconds = _SHORT if behave is _until_closed else 5.0
+        assert ask(Probe(endpoint, None, tls, "site.example.com"), seconds).ending is ending
+
+
+def test_a_status_is_read() -> None:
+    with serving(_answering(b"HTTP/1.1 404 Not Found\r\n\r\n")) as endpoint:
+        assert ask(Probe(endpoint)) == Outcome(Ending.STATUS, 404)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server((str(HOST), 0)) as taken:
+        free = Endpoint(HOST, taken.getsockname()[1])
+    assert ask(Probe(free)).ending is Ending.REFUSED
+
+
+def test_the_time_for_all_bounds_what_is_begun() -> None:
+    with serving(_answering(b"HTTP/1.1 200 OK\r\n\r\n")) as endpoint:
+        asked = Probe(endpoint)
+        assert ask_all([asked], all_seconds=-1) == {asked: Outcome(Ending.NOT_ASKED)}
+        assert ask_all([asked, asked]) == {asked: Outcome(Ending.STATUS, 200)}
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_line_comes_first_and_names_both_ends(version: str) -> None:
+    received: list[bytes] = []
+
+    def behave(connection: socket.socket) -> None:
+        peer = Endpoint(HOST, connection.getpeername()[1])
+        own = Endpoint(HOST, connection.getsockname()[1])
+        data = connection.recv(4096)
+        header = proxy_line("v1" if version == "v1" else "v2", peer, own)
+        received.append(data.removeprefix(header))
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" if data.startswith(header) else b"")
+
+    with serving(behave) as endpoint:
+        outcome = ask(Probe(endpoint, "v1" if version == "v1" else "v2", tls=False, host="site.example.com"))
+    assert outcome == Outcome(Ending.STATUS, 200)
+    assert received[0].startswith(b"HEAD / HTTP/1.1\r\nHost: site.example.com\r\n")
+
+
+def test_the_headers_are_those_of_the_specification() -> None:
+    source, destination = Endpoint(ip_address("192.0.2.7"), 50000), Endpoint(ip_address("203.0.113.10"), 443)
+    assert proxy_line("v1", source, destination) == b"PROXY TCP4 192.0.2.7 203.0.113.10 50000 443\r\n"
+    six, other = Endpoint(ip_address("2001:db8::7"), 1), Endpoint(ip_address("2001:db8::a"), 2)
+    assert proxy_line("v1", six, other) == b"PROXY TCP6 2001:db8::7 2001:db8::a 1 2\r\n"
+    binary = proxy_line("v2", source, destination)
+    assert binary[:16].hex() == "0d0a0d0a000d0a515549540a" + "2111" + "000c"
+    assert binary[16:].hex() == "c0000207" + "cb00710a" + "c350" + "01bb"
+    assert proxy_line("v2", six, other)[12:16].hex() == "2121" + "0024"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "made", ["site.example.com"])
+
+
+@contextmanager
+def _tls(certificates: Certificates) -> Iterator[Endpoint]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+
+    def behave(connection: socket.socket) -> None:
+        try:
+            with context.wrap_socket(connection, server_side=True) as secured:
+                secured.recv(4096)
+                secured.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        except OSError:
+            return  # The client did not like the certificate and left: that is what the test is about.
+
+    with serving(behave) as endpoint:
+        yield endpoint
+
+
+@pytest.mark.parametrize(
+    ("name", "authority", "trust"),
+    [
+        ("site.example.com", "ca", Trust.VALID),
+        ("else.example.com", "ca", Trust.WRONG_NAME),
+        ("site.example.com", "nobody", Trust.FOREIGN_AUTHORITY),
+    ],
+)
+def test_a_certificate_is_judged_with_the_machines_authorities(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, name: str, authority: str, trust: Trust
+) -> None:
+    directory = certificates.ca.parent
+    (directory / "nobody.crt").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(directory / f"{authority}.crt"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(directory / "none"))
+    with _tls(certificates) as endpoint:
+        probe = Probe(endpoint, None, tls=True, host=name)
+        assert ask(probe) == Outcome(Ending.STATUS, 200), "what it is worth is asked apart"
+        assert ask_certificate(probe).trust is trust

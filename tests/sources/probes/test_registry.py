@@ -1,0 +1,238 @@
+"""The rehearsal of a pull against a registry that behaves as it is told to, over TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.pull import pull_finding
+from nodeagent.sources.probes.image_reference import ImageReference
+from nodeagent.sources.probes.outcomes import Ending, Outcome
+from nodeagent.sources.probes.registry import Stage, Step, rehearse
+from tests.testbed.certificates import make_certificates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.testbed.certificates import Certificates
+
+LAYER = os.urandom(10_000)
+DIGEST = f"sha256:{sha256(LAYER).hexdigest()}"
+MANIFEST = {"schemaVersion": 2, "layers": [{"digest": DIGEST, "size": len(LAYER)}]}
+_TOKEN = "anybody"  # noqa: S105 - of no value
+_MACHINE = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+_FOREIGN = {"digest": "sha256:0", "platform": {"os": "linux", "architecture": "vax"}}
+INDEX = {
+    "schemaVersion": 2,
+    "manifests": [_FOREIGN, {"digest": "sha256:1", "platform": {"os": "linux", "architecture": _MACHINE}}],
+}
+Reply = tuple[int, dict[str, str], bytes]
+Puller = Callable[["Script"], tuple[Step, ...]]
+
+
+def _json(value: object, status: int = 200) -> Reply:
+    return status, {"Content-Type": "application/json"}, json.dumps(value).encode()
+
+
+@dataclass
+class Script:
+    """What the registry answers at each path; a token, where one is wanted, and what it was asked."""
+
+    replies: dict[str, Reply] = field(default_factory=dict)
+    token: str = ""
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "made", ["localhost"])
+
+
+@contextmanager
+def _registry(script: Script, certificates: Certificates) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            script.asked.append((self.path, dict(self.headers)))
+            path = self.path.partition("?")[0]
+            status, headers, body = script.replies.get(path, (404, {}, b""))
+            guarded = path.startswith("/v2/") and script.token
+            if guarded and self.headers.get("Authorization") != f"Bearer {script.token}":
+                realm = f"https://localhost:{server.server_port}/token"
+                challenge = f'Bearer realm="{realm}",service="registry"'
+                status, headers, body = 401, {"WWW-Authenticate": challenge}, b""
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _whole(**replies: Reply) -> Script:
+    """A registry that holds `image:latest`; `replies` replace some of its own."""
+    usual: dict[str, Reply] = {
+        "/v2/": (200, {}, b"{}"),
+        "/v2/image/manifests/latest": _json(MANIFEST),
+        f"/v2/image/blobs/{DIGEST}": (206, {}, LAYER[:4096]),
+    }
+    named = {"root": "/v2/", "manifest": "/v2/image/manifests/latest", "layer": f"/v2/image/blobs/{DIGEST}"}
+    return Script(usual | {named.get(name, name): reply for name, reply in replies.items()})
+
+
+@pytest.fixture
+def pull(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Puller:
+    """Rehearse the pull of `image:latest` from a scripted registry."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+
+    def rehearsed(script: Script) -> tuple[Step, ...]:
+        with _registry(script, certificates) as port:
+            image = ImageReference.parse(f"localhost:{port}/image")
+            return rehearse(image, lambda _: (ip_address("127.0.0.1"),))
+
+    return rehearsed
+
+
+def _code(steps: tuple[Step, ...]) -> Code:
+    return pull_finding("image", steps, "").code
+
+
+def test_an_open_registry(pull: Puller) -> None:
+    script = _whole()
+    steps = pull(script)
+    assert [step.stage for step in steps] == [
+        Stage.NAME,
+        Stage.CONNECT,
+        Stage.TLS,
+        Stage.REGISTRY,
+        Stage.MANIFEST,
+        Stage.LAYER,
+    ]
+    assert _code(steps) is Code.PullWorks
+    _, headers = script.asked[-1]
+    assert headers["Range"] == "bytes=0-4095"
+
+
+def test_an_anonymous_token_is_fetched_where_one_is_offered(pull: Puller) -> None:
+    script = _whole(**{"/token": _json({"token": _TOKEN})})
+    script.token = _TOKEN
+    steps = pull(script)
+    assert _code(steps) is Code.PullWorks
+    assert "401 with a challenge" in next(step.seen for step in steps if step.stage is Stage.REGISTRY)
+    asked = next(path for path, _ in script.asked if path.startswith("/token"))
+    assert asked == "/token?scope=repository%3Aimage%3Apull&service=registry"
+    assert all("Authorization" not in headers for path, headers in script.asked if "/token" in path)
+
+
+def test_the_index_leads_to_this_platform(pull: Puller) -> None:
+    steps = pull(_whole(manifest=_json(INDEX), **{"/v2/image/manifests/sha256:1": _json(MANIFEST)}))
+    assert _code(steps) is Code.PullWorks
+    assert f"linux/{_MACHINE}" in next(step.seen for step in steps if step.stage is Stage.MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("replies", "code", "words"),
+    [
+        ({"root": (404, {}, b"")}, Code.PullNotRegistry, "no registry answers here"),
+        ({"root": (401, {"WWW-Authenticate": "Basic realm=x"}, b"")}, Code.PullCredentials, "Basic"),
+        ({"manifest": (404, {}, b"")}, Code.PullManifest, "no such image or tag"),
+        ({"manifest": (403, {}, b"")}, Code.PullCredentials, "without credentials"),
+        ({"manifest": (200, {}, b"<html>")}, Code.PullManifest, "no JSON object"),
+        ({"manifest": _json({"manifests": [_FOREIGN]})}, Code.PullManifest, "no image for"),
+        ({"layer": (200, {}, LAYER[:100])}, Code.PullLayer, "100 of 4096 bytes"),
+        ({"layer": (500, {}, b"")}, Code.PullLayer, "HTTP 500"),
+    ],
+)
+def test_where_it_breaks_is_told(
+    pull: Puller,
+    replies: dict[str, Reply],
+    code: Code,
+    words: str,
+) -> None:
+    steps = pull(_whole(**replies))
+    assert _code(steps) is code
+    assert words in steps[-1].seen
+
+
+def test_a_layer_may_lie_elsewhere(pull: Puller) -> None:
+    script = _whole(layer=(307, {"Location": "/storage"}, b""), **{"/storage": (206, {}, LAYER[:4096])})
+    assert _code(pull(script)) is Code.PullWorks
+
+
+def test_a_certificate_of_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = make_certificates(tmp_path / "other", ["else.example.com"])
+    monkeypatch.setenv("SSL_CERT_FILE", str(other.ca))
+    with _registry(_whole(), other) as port:
+        steps = rehearse(
+            ImageReference.parse(f"localhost:{port}/image"), lambda _: (ip_address("127.0.0.1"),)
+        )
+    assert _code(steps) is Code.PullCertificate
+    assert "mismatch" in steps[-1].seen.lower()
+
+
+def test_what_ends_before_http() -> None:
+    image = ImageReference.parse("registry.example.com/image")
+    assert _code(rehearse(image, lambda _: ())) is Code.PullName
+    cut = Step(Stage.TLS, ok=False, seen="reset", outcome=Outcome(Ending.RESET_IN_HANDSHAKE))
+    assert _code((cut,)) is Code.PullCut
+    refused = Step(Stage.CONNECT, ok=False, seen="refused", outcome=Outcome(Ending.REFUSED))
+    assert _code((refused,)) is Code.PullConnect
+    assert "not followed here" in pull_finding("image", (cut,), "/etc/containerd/x").evidence[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "repository", "reference"),
+    [
+        ("nginx", "registry-1.docker.io", 443, "library/nginx", "latest"),
+        ("me/app:1", "registry-1.docker.io", 443, "me/app", "1"),
+        ("docker.io/me/app", "registry-1.docker.io", 443, "me/app", "latest"),
+        ("registry.example.com/a/b:v1.2", "registry.example.com", 443, "a/b", "v1.2"),
+        ("registry:5000/a", "registry", 5000, "a", "latest"),
+        (f"r.example.com/a:t@{DIGEST}", "r.example.com", 443, "a", DIGEST),
+    ],
+)
+def test_image_names(text: str, host: str, port: int, repository: str, reference: str) -> None:
+    assert ImageReference.parse(text) == ImageReference(host, port, repository, reference)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "r.example.com/A", "r.example.com:x/a", "a:b c", "r.example.com/a@sha256:1"]
+)
+def test_what_is_no_image_name(text: str) -> None:
+    with pytest.raises(ValueError, match="is no "):
+        ImageReference.parse(text)
