@@ -19,8 +19,7 @@ from tests.doctor import serving
 from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
 from tests.testbed.agent import Agent
 from tests.testbed.certificates import make_certificates
-from tests.testbed.services import INGRESS_SERVICE
-from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
+from tests.testbed.world import NODEAGENT_CONFIG, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +69,7 @@ class Scene:
             yield
         finally:
             for node in self.world.nodes:
-                node.kube_proxy.add(INGRESS_SERVICE)
+                node.kube_proxy.add(self.world.service)
 
     @contextmanager
     def published(self, *points: dict[str, str]) -> Iterator[None]:
@@ -116,12 +115,15 @@ class State:
         return GOLDEN / f"{self.name}.txt"
 
 
-_NOT_SHORT_CIRCUITED = replace(INGRESS_SERVICE, load_balancer_ips=())
-_ELSEWHERE = replace(
-    INGRESS_SERVICE,
-    endpoints=(POD1,),
-    ports=tuple(replace(port, target_port=serving.PORTS[port.port]) for port in INGRESS_SERVICE.ports),
-)
+def _not_short_circuited(scene: Scene) -> ServiceRules:
+    return replace(scene.world.service, load_balancer_ips=())
+
+
+def _served_elsewhere(scene: Scene) -> ServiceRules:
+    """By another controller in the first pod."""
+    usual = scene.world.service
+    ports = tuple(replace(port, target_port=serving.PORTS[port.port]) for port in usual.ports)
+    return replace(usual, endpoints=(POD1,), ports=ports)
 
 
 @contextmanager
@@ -151,7 +153,7 @@ def _remedied_by_hostname(scene: Scene) -> Iterator[None]:
     usual = dict.fromkeys(NAMES, LOAD_BALANCER_IPS)
     scene.world.dns.set_records(usual | {_BALANCER_NAME: LOAD_BALANCER_IPS})
     try:
-        with scene.rules(_NOT_SHORT_CIRCUITED), scene.published({"hostname": _BALANCER_NAME}):
+        with scene.rules(_not_short_circuited(scene)), scene.published({"hostname": _BALANCER_NAME}):
             yield
     finally:
         scene.world.dns.set_records(usual)
@@ -160,7 +162,7 @@ def _remedied_by_hostname(scene: Scene) -> Iterator[None]:
 @contextmanager
 def _ip_mode_proxy(scene: Scene) -> Iterator[None]:
     point = {"ip": str(LOAD_BALANCER_IP), "ipMode": "Proxy"}
-    with scene.rules(_NOT_SHORT_CIRCUITED), scene.published(point):
+    with scene.rules(_not_short_circuited(scene)), scene.published(point):
         yield
 
 
@@ -194,14 +196,18 @@ def _relay_down(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _controller_down(scene: Scene) -> Iterator[None]:
-    nobody = tuple(replace(port, target_port=9) for port in INGRESS_SERVICE.ports)
-    with scene.rules(replace(INGRESS_SERVICE, ports=nobody)):
+    usual = scene.world.service
+    nobody = tuple(replace(port, target_port=9) for port in usual.ports)
+    with scene.rules(replace(usual, ports=nobody)):
         yield
 
 
 @contextmanager
 def _controller_without_proxy(scene: Scene) -> Iterator[None]:
-    with serving.controller_without_proxy(scene.world, scene.directory), scene.rules(_ELSEWHERE):
+    with (
+        serving.controller_without_proxy(scene.world, scene.directory),
+        scene.rules(_served_elsewhere(scene)),
+    ):
         yield
 
 
@@ -209,7 +215,7 @@ def _controller_without_proxy(scene: Scene) -> Iterator[None]:
 def _wrong_version(scene: Scene) -> Iterator[None]:
     with (
         serving.controller_of_version_1(scene.world, scene.directory),
-        scene.rules(_ELSEWHERE),
+        scene.rules(_served_elsewhere(scene)),
         scene.sending("v2"),
         scene.remedied(),
     ):
@@ -289,7 +295,7 @@ STATES = (
 def stage(world: World, directory: Path) -> Scene:
     """A scene in a world, with objects and a configuration that states may change."""
     manifests = directory / "manifests"
-    shutil.copytree(MANIFESTS, manifests)
+    shutil.copytree(world.manifests, manifests)
     config = directory / "nodeagent.yaml"
     shutil.copy(NODEAGENT_CONFIG, config)
     return Scene(world, Agent(world.node1, manifests, config), directory, world.push_image(1))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.testbed.certificates import Certificates
 
-LAYER = os.urandom(10_000)
+LAYER = bytes(range(256)) * 40
 DIGEST = f"sha256:{sha256(LAYER).hexdigest()}"
 MANIFEST = {"schemaVersion": 2, "layers": [{"digest": DIGEST, "size": len(LAYER)}]}
 _TOKEN = "anybody"  # noqa: S105 - of no value
