@@ -292,6 +292,22 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
     """Names at or below it belong to the cluster's own DNS and are never written."""
 
 
+class CoreDnsOptions(Struct, frozen=True, rename="camel"):
+    """Names for pods, by CoreDNS: what `nodeagent coredns` reads and writes. The agents don't look here."""
+
+    mode: Literal["auto", "corefile", "import"] = "auto"
+    """`corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile imports.
+    `auto`: the latter where the Corefile does so and that ConfigMap is there."""
+    namespace: DnsName = DnsName("kube-system")
+    """The namespace of all three ConfigMaps."""
+    config_map: DnsName = DnsName("coredns")
+    """Holds the Corefile, under the key `Corefile`."""
+    import_config_map: DnsName = DnsName("coredns-custom")
+    """Holds files that the Corefile imports. It is never made, nor removed."""
+    node_local_config_map: DnsName = DnsName("node-local-dns")
+    """Holds the Corefile of NodeLocal DNSCache. Where it is not there, there is no such cache."""
+
+
 class TelemetryOptions(Struct, frozen=True, rename="camel"):
     """What `nodeagent run` tells of itself: /healthz, /readyz, /metrics."""
 
@@ -307,4 +323,5 @@ class Config(Struct, frozen=True, rename="camel"):
     relay: RelayOptions = RelayOptions()
     dnat: DnatOptions = DnatOptions()
     hosts: HostsOptions = HostsOptions()
+    coredns: CoreDnsOptions = CoreDnsOptions()
     telemetry: TelemetryOptions = TelemetryOptions()

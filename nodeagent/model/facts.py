@@ -41,6 +41,8 @@ class Facts:
     `standing_names` are those of the managed block as it stands, or as it was wanted last, each with the
     addresses it is written with.
     `dns` is what DNS said of names so far, name by name; one that was not asked yet is not in it.
+    `takes_wildcards` is true where names are written for something that knows wildcards, which no hosts file
+    does: CoreDNS.
     `notes` tell what could not be read (for want of permission, say), for the person at the dry run.
     """
 
@@ -56,4 +58,5 @@ class Facts:
     short_circuited: frozenset[IPAddress] = frozenset()
     standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
     dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
+    takes_wildcards: bool = False
     notes: tuple[str, ...] = ()

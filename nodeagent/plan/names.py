@@ -163,8 +163,8 @@ def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
     return _UNDECIDED
 
 
-def _by_kind(claim: _Claim, _facts: Facts, config: Config) -> _Answer:
-    if not is_wildcard(claim.name):
+def _by_kind(claim: _Claim, facts: Facts, config: Config) -> _Answer:
+    if facts.takes_wildcards or not is_wildcard(claim.name):
         return _UNDECIDED
     if config.dnat.backend == "none":
         return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"

@@ -38,6 +38,12 @@ hosts:
   exclude: []
   dnsServers: []
   dnsRecheckSeconds: 30
+coredns:
+  mode: auto
+  namespace: kube-system
+  configMap: coredns
+  importConfigMap: coredns-custom
+  nodeLocalConfigMap: node-local-dns
 telemetry:
   listen: 127.0.0.1:9467
 """

@@ -1,0 +1,152 @@
+"""Our block in a Corefile: put in, taken out, and every other byte left as it is.
+
+The block stands between two comment lines of its own, once in each server block that serves `.`, before the
+first directive of that server block that begins a line. Without lines there is no block.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from nodeagent.coredns.corefile.lexing import Comment, lex
+from nodeagent.coredns.corefile.parsing import Block, CorefileError, parse
+
+BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replaced)"
+END = "# END nodeagent"
+_BEGIN_AT_LEAST = "# BEGIN nodeagent"
+_INDENT = re.compile(r"[ \t]*")
+
+LinesFor = Callable[[Block], Sequence[str]]
+"""Gives the lines that belong into one server block; indented by four spaces a level below the first."""
+
+
+def without_blocks(text: str) -> str:
+    """The text without our blocks, and so as it was before them; idempotent.
+
+    Raises:
+        CorefileError: a marker has lost its twin: what lies behind it can't be told to be ours.
+    """
+    kept: list[str] = []
+    position = 0
+    for start, end in _blocks(text):
+        kept.append(text[position:start])
+        position = end
+    return "".join([*kept, text[position:]])
+
+
+def blocks_of(text: str) -> list[str]:
+    """The lines of each of our blocks, markers included. Raises CorefileError as `without_blocks`."""
+    return [text[start:end] for start, end in _blocks(text)]
+
+
+def with_blocks(text: str, lines_for: LinesFor) -> str:
+    """The text with our block in each server block that serves `.`, and nowhere else; idempotent.
+
+    Raises:
+        CorefileError: CoreDNS would not take the text, a marker has lost its twin, or no server block serves
+            `.`; the text says which line.
+    """
+    user = without_blocks(text)
+    roots = parse(user).roots
+    if not roots:
+        raise CorefileError("no server block serves the zone '.': there is nothing to put names into")
+    pieces: list[str] = []
+    position = 0
+    for place, block in sorted((_place(user, root), root) for root in roots):
+        pieces += [user[position:place], _written(user, place, lines_for(block))]
+        position = place
+    return "".join([*pieces, user[position:]])
+
+
+def as_file(lines: Sequence[str]) -> str:
+    """Our block as a file of its own, for Corefiles that import one."""
+    return "".join(f"{line}\n" for line in (BEGIN, *lines, END)) if lines else ""
+
+
+def _blocks(text: str) -> list[tuple[int, int]]:
+    """Start and end of each block, its lines' ends included."""
+    found: list[tuple[int, int]] = []
+    begin: Comment | None = None
+    for comment in lex(text).comments:
+        kind = _kind(comment) if _begins_line(text, comment.start) else ""
+        if kind == "begin":
+            if begin is not None:
+                raise _lost(begin)
+            begin = comment
+        elif kind == "end":
+            if begin is None:
+                raise _lost(comment)
+            found.append((_line_start(text, begin.start), _line_end(text, comment.end)))
+            begin = None
+    if begin is not None:
+        raise _lost(begin)
+    return found
+
+
+def _lost(marker: Comment) -> CorefileError:
+    return CorefileError(
+        f"line {marker.line}: a marker of nodeagent's block has lost its twin ({marker.text.strip()!r}): "
+        "what of the Corefile is nodeagent's can't be told; nothing was changed. Mend it by hand, or put "
+        "back the Corefile that was kept: nodeagent coredns cleanup --previous"
+    )
+
+
+def _kind(comment: Comment) -> str:
+    words = comment.text.strip()
+    return "begin" if words.startswith(_BEGIN_AT_LEAST) else "end" if words == END else ""
+
+
+def _place(text: str, block: Block) -> int:
+    """Where a line of the block begins that no directive reaches over."""
+    after = block.opening or block.keys[-1]
+    rest = [directive.tokens[0] for directive in block.directives]
+    if block.closing is not None:
+        rest.append(block.closing)
+    following = rest[0] if rest else None
+    if following is not None and following.is_on_new_line_after(after):
+        # Right below the brace, above what comments may lead to the first directive.
+        return _line_end(text, after.end)
+    for before, token in zip(block.directives, rest[1:], strict=False):
+        if token.is_on_new_line_after(before.tokens[-1]):
+            return _line_start(text, token.start)
+    raise CorefileError(
+        f"the server block {block} has no line of its own to stand on: write its first directive below it"
+    )
+
+
+def _written(text: str, place: int, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    before = text[:place]
+    end = "\r\n" if before.endswith("\r\n") else "\n"
+    indent = _indent_at(text, place)
+    unit = "\t" if "\t" in indent else "    "
+    return "".join(indent + _reindented(line, unit) + end for line in (BEGIN, *lines, END))
+
+
+def _indent_at(text: str, place: int) -> str:
+    """The indent of the first line from `place` on that has one; four spaces where the block has none."""
+    for line in text[place:].splitlines():
+        found = _INDENT.match(line)
+        if line.strip() == "}" or found is None:
+            break
+        if line.strip():
+            return found[0]
+    return "    "
+
+
+def _reindented(line: str, unit: str) -> str:
+    bare = line.lstrip(" ")
+    return unit * ((len(line) - len(bare)) // 4) + bare
+
+
+def _begins_line(text: str, position: int) -> bool:
+    return not text[_line_start(text, position) : position].strip(" \t\ufeff")
+
+
+def _line_start(text: str, position: int) -> int:
+    return text.rfind("\n", 0, position) + 1
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end + 1

@@ -1,0 +1,199 @@
+"""A Corefile's server blocks, snippets and imports, by the rules of CoreDNS's parser (caddyfile/parse.go).
+
+It is read just far enough to know where a server block begins and ends, which zones it serves and which
+plugins stand in it. What an import brings from a file is not known here; snippets are.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from nodeagent.coredns.corefile.lexing import Comment, Token, lex
+from nodeagent.errors import NodeagentError
+
+_SCHEME = re.compile(r"[a-z0-9]+://")
+_PORT = re.compile(r":([0-9]*|\{[$%][^}]*\})\Z")
+_DEEPEST_IMPORT = 20
+
+
+class CorefileError(NodeagentError):
+    """CoreDNS would refuse the Corefile, or it can't be told where our lines belong; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One plugin with its arguments and its block, or an import; `tokens` begin with its name."""
+
+    tokens: tuple[Token, ...]
+
+    @property
+    def name(self) -> str:
+        """The plugin's name, or `import`."""
+        return self.tokens[0].text
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The words behind the name, up to its block or the end of the line."""
+        return tuple(token.text for token in self.lines()[0][1:])
+
+    def lines(self) -> list[list[Token]]:
+        """The words line by line, without the braces: the directive itself first, then those of its block."""
+        lines: list[list[Token]] = [[]]
+        before: Token | None = None
+        for token in self.tokens:
+            if before is not None and token.is_on_new_line_after(before):
+                lines.append([])
+            before = token
+            if token.text not in {"{", "}"}:
+                lines[-1].append(token)
+        return [line for number, line in enumerate(lines) if line or number == 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A server block (or a snippet): its keys, its braces where it has any, its directives."""
+
+    keys: tuple[Token, ...]
+    opening: Token | None
+    closing: Token | None
+    directives: tuple[Directive, ...]
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """The zones it serves, in lower case without a final dot; `.` is the root."""
+        return frozenset(_zone(key.text) for key in self.keys)
+
+    @property
+    def line(self) -> int:
+        """The line that it begins on."""
+        return self.keys[0].line
+
+    def __str__(self) -> str:
+        """For a person."""
+        return f"{' '.join(key.text for key in self.keys)} (line {self.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class Corefile:
+    """A Corefile taken apart."""
+
+    text: str
+    servers: tuple[Block, ...]
+    snippets: Mapping[str, Block] = field(hash=False)
+    imports: tuple[str, ...]
+    """The patterns that are imported outside all server blocks."""
+    comments: tuple[Comment, ...]
+
+    @property
+    def roots(self) -> tuple[Block, ...]:
+        """The server blocks that serve `.`, whatever their ports: those answer names of no other zone."""
+        return tuple(server for server in self.servers if "." in server.zones)
+
+    def plugins(self, block: Block) -> Iterator[Directive]:
+        """All directives of a block in their order; an imported snippet's in place of the import."""
+        return self._expanded(block, _DEEPEST_IMPORT)
+
+    def _expanded(self, block: Block, depth: int) -> Iterator[Directive]:
+        for directive in block.directives:
+            snippet = self.snippets.get(" ".join(directive.arguments)) if directive.name == "import" else None
+            if snippet is None:
+                yield directive
+            elif depth:
+                yield from self._expanded(snippet, depth - 1)
+
+
+def parse(text: str) -> Corefile:
+    """Take a Corefile apart.
+
+    Raises:
+        CorefileError: CoreDNS would not take it either; the text names the line.
+    """
+    words = lex(text)
+    reader = _Reader(words.tokens)
+    servers: list[Block] = []
+    snippets: dict[str, Block] = {}
+    imports: list[str] = []
+    while (token := reader.peek()) is not None:
+        if token.text == "import":
+            imports += reader.directive().arguments
+            continue
+        block = reader.block()
+        name = block.keys[0].text if len(block.keys) == 1 else ""
+        if name.startswith("(") and name.endswith(")"):
+            snippets[name[1:-1]] = block
+        elif block.keys:
+            servers.append(block)
+    return Corefile(text, tuple(servers), snippets, tuple(imports), words.comments)
+
+
+class _Reader:
+    def __init__(self, tokens: tuple[Token, ...]) -> None:
+        self._tokens = tokens
+        self._next = 0
+
+    def peek(self) -> Token | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def take(self) -> Token:
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def on_new_line(self) -> bool:
+        """Whether the next word begins a line."""
+        before = self._tokens[self._next - 1] if self._next else None
+        return self._tokens[self._next].is_on_new_line_after(before)
+
+    def block(self) -> Block:
+        keys = self._keys()
+        opening = self.peek()
+        if opening is None or opening.text != "{":
+            # One server block alone needs no braces: it reaches to the end.
+            directives, closing = self._directives()
+            return Block(keys, None, closing, directives)
+        self.take()
+        directives, closing = self._directives()
+        if closing is None:
+            raise CorefileError(f"line {opening.line}: its brace is never closed")
+        return Block(keys, opening, closing, directives)
+
+    def _keys(self) -> tuple[Token, ...]:
+        keys: list[Token] = []
+        more = True
+        while (token := self.peek()) is not None and token.text != "{" and (more or not self.on_new_line()):
+            more = token.text.endswith(",")
+            if text := token.text.removesuffix(","):
+                keys.append(Token(text, token.start, token.end, token.line))
+            self.take()
+        if token is not None and token.text == "{" and (more or not keys):
+            raise CorefileError(f"line {token.line}: a server block without an address")
+        return tuple(keys)
+
+    def _directives(self) -> tuple[tuple[Directive, ...], Token | None]:
+        directives: list[Directive] = []
+        while (token := self.peek()) is not None:
+            if token.text == "}":
+                return tuple(directives), self.take()
+            directives.append(self.directive())
+        return tuple(directives), None
+
+    def directive(self) -> Directive:
+        tokens = [self.take()]
+        depth = 0
+        while (token := self.peek()) is not None:
+            if token.text == "{":
+                depth += 1
+            elif depth == 0 and self.on_new_line():
+                break
+            elif token.text == "}":
+                if depth == 0:
+                    raise CorefileError(f"line {token.line}: a closing brace without its opening one")
+                depth -= 1
+            tokens.append(self.take())
+        if depth:
+            raise CorefileError(f"line {tokens[0].line}: the block of {tokens[0].text} is never closed")
+        return Directive(tuple(tokens))
+
+
+def _zone(key: str) -> str:
+    bare = _PORT.sub("", _SCHEME.sub("", key.lower(), count=1))
+    return bare.removesuffix(".") or "."

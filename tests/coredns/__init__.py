@@ -1,0 +1,1 @@
+"""The cluster half: names for pods, by CoreDNS."""

@@ -1,0 +1,116 @@
+"""What a pod is answered: the names that are ours, and none of their neighbours."""
+
+import re
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nodeagent.coredns.corefile.answering import Answer, by_rewriting, by_templates
+from nodeagent.coredns.corefile.labels import any_but, any_of
+from nodeagent.coredns.corefile.managed import with_blocks
+from tests.coredns import corpus
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+
+ONE, TWO, SIX = (ip_address(text) for text in ("169.254.66.17", "169.254.66.42", "fd68:6169:7270::11"))
+ANSWERS = (
+    Answer("app.example.com", (ONE,)),
+    Answer("example.com", (ONE,)),
+    Answer("both.example.com", (ONE, SIX)),
+    Answer("other.example.org", (TWO,)),
+    Answer("intranet", (TWO,)),
+    Answer("*.apps.example.com", (ONE,), frozenset({"db", "mail", "d"})),
+    Answer("pinned.apps.example.com", (TWO,)),
+)
+TEMPLATES = with_blocks(corpus.corefile("kubeadm"), lambda _: by_templates(ANSWERS))
+
+CASES = [
+    ("app.example.com", "A", "169.254.66.17"),
+    ("app.example.com", "AAAA", NO_RECORDS),
+    ("app.example.com", "HTTPS", NO_RECORDS),
+    ("example.com", "A", "169.254.66.17"),
+    ("both.example.com", "A", "169.254.66.17"),
+    ("both.example.com", "AAAA", "fd68:6169:7270::11"),
+    ("other.example.org", "A", "169.254.66.42"),
+    ("intranet", "A", "169.254.66.42"),
+    ("any.apps.example.com", "A", "169.254.66.17"),
+    ("any.apps.example.com", "AAAA", NO_RECORDS),
+    ("dbs.apps.example.com", "A", "169.254.66.17"),
+    ("pinned.apps.example.com", "A", "169.254.66.42"),
+]
+NEIGHBOURS = [
+    ("example.com", "MX"),
+    ("app.example.com", "TXT"),
+    ("app.example.net", "A"),
+    ("xapp.example.com", "A"),
+    ("a.app.example.com", "A"),
+    ("appxexample.com", "A"),
+    ("app.example.com.example.org", "A"),
+    ("app.example.com.default.svc.cluster.local", "A"),
+    ("apps.example.com", "A"),
+    ("a.b.apps.example.com", "A"),
+    ("db.apps.example.com", "A"),
+    ("mail.apps.example.com", "AAAA"),
+    ("d.apps.example.com", "A"),
+    ("com", "A"),
+    ("kubernetes.default.svc.cluster.local", "A"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "answer"), CASES)
+def test_a_name_of_ours_is_answered(name: str, kind: str, answer: str) -> None:
+    assert model_answer(TEMPLATES, Question(name, kind)) == answer
+
+
+@pytest.mark.parametrize(("name", "kind"), NEIGHBOURS)
+def test_a_neighbour_is_not(name: str, kind: str) -> None:
+    assert model_answer(TEMPLATES, Question(name, kind)) == PASSED_ON
+
+
+def test_names_are_rewritten_to_a_relay_service_and_wildcards_are_templates() -> None:
+    text = with_blocks(
+        corpus.corefile("kubeadm"), lambda _: by_rewriting(ANSWERS, "relay.x.svc.cluster.local")
+    )
+    assert model_answer(text, Question("app.example.com", "A")) == "-> relay.x.svc.cluster.local"
+    assert model_answer(text, Question("app.example.com", "AAAA")) == "-> relay.x.svc.cluster.local"
+    assert model_answer(text, Question("a.app.example.com", "A")) == PASSED_ON
+    assert model_answer(text, Question("any.apps.example.com", "A")) == "169.254.66.17"
+    assert model_answer(text, Question("pinned.apps.example.com", "A")) == "-> relay.x.svc.cluster.local"
+    assert model_answer(text, Question("db.apps.example.com", "A")) == PASSED_ON
+
+
+@given(st.permutations(ANSWERS))
+def test_the_lines_do_not_depend_on_the_order_of_the_names(answers: list[Answer]) -> None:
+    assert by_templates(answers) == by_templates(ANSWERS)
+
+
+_LABELS = st.text(st.sampled_from("ab-0"), min_size=1, max_size=4)
+
+
+@given(st.frozensets(_LABELS, max_size=6), _LABELS)
+@example(frozenset({"a", "ab", "abc"}), "abcd")
+@example(frozenset({"-"}), "a")
+def test_an_expression_for_any_label_but_some_matches_exactly_the_others(
+    but: frozenset[str], label: str
+) -> None:
+    pattern = re.compile(f"^{any_but(but)}$")
+    assert bool(pattern.search(label)) is (label not in but)
+    assert not any(pattern.search(one) for one in (*but, "", "a.b", f"{label}."))
+
+
+@given(st.frozensets(_LABELS, min_size=1, max_size=6), _LABELS)
+def test_an_expression_for_some_labels_matches_exactly_those(labels: frozenset[str], label: str) -> None:
+    assert bool(re.search(f"^{any_of(labels)}$", label)) is (label in labels)
+
+
+def test_five_thousand_names_stay_few_expressions_and_well_below_the_limit_of_a_config_map() -> None:
+    answers = [Answer(f"site-{number:04}.team{number % 10}.example.com", (ONE,)) for number in range(5000)]
+    lines = by_templates(answers)
+    text = with_blocks(corpus.corefile("kubeadm"), lambda _: lines)
+    assert len(text) < 300_000
+    assert sum(line.lstrip().startswith("match ") for line in lines) == 3 * 100
+    for number in (0, 4321, 4999):
+        name = f"site-{number:04}.team{number % 10}.example.com"
+        assert model_answer(text, Question(name)) == "169.254.66.17"
+    assert model_answer(text, Question("site-0001.team2.example.com")) == PASSED_ON

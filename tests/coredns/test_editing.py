@@ -1,0 +1,233 @@
+"""Which ConfigMap is changed, and what a pod is answered afterwards."""
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from nodeagent.config.options import Config, CoreDnsOptions, DnsName, HostsOptions, RelayOptions
+from nodeagent.coredns.corefile.managed import with_blocks, without_blocks
+from nodeagent.coredns.corefile.parsing import CorefileError
+from nodeagent.coredns.corefile.standing import standing_names
+from nodeagent.coredns.editing import Edit, Standing, decide, decide_removal
+from nodeagent.model.desired import Verdict
+from tests.coredns import corpus
+from tests.coredns.plans import desired
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+
+CONFIG = Config()
+ONE = "169.254.66.17"
+MAIN, CUSTOM, LOCAL = "kube-system/coredns", "kube-system/coredns-custom", "kube-system/node-local-dns"
+PLAN = desired("app.example.com", "*.apps.example.com")
+
+
+def standing(name: str, imported: Mapping[str, str] | None = None, node_local: str | None = None) -> Standing:
+    local = {"Corefile": corpus.corefile(node_local)} if node_local else None
+    return Standing({"Corefile": corpus.corefile(name)}, imported, local)
+
+
+def with_mode(mode: str) -> Config:
+    return msgspec.structs.replace(CONFIG, coredns=msgspec.convert({"mode": mode}, CoreDnsOptions))
+
+
+def texts(edits: tuple[Edit, ...]) -> dict[tuple[str, str], str | None]:
+    return {(edit.config_map, edit.key): edit.after for edit in edits}
+
+
+def imported_answer(text: str | None, question: Question) -> str:
+    return model_answer(f". {{\n{text}}}\n", question)
+
+
+@pytest.mark.parametrize("name", [name for name in corpus.NAMES if name != "hairpin-proxy"])
+def test_a_pod_is_answered_by_every_corefile_and_removal_restores_it(name: str) -> None:
+    edits = decide(PLAN, standing(name), CONFIG, adopt=False)
+    (edit,) = edits.pending
+    assert (edit.config_map, edit.key, str(edits.way)) == (MAIN, "Corefile", "corefile")
+    assert edit.after is not None
+    assert standing_names([edit.after]).answered.keys() == {"app.example.com", "*.apps.example.com"}
+    (removal,) = decide_removal(Standing({"Corefile": edit.after}), CONFIG)
+    assert removal.after == corpus.corefile(name)
+    assert decide(PLAN, Standing({"Corefile": edit.after}), CONFIG, adopt=False).pending == ()
+
+
+@pytest.mark.parametrize("name", ["k3s", "aks"])
+def test_where_the_corefile_imports_a_key_of_the_other_config_map_holds_the_names(name: str) -> None:
+    edits = decide(PLAN, standing(name, {"log.override": "log\n"}), CONFIG, adopt=False)
+    (edit,) = edits.pending
+    assert (str(edits.way), edit.config_map, edit.key, edit.before) == (
+        "import",
+        CUSTOM,
+        "nodeagent.override",
+        None,
+    )
+    assert imported_answer(edit.after, Question("app.example.com")) == ONE
+    assert imported_answer(edit.after, Question("app.example.com", "AAAA")) == NO_RECORDS
+    assert imported_answer(edit.after, Question("x.app.example.com")) == PASSED_ON
+    again = {"log.override": "log\n", "nodeagent.override": edit.after or ""}
+    assert decide(PLAN, standing(name, again), CONFIG, adopt=False).pending == ()
+    (removal,) = decide_removal(standing(name, again), CONFIG)
+    assert (removal.config_map, removal.key, removal.after) == (CUSTOM, "nodeagent.override", None)
+
+
+def test_without_names_the_key_goes() -> None:
+    edits = decide(PLAN, standing("k3s", {}), CONFIG, adopt=False)
+    data = {"nodeagent.override": edits.pending[0].after or ""}
+    assert texts(decide(desired(), standing("k3s", data), CONFIG, adopt=False).pending) == {
+        (CUSTOM, "nodeagent.override"): None
+    }
+
+
+def test_without_the_import_config_map_the_corefile_is_edited_and_it_is_said() -> None:
+    edits = decide(PLAN, standing("k3s"), CONFIG, adopt=False)
+    assert str(edits.way) == "corefile"
+    assert "kubectl -n kube-system create configmap coredns-custom" in " ".join(edits.remarks)
+
+
+def test_from_the_corefile_to_the_import_the_block_moves() -> None:
+    (first,) = decide(PLAN, standing("k3s"), CONFIG, adopt=False).pending
+    moved = decide(PLAN, Standing({"Corefile": first.after or ""}, {}), CONFIG, adopt=False)
+    assert texts(moved.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
+    assert (CUSTOM, "nodeagent.override") in texts(moved.pending)
+    data = {"nodeagent.override": texts(moved.pending)[CUSTOM, "nodeagent.override"] or ""}
+    back = decide(PLAN, standing("k3s", data), with_mode("corefile"), adopt=False)
+    assert texts(back.pending)[CUSTOM, "nodeagent.override"] is None
+    assert texts(back.pending)[MAIN, "Corefile"] == first.after
+
+
+@pytest.mark.parametrize(
+    ("name", "imported", "why"),
+    [("kubeadm", {}, "imports no directory"), ("k3s", None, "no such ConfigMap; make it: kubectl")],
+)
+def test_mode_import_says_what_it_lacks(name: str, imported: Mapping[str, str] | None, why: str) -> None:
+    with pytest.raises(CorefileError, match=why):
+        decide(PLAN, standing(name, imported), with_mode("import"), adopt=False)
+
+
+def test_a_corefile_without_reload_is_reported() -> None:
+    text = corpus.corefile("kubeadm").replace("    reload\n", "")
+    edits = decide(PLAN, Standing({"Corefile": text}), CONFIG, adopt=False)
+    assert "the Corefile has no `reload`" in " ".join(edits.remarks)
+    assert decide(PLAN, standing("gke-like"), CONFIG, adopt=False).remarks == ()
+
+
+@pytest.mark.parametrize("local", ["node-local-dns", "kubespray-nodelocaldns"])
+def test_the_node_local_cache_is_told_too(local: str) -> None:
+    edits = decide(PLAN, standing("kubeadm", node_local=local), CONFIG, adopt=False)
+    after = texts(edits.pending)[LOCAL, "Corefile"]
+    assert after is not None
+    assert model_answer(after, Question("any.apps.example.com")) == ONE
+    removal = decide_removal(Standing({"Corefile": "."}, None, {"Corefile": after}), CONFIG)
+    assert texts(removal)[LOCAL, "Corefile"] == corpus.corefile(local)
+
+
+def test_a_node_local_cache_that_cant_be_edited_keeps_nothing_else_back() -> None:
+    broken = Standing({"Corefile": corpus.corefile("kubeadm")}, None, {"Corefile": ".:53 {\n"})
+    edits = decide(PLAN, broken, CONFIG, adopt=False)
+    assert [edit.config_map for edit in edits.pending] == [MAIN]
+    assert "kube-system/node-local-dns: line 1: its brace is never closed" in edits.remarks
+
+
+def test_names_are_rewritten_to_a_relay_service_where_the_cluster_s_names_are_known() -> None:
+    config = msgspec.structs.replace(CONFIG, relay=msgspec.convert({"kind": "service"}, RelayOptions))
+    plan = desired("app.example.com", address="10.96.0.77")
+    edits = decide(plan, standing("kubeadm", node_local="node-local-dns"), config, adopt=False)
+    after = texts(edits.pending)
+    rewritten = model_answer(after[MAIN, "Corefile"] or "", Question("app.example.com"))
+    assert rewritten == "-> hairpin-proxy.hairpin-proxy.svc.cluster.local"
+    assert model_answer(after[LOCAL, "Corefile"] or "", Question("app.example.com")) == "10.96.0.77"
+
+
+def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
+    edits = decide(
+        desired("registry.corp.example.org", "*.corp.example.org"), standing("kubespray"), CONFIG, adopt=False
+    )
+    left, wild = edits.decisions
+    assert (left.verdict, left.code) == (Verdict.SKIPPED, "UserLine")
+    assert left.reason == "left to line 34 of the Corefile, which sets it (hosts)"
+    assert wild.verdict is Verdict.SERVED
+    (edit,) = edits.pending
+    assert standing_names([edit.after or ""]).answered.keys() == {"*.corp.example.org"}
+    lines = [line.strip().split() for line in (edit.after or "").splitlines() if "match" in line]
+    assert all("r(?:" in line[1] for line in lines), "the wildcard must not stand for registry"
+
+
+def test_names_of_a_zone_with_a_server_block_of_its_own_are_left_to_it() -> None:
+    edits = decide(
+        desired("a.corp.example.net", "*.corp.example.net", "xcorp.example.net"),
+        standing("kubespray"),
+        CONFIG,
+        adopt=False,
+    )
+    assert [decision.code for decision in edits.decisions] == ["ServerBlock", "ServerBlock", "Proven"]
+    assert (
+        "left to the server block corp.example.net:53 (line 1) of the Corefile" in edits.decisions[0].reason
+    )
+
+
+def test_what_imported_files_set_is_left_to_them() -> None:
+    data = {
+        "my.override": "hosts {\n  10.0.0.1 app.example.com\n  fallthrough\n}\n",
+        "my.server": "zone.example.com:53 {\n  forward . 10.0.0.2\n}\n",
+        "broken.server": "{",
+    }
+    plan = desired("app.example.com", "x.zone.example.com", "other.example.com")
+    edits = decide(plan, standing("k3s", data), CONFIG, adopt=False)
+    assert [decision.code for decision in edits.decisions] == ["UserLine", "ServerBlock", "Proven"]
+    assert "line 2 of the key my.override" in edits.decisions[0].reason
+
+
+@pytest.mark.parametrize("excluded", ["refused", "hosts.exclude"])
+def test_a_wildcard_does_not_stand_for_a_name_that_is_refused_or_excluded(excluded: str) -> None:
+    plan = desired("*.example.com", refused=("db.example.com",) if excluded == "refused" else ())
+    hosts = HostsOptions(exclude=(DnsName("db.example.com"),) if excluded == "hosts.exclude" else ())
+    edits = decide(plan, standing("kubeadm"), msgspec.structs.replace(CONFIG, hosts=hosts), adopt=False)
+    after = edits.pending[0].after or ""
+    assert model_answer(after, Question("db.example.com")) == PASSED_ON
+    assert model_answer(after, Question("dbs.example.com")) == ONE
+
+
+def test_hairpin_proxys_lines_are_left_alone_or_adopted() -> None:
+    plan = desired("app.example.com", "new.example.com")
+    left = decide(plan, standing("hairpin-proxy"), CONFIG, adopt=False)
+    assert [decision.code for decision in left.decisions] == ["HairpinProxyLine", "Proven"]
+    assert "line 2 of the Corefile: --adopt takes it over" in left.decisions[0].reason
+    text = left.pending[0].after or ""
+    assert text.count("# Added by hairpin-proxy") == 2
+
+    adopted = decide(plan, standing("hairpin-proxy"), CONFIG, adopt=True)
+    after = adopted.pending[0].after or ""
+    assert [decision.code for decision in adopted.decisions] == ["Proven", "Proven"]
+    assert "hairpin-proxy" not in after
+    assert model_answer(after, Question("app.example.com")) == ONE
+    user = corpus.corefile("hairpin-proxy").splitlines(keepends=True)
+    assert without_blocks(after) == "".join(line for line in user if "hairpin" not in line)
+
+
+def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
+    line = "    rewrite name app.example.com hairpin-proxy.x.svc.cluster.local # Added by hairpin-proxy\n"
+    text = corpus.corefile("k3s").replace("    errors\n", f"{line}    errors\n")
+    edits = decide(PLAN, Standing({"Corefile": text}, {}), CONFIG, adopt=True)
+    assert texts(edits.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
+    assert (
+        imported_answer(texts(edits.pending)[CUSTOM, "nodeagent.override"], Question("app.example.com"))
+        == ONE
+    )
+
+
+def test_the_diff_is_what_a_person_would_apply() -> None:
+    (edit,) = decide(desired("app.example.com"), standing("kubeadm"), CONFIG, adopt=False).pending
+    diff = edit.diff().splitlines()
+    assert diff[:2] == ["--- kube-system/coredns/Corefile", "+++ kube-system/coredns/Corefile"]
+    assert all(line[0] in " +@" for line in diff[2:])
+    assert "+    # END nodeagent" in diff
+
+
+def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> None:
+    with pytest.raises(CorefileError, match=r"kube-system/coredns: it has no key Corefile, but corefile, x"):
+        decide(PLAN, Standing({"x": "", "corefile": ""}), CONFIG, adopt=False)
+
+
+def test_removal_of_a_damaged_block_is_refused() -> None:
+    text = with_blocks(corpus.corefile("kubeadm"), lambda _: ["log"]).replace("# END nodeagent", "")
+    with pytest.raises(CorefileError, match=r"kube-system/coredns/Corefile: line 2: .*--previous"):
+        decide_removal(Standing({"Corefile": text}), CONFIG)

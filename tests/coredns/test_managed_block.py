@@ -1,0 +1,115 @@
+"""Our block comes and goes; every other byte of a Corefile stays."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nodeagent.coredns.corefile.lexing import lex
+from nodeagent.coredns.corefile.managed import BEGIN, END, blocks_of, with_blocks, without_blocks
+from nodeagent.coredns.corefile.parsing import Block, CorefileError, parse
+from tests.coredns import corpus
+from tests.coredns.corefile_texts import corefiles, mangled
+
+LINES = ["template IN A com {", "    match ^a[.]com[.]$", "    fallthrough", "}"]
+
+
+def _lines(_: Block) -> list[str]:
+    return LINES
+
+
+@pytest.mark.parametrize("name", corpus.NAMES)
+def test_a_corefile_is_edited_and_restored_byte_for_byte(name: str) -> None:
+    text = corpus.corefile(name)
+    edited = with_blocks(text, _lines)
+    assert edited != text
+    assert without_blocks(edited) == text
+    assert with_blocks(edited, _lines) == edited
+
+
+@pytest.mark.parametrize("name", corpus.NAMES)
+def test_the_block_stands_in_the_server_block_that_serves_the_root_and_first_in_it(name: str) -> None:
+    before, after = parse(corpus.corefile(name)), parse(with_blocks(corpus.corefile(name), _lines))
+    assert len(after.servers) == len(before.servers)
+    for old, new in zip(before.servers, after.servers, strict=True):
+        added = [
+            directive.arguments for directive in new.directives[: len(new.directives) - len(old.directives)]
+        ]
+        assert added == ([("IN", "A", "com")] if "." in old.zones else [])
+        assert [one.name for one in new.directives[len(added) :]] == [one.name for one in old.directives]
+
+
+@given(corefiles())
+def test_whatever_stands_outside_survives(text: str) -> None:
+    edited = with_blocks(text, _lines)
+    assert without_blocks(edited) == text
+    assert with_blocks(edited, _lines) == edited
+    assert with_blocks(edited, lambda _: []) == text
+    words = [token.text for token in lex(text).tokens]
+    ours = [token.text for block in blocks_of(edited) for token in lex(block).tokens]
+    assert len([token.text for token in lex(edited).tokens]) == len(words) + len(ours)
+
+
+@given(mangled())
+@example("import x\n.:53 {\n errors }\n")
+@example(". {\n}\n")
+@example(". { }\n")
+def test_a_text_is_edited_well_or_refused_and_never_spoiled(text: str) -> None:
+    try:
+        edited = with_blocks(text, _lines)
+    except CorefileError:
+        return
+    assert without_blocks(edited) == text
+    assert len(parse(edited).roots) == len(parse(text).roots)
+
+
+@given(corefiles(), st.lists(st.sampled_from(["# by hand\n", "log\n", "\tdebug # x\n"]), max_size=2))
+def test_edits_of_others_beside_the_block_survive_it(text: str, added: list[str]) -> None:
+    end = text.rindex("}")
+    by_hand = text[:end] + "\n" + "".join(added) + text[end:]
+    edited = with_blocks(text, _lines)
+    end = edited.rindex("}")
+    assert without_blocks(edited[:end] + "\n" + "".join(added) + edited[end:]) == by_hand
+
+
+def test_line_ends_and_indent_are_the_file_s_own() -> None:
+    windows = with_blocks(corpus.corefile("windows-line-ends"), _lines)
+    assert windows.count("\n") == windows.count("\r\n")
+    tabs = with_blocks(corpus.corefile("gke-like"), _lines)
+    assert f"\n\t{BEGIN}\n\ttemplate IN A com {{\n\t\tmatch " in tabs
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f". {{\n{BEGIN}\nerrors\n}}\n", 2),
+        (f". {{\n{END}\nerrors\n}}\n", 2),
+        (f". {{\n{BEGIN}\n{BEGIN}\n{END}\nerrors\n}}\n", 2),
+        (f". {{\n{BEGIN}\n{END}\nerrors\n{END}\n}}\n", 5),
+    ],
+)
+def test_a_marker_without_its_twin_is_refused_with_its_line(text: str, line: int) -> None:
+    with pytest.raises(CorefileError, match=f"^line {line}: .*lost its twin"):
+        without_blocks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("example.com {\n errors\n}\n", "no server block serves the zone '.'"),
+        (". { }\n", "no line of its own"),
+        (".:53 {\n errors\n", "line 1: its brace is never closed"),
+        (".:53 {\n cache {\n }\n", "line 1: its brace is never closed"),
+        (".:53 {\n cache {\n", "line 2: the block of cache is never closed"),
+        (".:53 {\n errors }\n", "line 2: a closing brace without"),
+        (".:53, {\n errors\n}\n", "line 1: a server block without an address"),
+    ],
+)
+def test_what_coredns_would_not_take_is_refused(text: str, why: str) -> None:
+    with pytest.raises(CorefileError, match=why):
+        with_blocks(text, _lines)
+
+
+def test_markers_in_quotes_are_no_markers() -> None:
+    text = f'. {{\n    template IN TXT . {{\n        answer "x\n{BEGIN}\n"\n    }}\n}}\n'
+    assert without_blocks(text) == text
+    assert without_blocks(with_blocks(text, _lines)) == text

@@ -1,0 +1,71 @@
+"""Corefiles are read as CoreDNS reads them: the words, and the blocks they make."""
+
+import pytest
+
+from nodeagent.coredns.corefile.lexing import lex
+from nodeagent.coredns.corefile.parsing import parse
+from tests.coredns import corpus
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a b\tc\nd", ["a", "b", "c", "d"]),
+        ('a "b c" d', ["a", "b c", "d"]),
+        (r'"a \" b \n \\"', [r"a " + '"' + r" b \n \\"]),
+        ('"open to the end', ["open to the end"]),
+        ('a "', ["a"]),
+        ('""', [""]),
+        ('"a"b', ["a", "b"]),
+        ('a"b c"', ['a"b', 'c"']),
+        ("a # b c\nd", ["a", "d"]),
+        ("a#b c\nd", ["a", "c", "d"]),
+        ("a\r\nb\rc", ["a", "bc"]),
+        ("\ufeffa", ["a"]),
+        ("a\u00a0b\u2003c", ["a", "b", "c"]),
+        ("{$A}{%B%}", ["{$A}{%B%}"]),
+    ],
+)
+def test_words(text: str, words: list[str]) -> None:
+    assert [token.text for token in lex(text).tokens] == words
+
+
+def test_a_word_knows_its_line_and_place() -> None:
+    text = 'a "b\nc" d\n# e\nf'
+    tokens = lex(text).tokens
+    assert [(token.text, token.line) for token in tokens] == [("a", 1), ("b\nc", 1), ("d", 2), ("f", 4)]
+    assert [text[token.start : token.end] for token in tokens] == ["a", '"b\nc"', "d", "f"]
+    assert [tokens[n + 1].is_on_new_line_after(tokens[n]) for n in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "zones"),
+    [
+        ("kubeadm", [{"."}]),
+        ("gke-like", [{"metadata.google.internal"}, {"."}]),
+        ("kubespray", [{"corp.example.net"}, {"10.20.0.0/16"}, {"."}]),
+        ("openshift", [{"."}, {"hostname.bind"}]),
+        ("environment-and-schemes", [{".", "[2001:db8::]/64"}]),
+        ("without-braces", [{"."}]),
+    ],
+)
+def test_the_zones_of_each_server_block(name: str, zones: list[set[str]]) -> None:
+    assert [set(server.zones) for server in parse(corpus.corefile(name)).servers] == zones
+
+
+def test_plugins_of_an_imported_snippet_count_as_the_block_s_own() -> None:
+    corefile = parse(corpus.corefile("gke-like"))
+    (root,) = corefile.roots
+    assert [plugin.name for plugin in corefile.plugins(root)][:3] == ["errors", "cache", "reload"]
+
+
+def test_a_snippet_that_imports_itself_ends() -> None:
+    corefile = parse("(a) {\n import a\n}\n. {\n import a\n errors\n}\n")
+    assert [plugin.name for plugin in corefile.plugins(corefile.roots[0])] == ["errors"]
+
+
+def test_imports_outside_and_inside_of_server_blocks() -> None:
+    corefile = parse(corpus.corefile("k3s"))
+    assert corefile.imports == ("/etc/coredns/custom/*.server",)
+    inside = [plugin.arguments for plugin in corefile.plugins(corefile.roots[0]) if plugin.name == "import"]
+    assert inside == [("/etc/coredns/custom/*.override",)]
