@@ -15,9 +15,7 @@ Fields = dict[str, object]
 
 def narrate(done: Pass, before: Desired | None) -> None:
     """Logs what was decided anew since `before`, what was done, mended and what failed."""
-    _lines(logging.INFO, _load_balancers(done.desired, before))
-    _lines(logging.INFO, _names(done.desired, before))
-    _lines(logging.WARNING, _unreadable(done.desired, before))
+    narrate_decisions(done.desired, before)
     for part, repair in done.repairs.items():
         _say(logging.WARNING, "drift repaired", {"part": part, "found": repair.found})
         if repair.verdict.announce:
@@ -34,6 +32,13 @@ def narrate(done: Pass, before: Desired | None) -> None:
         _say(logging.INFO, "works again", {"part": part})
     for part, reason in done.errors.items():
         _say(logging.ERROR, "apply failed, will be tried again", {"part": part, "reason": reason})
+
+
+def narrate_decisions(after: Desired, before: Desired | None) -> None:
+    """Logs what was decided anew since `before`: load balancers, names, objects that can't be read."""
+    _lines(logging.INFO, _load_balancers(after, before))
+    _lines(logging.INFO, _names(after, before))
+    _lines(logging.WARNING, _unreadable(after, before))
 
 
 def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:

@@ -88,7 +88,7 @@ class Reconciler:
         self._answering: AbstractSet[Endpoint] = frozenset()
         self._owed: frozenset[Part] = frozenset()
         self._held: dict[Part, tuple[float, str]] = {}
-        self._fights = Fights(clock)
+        self._fights: Fights[Part] = Fights(clock)
         self.retries = Retries()
 
     @property

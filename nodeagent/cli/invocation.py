@@ -114,6 +114,13 @@ def running_options(command: _Command) -> _Command:
     return command
 
 
+def cluster_options(command: _Command) -> _Command:
+    """Adds the options of commands that are about a cluster, and about no node of it."""
+    for add in (_KUBECONFIG, _CONFIG):
+        command = add(command)
+    return command
+
+
 def common_options(command: _Command) -> _Command:
     """Adds the options that every command has which may work on manifests."""
     for add in (_NODE, _KUBECONFIG, _MANIFESTS, _CONFIG):

@@ -8,6 +8,7 @@ import click
 from nodeagent import __version__
 from nodeagent.cli.apply import apply
 from nodeagent.cli.cleanup import cleanup
+from nodeagent.cli.coredns import coredns
 from nodeagent.cli.doctor import doctor
 from nodeagent.cli.plan import plan
 from nodeagent.cli.run import run as run_command
@@ -23,7 +24,7 @@ def nodeagent() -> None:
     """Keeps a node's own traffic to PROXY-protocol load balancers working."""
 
 
-for command in (plan, apply, run_command, status, doctor, cleanup):
+for command in (plan, apply, run_command, status, doctor, cleanup, coredns):
     nodeagent.add_command(command)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from nodeagent import __version__
+from nodeagent.cli.daemon_options import listen_address, log_options, telemetry_option
 from nodeagent.cli.invocation import adopt_option, invocation, option, running_options
 from nodeagent.cli.logs import configure
-from nodeagent.config.options import ListenAddress
 from nodeagent.errors import ConfigError
 
 _LOG = logging.getLogger("nodeagent")
@@ -17,31 +17,14 @@ _LOG = logging.getLogger("nodeagent")
 
 @click.command()
 @running_options
-@option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the log is written to standard error.",
-)
-@option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="From which level on.",
-)
+@log_options
 @option(
     "--daemonset",
     metavar="NAMESPACE/NAME",
     help="The DaemonSet that runs this agent: when it is gone at the end, the node is cleaned up.",
 )
 @adopt_option
-@option(
-    "--telemetry-listen",
-    metavar="ADDRESS:PORT",
-    help="This node's own, where telemetry.listen of the configuration would be the same on all nodes.",
-)
+@telemetry_option
 def run(
     *,
     log_format: Any,  # noqa: ANN401 - one of the words above
@@ -69,7 +52,7 @@ def run(
         config,
         call.kubeconfig,
         _own_daemonset(daemonset),
-        _address(telemetry_listen) or call.config.telemetry.listen,
+        listen_address(telemetry_listen) or call.config.telemetry.listen,
         call.adopt,
     )
     with connect(call.kubeconfig) as connection:
@@ -86,13 +69,6 @@ def run(
         )
         Daemon(settings, call.config, connection).run()
     return 0
-
-
-def _address(text: str | None) -> ListenAddress | None:
-    try:
-        return ListenAddress.parse(text) if text else None
-    except ValueError as error:
-        raise ConfigError(f"--telemetry-listen: {error}") from error
 
 
 def _own_daemonset(text: str | None) -> Any:  # noqa: ANN401 - its type is imported late

@@ -62,6 +62,18 @@ def status_text(
     )
 
 
+def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> str:
+    """What would change of CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
+    lines = [*_decisions(decided, remarks)]
+    for path, diff in diffs.items():
+        lines += _section(f"ConfigMap {path}", _coloured(diff))
+    if diffs:
+        lines.append(f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run makes it so")
+    else:
+        lines.append("CoreDNS: in sync, nothing to do")
+    return "\n".join([*lines, ""])
+
+
 def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
     """What was done, step by step, and what was not, and why; `nothing` is what to say of no step at all."""
     lines = [line for step in done.steps for line in _step(step.part, step.text)]

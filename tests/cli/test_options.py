@@ -16,16 +16,29 @@ from nodeagent.cli.main import nodeagent
 from tests.cli.command_line import NODE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cli.command_line import CommandLine
 
 _ROOT = Path(__file__).parents[2]
-_COMMANDS = sorted(nodeagent.commands)
+
+
+def _all_below(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with the words that call it."""
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from _all_below(command, (*words, name))
+        else:
+            yield " ".join((*words, name)), command
+
+
+_COMMANDS = dict(_all_below(nodeagent))
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_every_command_has_help(command_line: CommandLine, command: str, option: str) -> None:
-    reply = command_line.bare(command, option)
+    reply = command_line.bare(*command.split(), option)
     assert reply.exit_code == 0
     assert reply.stdout.startswith(f"Usage: nodeagent {command} [OPTIONS]")
     assert "Exit code 0" in re.sub(r"\s+", " ", reply.stdout)
@@ -35,13 +48,13 @@ def test_every_command_has_help(command_line: CommandLine, command: str, option:
 def test_the_help_names_every_command(command_line: CommandLine) -> None:
     reply = command_line.bare("--help")
     assert reply.exit_code == 0
-    for command in _COMMANDS:
+    for command in nodeagent.commands:
         assert re.search(rf"^  {command}  +\S", reply.stdout, re.MULTILINE), command
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_every_option_has_a_variable_and_help(command: str) -> None:
-    for option in nodeagent.commands[command].params:
+    for option in _COMMANDS[command].params:
         assert isinstance(option, click.Option)
         name = max(option.opts, key=len)
         assert option.envvar == "NODEAGENT_" + name.removeprefix("--").upper().replace("-", "_")

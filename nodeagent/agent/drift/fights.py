@@ -1,10 +1,11 @@
 """Whether repairs of a part are a fight with another program, and how long to wait before the next. PURE."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from nodeagent.agent.parts import Part
+_Part = TypeVar("_Part", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class _Record:
     recent: deque[float] = field(default_factory=deque)
 
 
-class Fights:
+class Fights(Generic[_Part]):
     """Remembers repairs, part by part.
 
     Args:
@@ -71,9 +72,9 @@ class Fights:
         self._clock = clock
         self._limit, self._window = limit, window
         self._first, self._longest, self._forget = first, longest, forget
-        self._records: dict[Part, _Record] = {}
+        self._records: dict[_Part, _Record] = {}
 
-    def repaired(self, part: Part) -> Verdict:
+    def repaired(self, part: _Part) -> Verdict:
         """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for."""
         now = self._clock()
         record = self._records.get(part)
@@ -90,14 +91,14 @@ class Fights:
         delay = self._delay(record)
         return Verdict(delay, record.level > 0, delay > before, record.repairs, now - record.first)
 
-    def remaining(self, part: Part) -> float:
+    def remaining(self, part: _Part) -> float:
         """Seconds until `part` may be repaired again; 0 when it may be now."""
         record = self._records.get(part)
         if record is None:
             return 0.0
         return max(0.0, record.last + self._delay(record) - self._clock())
 
-    def fighting(self) -> frozenset[Part]:
+    def fighting(self) -> frozenset[_Part]:
         """The parts that are fought over now."""
         now = self._clock()
         return frozenset(

@@ -25,8 +25,8 @@ Pages = Mapping[str, Callable[[], Page]]
 def pages(board: HealthBoard, metrics: Metrics) -> Pages:
     """The three pages; probes get 200 for yes and 503 for no."""
     return {
-        "/healthz": lambda: _probe(board.alive()),
-        "/readyz": lambda: _probe(board.ready()),
+        "/healthz": lambda: probe_page(board.alive()),
+        "/readyz": lambda: probe_page(board.ready()),
         "/metrics": lambda: Page(200, CONTENT_TYPE, metrics.exposition()),
     }
 
@@ -36,5 +36,6 @@ def not_found(known: Pages) -> Page:
     return Page(404, _TEXT, f"no such page; there are {', '.join(known)}\n".encode())
 
 
-def _probe(answer: Answer) -> Page:
+def probe_page(answer: Answer) -> Page:
+    """A probe's answer as a page: 200 for yes, 503 for no."""
     return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))

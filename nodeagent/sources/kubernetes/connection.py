@@ -20,6 +20,7 @@ from nodeagent.sources.kubernetes.refusals import ApiPath, Asked, refusal
 CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must stand: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
 
+_METHODS = {"create": "POST", "update": "PUT"}
 _READ_AT_ONCE = 262144
 _LONGEST_REFUSAL = 65536
 """Bytes of a refusal that are read: a Status is far smaller."""
@@ -122,7 +123,27 @@ class Connection:
         Raises:
             ApiError: one of its kinds.
         """
-        asked = self.asked("create", path)
+        return self._write(self.asked("create", path), body, timeout)
+
+    def put_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
+        """Replaces an object by compare-and-swap: `body` bears the resourceVersion that was read.
+
+        Args:
+            path: the object's path.
+            body: the whole object, as JSON values.
+            timeout: seconds until the whole answer must have arrived. After a time-out it is not known
+                whether the object was replaced.
+
+        Returns:
+            The object as it stands now, as JSON.
+
+        Raises:
+            ConflictError: somebody else wrote it since; nothing was changed.
+            ApiError: another one of its kinds.
+        """
+        return self._write(self.asked("update", path), body, timeout)
+
+    def _write(self, asked: Asked, body: Mapping[str, Any], timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
         limits = (min(CONNECT_TIMEOUT, timeout), timeout)
         response = self._open(asked, {}, limits, {"Content-Type": "application/json"}, body)
@@ -197,7 +218,7 @@ class Connection:
         body: Mapping[str, Any] | None,
     ) -> Any:  # noqa: ANN401 - urllib3's response
         sent = {"Accept": "application/json", "User-Agent": "nodeagent", **headers}
-        method = "GET" if body is None else "POST"
+        method = _METHODS.get(asked.verb, "GET")
         # The client's refresh hook reads token files and runs exec plugins: one thread at a time.
         with self._lock:
             official.authorize(client, sent, asked, method)

@@ -42,6 +42,10 @@ class AlreadyExistsError(ApiError):
     """409 with reason AlreadyExists: somebody else created the object first."""
 
 
+class ConflictError(ApiError):
+    """409: the object is another than the one that was read: read it again, and decide anew."""
+
+
 class GoneError(ApiError):
     """410, or a resourceVersion from the server's future: only a new list helps."""
 

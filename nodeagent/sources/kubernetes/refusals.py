@@ -14,6 +14,7 @@ from nodeagent.sources.kubernetes.errors import (
     AlreadyExistsError,
     ApiError,
     BadRequestError,
+    ConflictError,
     ForbiddenError,
     GoneError,
     NotFoundError,
@@ -31,7 +32,7 @@ class Asked:
     """One request, as its errors name it.
 
     Attributes:
-        verb: Kubernetes verb: get, list, watch or create.
+        verb: Kubernetes verb: get, list, watch, create or update.
         path: path without query.
         server: host and port, as a person would look for them, and the proxy before it if any.
     """
@@ -114,6 +115,8 @@ def refusal(asked: Asked, status: int, body: bytes, headers: Mapping[str, str] |
             error = NotFoundError(f"{asked}: 404: {words}")
         case 409 if told.reason == "AlreadyExists":
             error = AlreadyExistsError(f"{asked}: 409: {words}")
+        case 409:
+            error = ConflictError(f"{asked}: 409: {words}", retry_after)
         case 410:
             error = GoneError(f"{asked}: 410: {words}; a new list is due", retry_after)
         case _:

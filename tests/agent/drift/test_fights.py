@@ -20,7 +20,7 @@ class Clock:
 
 def repairs(pauses: list[float], part: Part = "hosts") -> list[Verdict]:
     clock = Clock()
-    fights = Fights(clock)
+    fights = Fights[Part](clock)
     verdicts = []
     for pause in pauses:
         clock.now += pause
@@ -44,7 +44,7 @@ def test_the_fifth_within_a_minute_is_one_and_each_further_repair_waits_twice_as
 
 
 def test_parts_are_judged_apart() -> None:
-    fights = Fights(Clock())
+    fights = Fights[Part](Clock())
     for _ in range(5):
         fights.repaired("hosts")
     assert fights.repaired("dnat").delay == 0
@@ -53,7 +53,7 @@ def test_parts_are_judged_apart() -> None:
 
 def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_fight() -> None:
     clock = Clock()
-    fights = Fights(clock)
+    fights = Fights[Part](clock)
     for _ in range(6):
         fights.repaired("relay")
     assert fights.remaining("relay") == 2
@@ -91,7 +91,7 @@ def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None
 @given(st.floats(0, 0.2), st.integers(1, 400))
 def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: int) -> None:
     clock = Clock()
-    fights = Fights(clock)
+    fights = Fights[Part](clock)
     for _ in range(rounds):
         clock.now += undone_after + fights.remaining("dnat")
         fights.repaired("dnat")

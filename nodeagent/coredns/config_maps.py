@@ -1,0 +1,120 @@
+"""ConfigMaps, read and replaced by compare-and-swap on their resourceVersion."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nodeagent.errors import ApplyError, SourceError
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import NotFoundError
+
+PREVIOUS = "nodeagent.io/previous-corefile"
+"""The annotation that keeps the Corefile as it was before nodeagent's first edit since."""
+
+MOST_BYTES = 1 << 20
+"""All values of a ConfigMap together (k8s.io/kubernetes, ValidateConfigMap)."""
+_MOST_ANNOTATION_BYTES = 256 << 10
+"""All annotations of an object together (k8s.io/apimachinery, TotalAnnotationSizeLimitB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMap:
+    """A ConfigMap as it was read; `raw` is the whole object, with what nodeagent knows nothing of."""
+
+    namespace: str
+    name: str
+    raw: Mapping[str, Any] = field(hash=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """Its texts by key."""
+        return self.raw.get("data") or {}
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Its annotations."""
+        return self.raw["metadata"].get("annotations") or {}
+
+    @property
+    def last_writer(self) -> str:
+        """Who else wrote it last, as it called itself (managedFields); empty where that is not told."""
+        entries = [
+            (entry.get("time") or "", entry.get("manager") or "")
+            for entry in self.raw["metadata"].get("managedFields") or []
+            if entry.get("manager") != "nodeagent"
+        ]
+        return max(entries, default=("", ""))[1]
+
+    @property
+    def path(self) -> str:
+        """Its path in the API."""
+        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
+
+
+def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> ConfigMap | None:
+    """Reads a ConfigMap; None where there is none. RBAC: get it by name. Raises SourceError."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+    try:
+        raw = json.loads(connection.get_json(path, timeout=timeout))
+    except NotFoundError:
+        return None
+    except ValueError as error:
+        raise SourceError(f"get {path}: the answer makes no sense: {error}") from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
+        raise SourceError(f"get {path}: the answer is no ConfigMap")
+    return ConfigMap(namespace, name, raw)
+
+
+def changed(config_map: ConfigMap, texts: Mapping[str, str | None], previous: str | None) -> dict[str, Any]:
+    """Pure: the object with other texts, all else as it was.
+
+    Args:
+        config_map: As it was read; its resourceVersion is what the API compares.
+        texts: By key; None takes the key away.
+        previous: What PREVIOUS shall hold; None: the annotation goes.
+
+    Raises:
+        ApplyError: it would be larger than the API takes.
+    """
+    merged: dict[str, str | None] = {**config_map.data, **texts}
+    data = {key: text for key, text in merged.items() if text is not None}
+    size = sum(len(text.encode()) for text in data.values())
+    size += sum(len(value) * 3 // 4 for value in (config_map.raw.get("binaryData") or {}).values())
+    if size > MOST_BYTES:
+        raise ApplyError(
+            f"ConfigMap {config_map} would hold {size:,} bytes, and the API takes no more than "
+            f"{MOST_BYTES:,}: it was left as it was. Have it hold fewer names: by hosts.exclude, or by an "
+            "Ingress with a wildcard host in place of many"
+        )
+    annotations = {key: value for key, value in config_map.annotations.items() if key != PREVIOUS}
+    if previous is not None:
+        annotations[PREVIOUS] = previous
+        if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > (
+            _MOST_ANNOTATION_BYTES
+        ):
+            # To be without a copy is better than to be without names: taking the block out needs none.
+            del annotations[PREVIOUS]
+    metadata = {key: value for key, value in config_map.raw["metadata"].items() if key != "annotations"}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        **{key: value for key, value in config_map.raw.items() if key not in {"data", "metadata"}},
+        "metadata": metadata,
+        "data": data,
+    }
+
+
+def replace(connection: Connection, config_map: ConfigMap, body: Mapping[str, Any], timeout: float) -> None:
+    """Replaces it, unless somebody else has written it since. RBAC: update it by name.
+
+    Raises:
+        ConflictError: somebody has; nothing was changed.
+        SourceError: another trouble with the API.
+    """
+    connection.put_json(config_map.path, body, timeout)

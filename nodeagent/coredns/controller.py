@@ -1,0 +1,223 @@
+"""`nodeagent coredns run`: strives for the lease, and keeps CoreDNS's configuration as the plan has it.
+
+What stands is read anew for every pass, and looked at every few seconds: CoreDNS itself takes a minute to see
+a change of its ConfigMap, so nothing would be won by watching it. Without the API nothing changes: CoreDNS
+goes on with what it has.
+"""
+
+import logging
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.agent.dns.prover import Prover
+from nodeagent.agent.dns.upstream import ask_upstream
+from nodeagent.agent.reloading import ConfigFile
+from nodeagent.agent.telemetry.health import HealthBoard
+from nodeagent.agent.telemetry.pages import Pages, probe_page
+from nodeagent.agent.telemetry.service import TelemetryService
+from nodeagent.agent.triggers import Triggers
+from nodeagent.config.options import Config, ListenAddress
+from nodeagent.coredns.keeper import Keeper
+from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, LeaseTiming
+from nodeagent.coredns.narration import Narrator
+from nodeagent.coredns.reloading import read_anew
+from nodeagent.errors import NodeagentError
+from nodeagent.sources.kubernetes.cluster import Cluster
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.node.api_server import find_api_servers
+
+_LOG = logging.getLogger("nodeagent")
+
+NAMES = "coredns"
+"""The one part of the health page."""
+_BEAT_SECONDS = 5.0
+_STUMBLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds: how often what stands is looked at, and how far passes lie apart, however much happens.
+
+    A change makes CoreDNS load its configuration anew: a burst of Ingresses should cost one such loading.
+    """
+
+    look: float = 10.0
+    between: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the controller was started with.
+
+    `identity` is its name among the others that strive for `lease`. `node_name` is any node's: it tells which
+    cloud this is. `config_file` is read anew when it
+    changes; None means all defaults. `telemetry` is where its pages are shown.
+    """
+
+    identity: str
+    node_name: str
+    lease: LeaseName
+    config_file: Path | None = None
+    telemetry: ListenAddress = Config().telemetry.listen
+    adopt: bool = False
+    pace: Pace = Pace()
+    timing: LeaseTiming = CLIENT_GO
+
+
+class Controller:
+    """One controller, from start to end.
+
+    Args:
+        settings: What it was started with.
+        config: The configuration as first read.
+        connection: To the API server.
+    """
+
+    def __init__(self, settings: Settings, config: Config, connection: Connection) -> None:
+        self._settings = settings
+        self._config = config
+        self._triggers = Triggers()
+        relay = config.relay
+        self._cluster = Cluster(
+            connection,
+            settings.node_name,
+            (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
+            on_change=self._triggers.cluster_changed,
+            config_maps=config.load_balancers.config_map_names,
+        )
+        self._elector = Elector(
+            connection, settings.lease, settings.identity, self._triggers.wake, settings.timing
+        )
+        self._keeper = Keeper(
+            connection,
+            find_api_servers(servers=[connection.server]),
+            self._elector.confirm,
+            adopt=settings.adopt,
+        )
+        self._prover = Prover(
+            ask_upstream(config.hosts),
+            config.hosts.dns_recheck_seconds,
+            on_change=self._triggers.dns_changed,
+        )
+        self._board = HealthBoard([NAMES])
+        self._narrator = Narrator(connection, settings.identity)
+        self._config_file = ConfigFile(settings.config_file)
+        self._leading = False
+        self._last_look = 0.0
+        self._stumbled_until = 0.0
+        self._ending = False
+
+    def run(self) -> None:
+        """Runs until SIGTERM or SIGINT; to be called in the main thread.
+
+        Raises:
+            NodeagentError: it can't begin: the telemetry address can't be had.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.end)
+        service = TelemetryService(self._pages(), self._settings.telemetry.endpoint, None)
+        try:
+            service.start()
+            self._cluster.start()
+            self._elector.start()
+            while not self._ending:
+                self._turn()
+        finally:
+            # No pass is under way any more, so the lease may go to another.
+            self._elector.stop()
+            self._prover.stop()
+            self._cluster.stop()
+            service.close()
+        _LOG.info("ending; what CoreDNS was given stays")
+
+    def end(self, *_: object) -> None:
+        """Has `run` return soon; may be called from a signal's handler."""
+        self._ending = True
+        self._triggers.wake()
+
+    def _turn(self) -> None:
+        """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
+        self._board.beat()
+        if self._config_file.has_changed():
+            self._take_over_config()
+        self._settle_role()
+        pause = self._pause()
+        if pause > 0:
+            self._triggers.wait(min(pause, _BEAT_SECONDS))
+            return
+        try:
+            self._pass()
+        except NodeagentError as error:
+            self._board.part_failed(NAMES, str(error))
+            self._narrator.failed(str(error))
+        except Exception as error:  # noqa: BLE001 - see below
+            # A mistake of ours, met on some odd object. CoreDNS keeps what it has, the controller goes on.
+            _LOG.exception("a pass failed; CoreDNS keeps what it has, and another is made in a while")
+            self._board.part_failed(NAMES, f"{type(error).__name__}: {error}")
+            self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
+
+    def _settle_role(self) -> None:
+        leading = self._elector.is_leader
+        if leading and not self._leading:
+            _LOG.info("this controller writes", extra={"fields": {"lease": str(self._settings.lease)}})
+            self._board.became_writer()
+            self._last_look = 0.0
+        elif not leading:
+            if self._leading:
+                _LOG.warning("the lease is not held any more; standing by")
+                self._prover.want({})
+            holder = self._elector.holder
+            # Before the Lease was seen for the first time, this is not known: starting.
+            if holder or self._leading:
+                self._board.became_standby(f"{holder or 'nobody'} holds {self._settings.lease}")
+        self._leading = leading
+        self._narrator.lease_trouble(self._elector.error)
+
+    def _pause(self) -> float:
+        """Seconds until there is a reason for a pass; 0 or less: now."""
+        if not self._leading or self._cluster.snapshot() is None:
+            return _BEAT_SECONDS
+        now = time.monotonic()
+        if now < self._stumbled_until:
+            return self._stumbled_until - now
+        if not self._last_look:
+            return 0.0
+        called = self._triggers.waiting() is not None
+        return self._last_look + (self._settings.pace.between if called else self._settings.pace.look) - now
+
+    def _pass(self) -> None:
+        snapshot = self._cluster.snapshot()
+        if snapshot is None:
+            return
+        self._triggers.take()
+        self._board.pass_began()
+        try:
+            done = self._keeper.make_pass(snapshot, self._prover.answers(), self._config)
+        finally:
+            self._board.pass_ended()
+            self._last_look = time.monotonic()
+        self._prover.want(done.desired.to_prove)
+        self._narrator.tell(done)
+        if done.errors:
+            self._board.part_failed(NAMES, "; ".join(done.errors.values()))
+        else:
+            self._board.part_ok(NAMES)
+            self._board.synced()
+
+    def _take_over_config(self) -> None:
+        config = read_anew(self._settings.config_file, self._config)
+        if config is None:
+            return
+        self._config = config
+        self._cluster.watch_config_maps(config.load_balancers.config_map_names)
+        self._prover.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)
+        self._last_look = 0.0
+
+    def _pages(self) -> Pages:
+        board = self._board
+        return {
+            "/healthz": lambda: probe_page(board.alive()),
+            "/readyz": lambda: probe_page(board.ready()),
+        }

@@ -1,0 +1,145 @@
+"""One pass of the controller: reads CoreDNS's ConfigMaps, decides, writes; and notices who puts them back."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from nodeagent.agent.drift.fights import Fights, Verdict
+from nodeagent.config.options import Config
+from nodeagent.coredns.config_maps import ConfigMap
+from nodeagent.coredns.corefile.managed import blocks_of
+from nodeagent.coredns.editing import Edit, Edits, decide
+from nodeagent.coredns.surroundings import cluster_facts, plan_names, read_maps
+from nodeagent.coredns.writing import write
+from nodeagent.errors import NodeagentError
+from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsAnswer
+from nodeagent.model.objects import Snapshot
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.node.api_server import ApiServers
+
+_REPAIRS, _WITHIN = 3, 3600.0
+_FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0
+"""Seconds. Owners put things back every few minutes (Flux, add-on managers) or hours, not seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarrel:
+    """Somebody else puts a ConfigMap back again and again; `owner` is what they call themselves, if told."""
+
+    config_map: ConfigMap
+    verdict: Verdict
+    owner: str
+
+    def __str__(self) -> str:
+        whom = f"{self.owner!r}" if self.owner else "another program"
+        return (
+            f"{whom} put ConfigMap {self.config_map} back {self.verdict.repairs} times in "
+            f"{self.verdict.within:.0f} s; nodeagent writes its names again in {self.verdict.delay:.0f} s at "
+            "the soonest. Have its owner leave the Corefile alone, or import a ConfigMap of its own "
+            "(docs/coredns.md)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass decided and did.
+
+    `errors` are by ConfigMap; those maps are as they were. `held` are those with something to write that
+    wait, since their owner puts them back.
+    """
+
+    desired: Desired
+    edits: Edits
+    written: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    quarrels: tuple[Quarrel, ...] = ()
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+class Keeper:
+    """Brings CoreDNS's ConfigMaps to what the cluster asks for, again and again.
+
+    Args:
+        connection: To the API server.
+        api: What is never answered with anything else.
+        may_write: Tells, right before each write, how many seconds it may take, or raises SourceError.
+        adopt: Whether hairpin-proxy's lines are taken over.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: ApiServers,
+        may_write: Callable[[], float],
+        *,
+        adopt: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._api = api
+        self._may_write = may_write
+        self._adopt = adopt
+        self._fights: Fights[str] = Fights(
+            clock,
+            limit=_REPAIRS,
+            window=_WITHIN,
+            first=_FIRST_DELAY,
+            longest=_LONGEST_DELAY,
+            forget=_FORGET,
+        )
+        self._ours: dict[tuple[str, str], list[str]] = {}
+
+    def make_pass(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> Pass:
+        """Makes one pass.
+
+        Raises:
+            SourceError: a ConfigMap can't be read; nothing was changed.
+            CorefileError: a Corefile can't be edited; nothing was changed.
+        """
+        maps = read_maps(self._connection, config)
+        facts = replace(cluster_facts(self._api, maps, snapshot), dns=dns)
+        desired = plan_names(snapshot, facts, config)
+        edits = decide(desired, maps.standing, config, adopt=self._adopt)
+        written, held, quarrels, errors = [], [], [], {}
+        for path, group in _by_config_map(edits):
+            config_map = maps.of(path)
+            if not any(group):
+                self._remember(group)
+                continue
+            if self._fights.remaining(path) > 0:
+                held.append(path)
+                continue
+            put_back = self._was_put_back(group)
+            try:
+                write(self._connection, config_map, [edit for edit in group if edit], self._may_write)
+            except NodeagentError as error:
+                errors[path] = str(error)
+                continue
+            written.append(path)
+            self._remember(group)
+            if put_back:
+                quarrels += self._judged(path, config_map)
+        return Pass(desired, edits, tuple(written), tuple(held), tuple(quarrels), errors)
+
+    def _remember(self, edits: list[Edit]) -> None:
+        for edit in edits:
+            self._ours[edit.config_map, edit.key] = blocks_of(edit.after or "")
+
+    def _was_put_back(self, edits: list[Edit]) -> bool:
+        """Whether what is to be written is what stood there once: the wish is the same, the text is not."""
+        return all(
+            self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in edits
+        )
+
+    def _judged(self, path: str, config_map: ConfigMap) -> list[Quarrel]:
+        verdict = self._fights.repaired(path)
+        return [Quarrel(config_map, verdict, config_map.last_writer)] if verdict.fighting else []
+
+
+def _by_config_map(edits: Edits) -> list[tuple[str, list[Edit]]]:
+    grouped: dict[str, list[Edit]] = {}
+    for edit in edits.edits:
+        grouped.setdefault(edit.config_map, []).append(edit)
+    return list(grouped.items())

@@ -1,0 +1,16 @@
+"""A clock that goes on when the test says so."""
+
+
+class Clock:
+    """Seconds, called like time.monotonic."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """Tell the time."""
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.now += seconds

@@ -1,0 +1,149 @@
+"""`nodeagent coredns plan` and `cleanup`, as a person runs them."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.cli.main import run
+from nodeagent.coredns.keeper import Keeper
+from nodeagent.coredns.lease import Elector, LeaseName, NotLeaderError
+from nodeagent.coredns.once import keeping_others_out
+from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.node.api_server import ApiServers
+from tests.apiserver import ApiServer
+from tests.coredns import corpus
+from tests.coredns.cluster import CONFIG, CONFIG_TEXT, config_map, corefile, fill, put
+from tests.coredns.resolving import Question, model_answer
+
+LEASE = LeaseName("nodeagent", "nodeagent-coredns")
+
+
+class Commands:
+    """Calls `nodeagent coredns` in this process."""
+
+    def __init__(self, api: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.kubeconfig = api.write_kubeconfig(folder / "kubeconfig")
+        self._config = folder / "nodeagent.yaml"
+        self._config.write_text(CONFIG_TEXT)
+        self._capsys = capsys
+
+    def __call__(self, command: str, *options: str) -> tuple[int, str, str]:
+        """The exit code, and what was said on standard output and on standard error."""
+        common = ["--config", str(self._config), "--kubeconfig", str(self.kubeconfig)]
+        code = run(["coredns", command, *common, *options])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+
+@pytest.fixture
+def coredns(api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
+    fill(api)
+    return Commands(api, tmp_path, capsys)
+
+
+def test_plan_shows_a_diff_with_reasons_and_changes_nothing(api: ApiServer, coredns: Commands) -> None:
+    code, out, err = coredns("plan")
+    assert (code, err) == (2, "")
+    assert "served   app.example.com (Ingress default/site): covered by hosts.allow: example.com" in out
+    lines = [line.removeprefix("  ") for line in out.splitlines()]
+    assert {"--- kube-system/coredns/Corefile", "+    # END nodeagent"} <= set(lines)
+    assert lines[-1] == "CoreDNS: to change: kube-system/coredns; nodeagent coredns run makes it so"
+    assert corefile(api) == corpus.corefile("kubeadm")
+
+
+def test_plan_in_sync(api: ApiServer, coredns: Commands) -> None:
+    api.store.delete("ingresses", "site", "default")
+    assert coredns("plan")[:2][0] == 0
+    assert coredns("plan")[1].endswith("CoreDNS: in sync, nothing to do\n")
+
+
+def test_plan_that_cant_be_made_is_an_error(api: ApiServer, coredns: Commands) -> None:
+    put(api, {"Corefile": ".:53 {\n"})
+    code, out, err = coredns("plan")
+    assert (code, out) == (1, "")
+    assert err == "nodeagent: kube-system/coredns: line 1: its brace is never closed\n"
+
+
+def test_plan_with_adopt_replaces_hairpin_proxys_lines(api: ApiServer, coredns: Commands) -> None:
+    put(api, {"Corefile": corpus.corefile("hairpin-proxy")})
+    assert "left to hairpin-proxy's line 2 of the Corefile" in coredns("plan")[1]
+    _, out, _ = coredns("plan", "--adopt")
+    removed = [line for line in out.splitlines() if line.startswith("  -    rewrite")]
+    assert len(removed) == 2
+
+
+def _written(api: ApiServer, coredns: Commands) -> str:
+    """Have a controller's pass write the names; gives the Corefile."""
+    with connect(coredns.kubeconfig) as connection:
+        Keeper(connection, ApiServers(), lambda: 5.0).make_pass(read_cluster(connection, "n1"), {}, CONFIG)
+    return corefile(api)
+
+
+def test_cleanup_restores_byte_for_byte_and_twice_is_once(api: ApiServer, coredns: Commands) -> None:
+    assert _written(api, coredns) != corpus.corefile("kubeadm")
+    code, out, _ = coredns("cleanup")
+    assert (code, out) == (0, "ConfigMap kube-system/coredns: nodeagent's block was taken out of Corefile\n")
+    assert corefile(api) == corpus.corefile("kubeadm")
+    assert "annotations" not in config_map(api)["metadata"]
+    assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent stands there\n")
+
+
+def test_cleanup_keeps_what_was_edited_meanwhile(api: ApiServer, coredns: Commands) -> None:
+    text = _written(api, coredns).replace("    cache 30 {", "    log\n    cache 60 {")
+    put(api, {"Corefile": text})
+    coredns("cleanup")
+    edited = corpus.corefile("kubeadm").replace("    cache 30 {", "    log\n    cache 60 {")
+    assert corefile(api) == edited
+
+
+def test_a_damaged_block_is_not_guessed_at_but_the_previous_corefile_can_be_put_back(
+    api: ApiServer, coredns: Commands
+) -> None:
+    _written(api, coredns)
+    damaged = config_map(api)
+    damaged["data"]["Corefile"] = damaged["data"]["Corefile"].replace("    # END nodeagent\n", "")
+    api.store.update(damaged)
+    code, _, err = coredns("cleanup")
+    assert code == 1
+    assert "lost its twin" in err
+    assert coredns("cleanup", "--previous")[0] == 0
+    assert corefile(api) == corpus.corefile("kubeadm")
+    code, _, err = coredns("cleanup", "--previous")
+    assert (code, "no previous Corefile is kept" in err) == (1, True)
+
+
+def test_cleanup_leaves_things_to_a_controller_that_lives(api: ApiServer, coredns: Commands) -> None:
+    """A living one renews its lease all the time, so cleanup, waiting for its end, never gets it."""
+    _written(api, coredns)
+    with connect(coredns.kubeconfig) as connection:
+        leader = Elector(connection, LEASE, "pod-1")
+        leader.try_once()
+        with pytest.raises(NotLeaderError, match="pod-1 holds Lease nodeagent/nodeagent-coredns") as refused:
+            keeping_others_out(connection, LEASE, "cleanup", wait=lambda _: leader.try_once())
+        assert "kubectl -n nodeagent scale deployment nodeagent-coredns --replicas 0" in str(refused.value)
+        leader.release()
+        assert coredns("cleanup")[0] == 0
+    assert corefile(api) == corpus.corefile("kubeadm")
+    assert api.store.get("leases", "nodeagent-coredns", "nodeagent")["spec"]["holderIdentity"] == ""
+
+
+def test_cleanup_without_a_lease_makes_none(api: ApiServer, coredns: Commands) -> None:
+    _written(api, coredns)
+    coredns("cleanup")
+    assert list(api.store.snapshot(api.store.resource("leases")).versions) == []
+
+
+@pytest.mark.parametrize("command", ["run", "cleanup"])
+def test_a_lease_that_is_no_name_is_an_error(coredns: Commands, command: str) -> None:
+    code, _, err = coredns(command, "--lease", "nodeagent")
+    assert (code, err) == (1, "nodeagent: --lease 'nodeagent': write it as NAMESPACE/NAME\n")
+
+
+def test_what_is_written_is_what_plan_showed(api: ApiServer, coredns: Commands) -> None:
+    shown = [
+        line[3:] for line in coredns("plan")[1].splitlines() if line.startswith("  +") and "+++" not in line
+    ]
+    text = _written(api, coredns)
+    assert "\n".join(shown) in text
+    assert model_answer(text, Question("app.example.com")).startswith("169.254.66.")

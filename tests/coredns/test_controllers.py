@@ -1,0 +1,109 @@
+"""Two controllers as programs: one writes, and whatever becomes of it, never both."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from nodeagent.coredns.corefile.managed import without_blocks
+from tests.apiserver import ApiServer
+from tests.coredns import corpus
+from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
+from tests.coredns.resolving import PASSED_ON, Question, model_answer
+from tests.coredns.running import SECONDS, Running
+from tests.testbed.waiting import wait_until
+
+Start = Callable[[str], Running]
+
+
+@pytest.fixture
+def start(api: ApiServer, tmp_path: Path) -> Iterator[Start]:
+    """Start a controller; what still runs in the end is killed."""
+    fill(api)
+    config = tmp_path / "nodeagent.yaml"
+    config.write_text(CONFIG_TEXT)
+    kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+    with ExitStack() as stack:
+
+        def begin(name: str) -> Running:
+            running = Running(name, tmp_path, kubeconfig, config)
+            stack.callback(running.process.wait)
+            stack.callback(running.process.kill)
+            return running
+
+        yield begin
+
+
+def answered(api: ApiServer, name: str) -> None:
+    """Return when the Corefile answers a name with a relay address."""
+    wait_until(
+        lambda: model_answer(corefile(api), Question(name)).startswith("169.254.66."),
+        f"{name} to be answered",
+        seconds=SECONDS,
+    )
+
+
+def holder(api: ApiServer) -> str:
+    """Who holds the lease."""
+    found: str = api.store.get("leases", "nodeagent-coredns", "nodeagent")["spec"]["holderIdentity"]
+    return found
+
+
+def test_a_killed_leader_is_followed_and_a_halted_one_that_goes_on_writes_nothing(
+    api: ApiServer, start: Start
+) -> None:
+    one = start("one")
+    answered(api, "app.example.com")
+    two = start("two")
+    assert "one holds Lease nodeagent/nodeagent-coredns" in two.wait_until_ready()
+
+    # Halted in the middle of whatever it did, as by a partition or a machine that sleeps.
+    one.send(signal.SIGSTOP)
+    two.wait_for("this controller writes")
+    put(api, {"Corefile": corpus.corefile("minikube")})
+    add_name(api, "second.example.com")
+    one.send(signal.SIGCONT)
+    one.wait_for("the lease is not held any more; standing by")
+    answered(api, "second.example.com")
+    assert holder(api) == "two"
+    assert len(one.said("written")) == 1
+    assert without_blocks(corefile(api)) == corpus.corefile("minikube")
+
+    # Killed without a word: the other one waits for the lease's end, and takes over.
+    two.end(signal.SIGKILL)
+    one.wait_for("this controller writes", count=2)
+    add_name(api, "third.example.com")
+    answered(api, "third.example.com")
+    assert holder(api) == "one"
+
+    # An orderly end gives the lease back, and leaves the names.
+    assert one.end() == 0
+    assert holder(api) == ""
+    assert model_answer(corefile(api), Question("third.example.com")).startswith("169.254.66.")
+
+
+def test_a_controller_follows_its_configuration_and_says_what_it_does(
+    api: ApiServer, start: Start, tmp_path: Path
+) -> None:
+    one = start("one")
+    answered(api, "app.example.com")
+    assert "ready\nrole: writer" in one.wait_until_ready()
+    assert one.page("/healthz")[0] == 200
+    config = tmp_path / "nodeagent.yaml"
+    config.write_text(CONFIG_TEXT.replace("allow: [example.com]", "allow: [example.com, example.org]"))
+    add_name(api, "app.example.org")
+    answered(api, "app.example.org")
+    config.write_text(CONFIG_TEXT + "coredns:\n  configMap: another\n")
+    one.wait_for("the configuration is refused, the old one stays in force")
+    (refusal,) = one.said("the configuration is refused, the old one stays in force")
+    assert "coredns.configMap can't change while the controller runs" in refusal["reason"]
+    api.store.delete("ingresses", "site", "default")
+    wait_until(
+        lambda: model_answer(corefile(api), Question("app.example.com")) == PASSED_ON,
+        "the name to go",
+        seconds=SECONDS,
+    )
+    served = [line for line in one.said("name served") if line["name"] == "app.example.org"]
+    assert [line["reason"] for line in served] == ["covered by hosts.allow: example.org"]

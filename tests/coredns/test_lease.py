@@ -1,0 +1,240 @@
+"""Of several controllers one writes: hand-over, partition, and what a former leader may still do."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from nodeagent.coredns.lease import Elector, LeaseName, LeaseTiming, NotLeaderError
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import UnreachableError
+from tests.apiserver import ApiServer, faults
+from tests.apiserver.resources import Object
+from tests.coredns.clock import Clock
+
+LEASE = LeaseName("nodeagent", "nodeagent-coredns")
+TIMING = LeaseTiming(duration=15, renew=10, retry=2)
+_PATH = f"*/leases/{LEASE.name}"
+
+Making = Callable[[str], Elector]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def elector(connecting: Callable[[], Connection], clock: Clock) -> Making:
+    return lambda name: Elector(connecting(), LEASE, name, timing=TIMING, clock=clock)
+
+
+def standing(api: ApiServer) -> Object:
+    lease: Object = api.store.get("leases", LEASE.name, LEASE.namespace)
+    return lease
+
+
+def test_the_first_gets_it_and_others_stand_by(api: ApiServer, elector: Making) -> None:
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.try_once()
+    assert one.is_leader
+    assert not two.is_leader
+    assert two.holder == "one"
+    spec = standing(api)["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
+
+
+def test_a_renewed_lease_is_never_taken(elector: Making, clock: Clock) -> None:
+    one, two = elector("one"), elector("two")
+    for _ in range(20):
+        one.try_once()
+        two.try_once()
+        assert one.is_leader
+        assert not two.is_leader
+        clock.pass_by(2)
+
+
+def test_a_killed_leader_is_followed_when_its_lease_is_over_and_no_sooner(
+    api: ApiServer, elector: Making, clock: Clock
+) -> None:
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.try_once()
+    clock.pass_by(14.9)
+    two.try_once()
+    assert not two.is_leader
+    clock.pass_by(0.1)
+    two.try_once()
+    assert two.is_leader
+    assert not one.is_leader
+    assert standing(api)["spec"]["leaseTransitions"] == 1
+
+
+def test_never_two_leaders_whatever_happens_to_the_first_one_s_connection(
+    api: ApiServer, elector: Making, clock: Clock
+) -> None:
+    """The lease can be renewed no more; the holder gives up before anybody else may take it."""
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.try_once()
+    for _ in range(10):
+        api.faults.add(faults.Disconnect(), path=_PATH, verbs={"get"}, times=1)
+        one.try_once()
+        assert isinstance(one.error, UnreachableError)
+        two.try_once()
+        assert not (one.is_leader and two.is_leader)
+        clock.pass_by(2)
+    assert two.is_leader
+    assert not one.is_leader
+
+
+def test_a_partitioned_leader_that_comes_back_writes_nothing(
+    api: ApiServer, elector: Making, clock: Clock
+) -> None:
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.try_once()
+    clock.pass_by(15)
+    with pytest.raises(NotLeaderError):
+        one.confirm()
+    two.try_once()
+    one.try_once()
+    assert not one.is_leader
+    with pytest.raises(NotLeaderError):
+        one.confirm()
+    assert two.confirm() == pytest.approx(10)
+    assert standing(api)["spec"]["holderIdentity"] == "two"
+
+
+def test_a_lease_taken_by_force_ends_the_leader_before_its_next_write(
+    api: ApiServer, elector: Making
+) -> None:
+    """An administrator edits it, say: the clock alone would not tell."""
+    one = elector("one")
+    one.try_once()
+    taken = standing(api)
+    taken["spec"]["holderIdentity"] = "somebody"
+    api.store.update(taken)
+    with pytest.raises(NotLeaderError, match="is held by somebody"):
+        one.confirm()
+    assert not one.is_leader
+
+
+def test_a_write_that_would_outlast_the_lease_is_not_begun(elector: Making, clock: Clock) -> None:
+    one = elector("one")
+    one.try_once()
+    clock.pass_by(4)
+    assert one.confirm() == pytest.approx(6)
+    clock.pass_by(5.5)
+    assert one.is_leader
+    with pytest.raises(NotLeaderError, match="about to run out"):
+        one.confirm()
+
+
+def test_a_slow_renewal_counts_from_its_beginning(api: ApiServer, elector: Making, clock: Clock) -> None:
+    one = elector("one")
+    one.try_once()
+    clock.pass_by(2)
+    slow = faults.Hold()
+    api.faults.add(slow, path=_PATH, verbs={"update"}, times=1)
+    began = clock.now
+    one_renews = _in_background(one.try_once)
+    slow.wait_until_held()
+    clock.pass_by(1.5)
+    slow.release()
+    one_renews()
+    assert one.confirm() == pytest.approx(began + 10 - clock.now)
+
+
+def test_of_two_that_take_an_expired_lease_at_once_one_gets_it(
+    api: ApiServer, elector: Making, clock: Clock
+) -> None:
+    gone, one, two = elector("gone"), elector("one"), elector("two")
+    gone.try_once()
+    one.try_once()
+    two.try_once()
+    clock.pass_by(15)
+    slow = faults.Hold()
+    api.faults.add(slow, path=_PATH, verbs={"update"}, times=1)
+    first = _in_background(one.try_once)
+    slow.wait_until_held()
+    two.try_once()
+    slow.release()
+    first()
+    assert two.is_leader
+    assert not one.is_leader
+    one.try_once()
+    assert one.holder == "two"
+
+
+def test_of_two_that_make_the_lease_at_once_one_gets_it(api: ApiServer, elector: Making) -> None:
+    one, two = elector("one"), elector("two")
+    slow = faults.Hold()
+    api.faults.add(slow, path="*/leases", verbs={"create"}, times=1)
+    first = _in_background(one.try_once)
+    slow.wait_until_held()
+    two.try_once()
+    slow.release()
+    first()
+    assert [one.is_leader, two.is_leader] == [False, True]
+
+
+def test_a_released_lease_is_taken_at_once(api: ApiServer, elector: Making) -> None:
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.try_once()
+    one.release()
+    assert not one.is_leader
+    assert standing(api)["spec"]["holderIdentity"] == ""
+    two.try_once()
+    assert two.is_leader
+
+
+def test_one_that_is_no_leader_releases_nothing(api: ApiServer, elector: Making) -> None:
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.release()
+    assert standing(api)["spec"]["holderIdentity"] == "one"
+
+
+def test_with_a_thread_the_role_is_told(connecting: Callable[[], Connection]) -> None:
+    told = _Bell()
+    timing = LeaseTiming(duration=1.0, renew=0.7, retry=0.1)
+    one = Elector(connecting(), LEASE, "one", told.ring, timing)
+    one.start()
+    told.wait()
+    assert one.is_leader
+    one.stop()
+    assert not one.is_leader
+
+
+def test_without_rights_it_stands_by_and_tells_the_missing_rule(api: ApiServer, elector: Making) -> None:
+    api.access.allow_only([])
+    one = elector("one")
+    one.try_once()
+    assert not one.is_leader
+    assert 'resources: ["leases"], verbs: ["get"]' in str(one.error)
+
+
+class _Bell:
+    def __init__(self) -> None:
+        self._rung = threading.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def wait(self) -> None:
+        assert self._rung.wait(5), "nothing was told within 5 s"
+
+
+def _in_background(do: Callable[[], None]) -> Callable[[], None]:
+    """Begin it in a thread; gives what waits for its end."""
+    thread = threading.Thread(target=do)
+    thread.start()
+
+    def joined() -> None:
+        thread.join(5)
+        assert not thread.is_alive()
+
+    return joined
