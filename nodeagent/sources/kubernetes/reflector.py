@@ -176,8 +176,8 @@ class Reflector:
             # read_list finds out by itself; this is a watch at another, older API server.
             self._at.resource = self._at.resource.widened()
             self._at.version = None
-        elif isinstance(error, NotJsonError):
-            # A change may have been lost in what could not be read.
+        elif isinstance(error, NotJsonError | NotFoundError):
+            # A change may have been lost in what could not be read; what comes back is another collection.
             self._at.version = None
         if self.progress.error != str(error):
             # Servers restart, histories are compacted: that is everyday life as long as it goes on at once.

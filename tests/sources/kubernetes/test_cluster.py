@@ -82,6 +82,8 @@ def test_what_means_nothing_wakes_nobody(api: ApiServer, connection: Connection)
     api.store.create(objects.ingress("a"))
     api.store.create(objects.node("other"))
     with watching(api, connection) as watched:
+        # After its first answer discovery has nothing to tell either.
+        api.traffic.wait_for_requests("get", "/apis", 2)
         before = watched.changes
         heartbeat = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "now"}]}}
         api.store.patch("nodes", NODE, "", heartbeat, part=Part.STATUS)
@@ -281,6 +283,7 @@ def test_a_selector_refused_at_the_list(api: ApiServer, connection: Connection) 
     api.store.create_many([objects.service("web"), objects.service("lb", kind="LoadBalancer")])
     with watching(api, connection) as watched:
         assert watched.services() == ["lb"]
+        api.traffic.wait_for_requests("get", "/apis", 2)
         before = watched.changes
         api.store.create(objects.service("another"))
         api.store.apply(objects.service("web", kind="LoadBalancer"))

@@ -8,6 +8,7 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.coverage import Coverage
 from nodeagent.sources.kubernetes.errors import ApiError
 from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 from nodeagent.sources.kubernetes.timing import Timing
 from nodeagent.sources.optional_kinds import OPTIONAL_KINDS
 from tests.apiserver import GATEWAY_API, ApiServer, Ending, Object, Rule, custom, faults, objects
@@ -45,6 +46,12 @@ def until_hostnames(watched: Watched, *expected: str) -> None:
     until(lambda: hostnames(watched) == sorted(expected), f"hostnames {expected}")
 
 
+def until_looked(api: ApiServer, times: int) -> None:
+    """Return when the server was asked so many times more what it has."""
+    looked = len(api.traffic.seen("get", "/apis"))
+    api.traffic.wait_for_requests("get", "/apis", looked + times)
+
+
 def coverage(watched: Watched, name: str = ROUTES) -> Coverage:
     """Tell what the server gives of a resource."""
     return watched.state(name).coverage
@@ -56,6 +63,7 @@ def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connecti
         states = {state.name: state for state in watched.cluster.states()}
         absent = {name for name, state in states.items() if state.coverage is Coverage.NOT_SERVED}
         assert absent == {kind.name for kind in OPTIONAL_KINDS} | {"namespaces"}
+        assert set(states) <= set(RESOURCE_NAMES), "metrics know no other"
         assert [state.error for state in states.values()] == [None] * len(states)
         assert watched.snapshot().not_covered == ()
         api.traffic.wait_for_requests("get", "/apis", 3)
@@ -74,7 +82,7 @@ def test_kinds_that_arrive_are_watched_without_a_restart(api: ApiServer, connect
         api.store.create_many([objects.gateway("public"), objects.http_route("a", hostnames=["a.example"])])
         until_hostnames(watched, "a.example")
         assert watched.changes > changes
-        assert [gateway.ref.name for gateway in watched.snapshot().gateways] == ["public"]
+        until(lambda: [one.ref.name for one in watched.snapshot().gateways] == ["public"], "the Gateway")
         api.store.serve(*TRAEFIK)
         api.store.create(ingress_route("b.example"))
         until(lambda: len(watched.snapshot().controller_routes) == 1, "the IngressRoute")
@@ -106,13 +114,31 @@ def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: 
         until_hostnames(watched)
         until(lambda: coverage(watched) is Coverage.NOT_SERVED, "it to be told")
         assert watched.state(ROUTES).error is None
+        until_looked(api, 2)
         asked = len(api.traffic.seen("list", "*/httproutes"))
-        looked = len(api.traffic.seen("get", "/apis"))
-        api.traffic.wait_for_requests("get", "/apis", looked + 3)
+        until_looked(api, 3)
         assert len(api.traffic.seen("list", "*/httproutes")) == asked
         api.store.serve(*HTTP_ROUTES)
         api.store.create(objects.http_route("b", hostnames=["b.example"]))
         until_hostnames(watched, "b.example")
+
+
+def test_a_definition_that_is_made_anew_between_two_looks_loses_nothing_and_keeps_nothing(
+    api: ApiServer, connection: Connection
+) -> None:
+    """Discovery never saw it gone: the collection itself did."""
+    api.store.serve(*GATEWAY_API)
+    api.store.create(objects.http_route("a", hostnames=["a.example"]))
+    with watching(api, connection) as watched:
+        hold = faults.Hold()
+        api.faults.add(hold, path="/apis", times=None)
+        hold.wait_until_held()
+        api.withdraw(*HTTP_ROUTES)
+        until(lambda: coverage(watched) is Coverage.NOT_SERVED, "its absence to be met")
+        api.store.serve(*HTTP_ROUTES)
+        api.store.create(objects.http_route("b", hostnames=["b.example"]))
+        until_hostnames(watched, "b.example")
+        until(lambda: coverage(watched) is Coverage.WATCHED, "it to be watched again")
 
 
 @pytest.mark.parametrize(
@@ -229,8 +255,8 @@ def test_what_is_optional_holds_up_the_start_for_a_while_only(api: ApiServer, co
     with watching(api, connection, timing=patience, synced=False) as watched:
         watched.until_synced()
         assert watched.ingresses() == ["i"]
+        until(lambda: "500" in (watched.state(ROUTES).error or ""), "the error")
         assert coverage(watched) is Coverage.PENDING
-        assert "500" in (watched.state(ROUTES).error or "")
         with pytest.raises(ApiError, match="500"):
             read_cluster(connection, NODE)
 
@@ -258,6 +284,7 @@ def test_a_status_that_means_nothing_wakes_nobody(api: ApiServer, connection: Co
     api.store.serve(*GATEWAY_API)
     api.store.create_many([objects.http_route("a"), objects.http_route("b")])
     with watching(api, connection) as watched:
+        until_looked(api, 2)
         before = watched.changes
         route = objects.http_route("a")
         condition = route["status"]["parents"][0]["conditions"][0]
