@@ -16,9 +16,11 @@ echo ---
 ip -oneline address | grep -oE '(169\.254\.66\.|fd68:6169:7270:)[^ ]*' || :
 ip -oneline link show hairpin0 2>/dev/null || :
 nft list tables 2>/dev/null | grep -w nodeagent || :
-iptables-nft-save -t nat 2>/dev/null | grep -i nodeagent || :
-# Asking for a legacy table that is not there would make it.
-if grep -qsx nat /proc/net/ip_tables_names; then iptables-legacy-save -t nat | grep -i nodeagent || :; fi
+for family in ip ip6; do
+    "${family}tables-nft-save" 2>/dev/null | grep NODEAGENT || :
+    # This lists the legacy tables that are there and makes none.
+    "${family}tables-legacy-save" 2>/dev/null | grep NODEAGENT || :
+done
 ls -A /run/nodeagent 2>/dev/null || :
 """
 

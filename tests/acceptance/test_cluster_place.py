@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from queue import Queue
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,11 +12,13 @@ from tests.acceptance.cluster_place import ClusterPlace, Setting
 from tests.acceptance.kube_api import ApiRefusalError
 from tests.acceptance.load import requests
 from tests.acceptance.place import curl
+from tests.acceptance.played_cluster import DAEMONSET, following, kubelets, start_sshd
 from tests.acceptance.remains import look
-from tests.apiserver import RESOURCES, ApiServer, Resource
+from tests.apiserver import ApiServer
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.store import Part
-from tests.daemonset.kustomize import DAEMONSET, render
+from tests.daemonset.kustomize import DAEMONSET as BASE
+from tests.daemonset.kustomize import render
 from tests.testbed.addresses import LB, LOAD_BALANCER_IP, NODE1, NODE2, POD1, SITE
 from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root
@@ -31,75 +29,28 @@ from tests.testbed.waiting import wait_until
 from tests.testbed.world import MANIFESTS, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.apiserver.store import Change
     from tests.daemonset.kustomize import Object
-    from tests.testbed.addresses import Address
-    from tests.testbed.namespaces import Host
 
 pytestmark = needs_root
 
-_RBAC = "rbac.authorization.k8s.io"
-_INSTALLED = (
-    Resource("", "v1", "serviceaccounts", "ServiceAccount"),
-    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
-    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    Resource(_RBAC, "v1", "roles", "Role"),
-    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
-)
-_DAEMONSET = ("daemonsets", "nodeagent", "nodeagent")
-_SSHD = """
-ListenAddress {address}
-HostKey {key}
-AuthorizedKeysFile {key}.pub
-UsePAM no
-StrictModes no
-PidFile none
-"""
-# A container's own /tmp and /dev, as far as a pod of one command writes there.
-_CONTAINER = """
-mount -t tmpfs tmpfs /tmp
-mkdir /tmp/dev
-: >/tmp/dev/null
-mount --bind /dev/null /tmp/dev/null
-mount --rbind /tmp/dev /dev
-"$@"
-code=$?
-cat /dev/termination-log
-exit "$code"
-"""
+_INSTALLED = ("serviceaccounts", "clusterroles", "clusterrolebindings", "roles", "rolebindings")
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     """A world whose nodes can be reached by ssh."""
     with World() as standing:
-        key = standing.tmp / "ssh-key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-        config = standing.tmp / "ssh-config"
-        config.write_text(
-            f"Host node1\n  HostName {NODE1}\nHost node2\n  HostName {NODE2}\n"
-            f"Host *\n  User root\n  IdentityFile {key}\n  StrictHostKeyChecking accept-new\n"
-            f"  UserKnownHostsFile {standing.tmp}/known-hosts\n",
-            encoding="ascii",
-        )
-        for node, address in ((standing.node1, NODE1), (standing.node2, NODE2)):
-            file = standing.tmp / f"sshd-{node.name}"
-            file.write_text(_SSHD.format(address=address, key=key), encoding="ascii")
-            # sshd lets nobody in whose account counts as locked: no password is not the same.
-            (node.etc / "shadow").write_text("root:none:1::::::\n", encoding="ascii")
-            node.run(["mkdir", "-m", "0755", "/run/sshd"])
-            server = node.popen(["/usr/sbin/sshd", "-D", "-e", "-f", file])
-            node.await_port(22, server)
+        start_sshd(standing)
         yield standing
 
 
 @pytest.fixture
 def api(world: World) -> Iterator[ApiServer]:
     """An API server that knows the world's nodes."""
-    server = ApiServer(str(LB), resources=(*RESOURCES, *_INSTALLED))
+    server = ApiServer(str(LB))
     for obj in objects_under(MANIFESTS):
         server.store.create(obj)
     with inside(world.lb):
@@ -118,7 +69,7 @@ def place(world: World, api: ApiServer, tmp_path: Path) -> Iterator[ClusterPlace
         load_balancer=LOAD_BALANCER_IP,
         image="registry.example.test/image:1",
         pod_image="asking:1",
-        kustomization=DAEMONSET,
+        kustomization=BASE,
         upgrade_to="nodeagent:next",
     )
     with inside(world.lb), ClusterPlace(setting) as cluster:
@@ -163,7 +114,7 @@ def test_the_steps_tools_work_by_ssh(place: ClusterPlace, world: World) -> None:
 
 
 def test_a_pods_answer_is_its_own(place: ClusterPlace, api: ApiServer, world: World) -> None:
-    with _kubelet(api, world.pod1, POD1):
+    with kubelets(api, world):
         curled = curl(place, "node1", f"http://{SITE}/", pod=True)
         told = place.in_pod("node1", ["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert curled.answer == CurlResult(52, 0, "", "curl: (52) Empty reply from server")
@@ -174,10 +125,10 @@ def test_a_pods_answer_is_its_own(place: ClusterPlace, api: ApiServer, world: Wo
 
 def test_a_pull_is_the_kubelets(place: ClusterPlace, api: ApiServer, world: World) -> None:
     refused = 'failed to pull image: Head "https://registry.example.test": read: connection reset by peer'
-    with _kubelet(api, world.pod1, POD1, refusal=refused) as seen:
+    with kubelets(api, world, lambda _node, _image: refused):
         pulled = place.pull("node1")
     assert (pulled.ok, pulled.reason) == (False, refused)
-    with _kubelet(api, world.pod1, POD1) as seen:
+    with kubelets(api, world) as seen:
         assert place.pull("node1").ok
     (pod,) = seen
     assert pod["spec"]["nodeName"] == "node1"
@@ -190,7 +141,10 @@ def test_a_pull_is_the_kubelets(place: ClusterPlace, api: ApiServer, world: Worl
 def test_a_pod_that_can_not_be_made_is_an_error_and_no_answer(
     place: ClusterPlace, api: ApiServer, world: World
 ) -> None:
-    with _kubelet(api, world.pod1, POD1, refusal="no such image"), pytest.raises(WorldError, match="no such"):
+    with (
+        kubelets(api, world, lambda _node, _image: "no such image"),
+        pytest.raises(WorldError, match="no such"),
+    ):
         place.in_pod("node1", ["true"])
 
 
@@ -198,7 +152,7 @@ def test_install_upgrade_and_uninstall_are_an_administrators(place: ClusterPlace
     assert not place.uninstall_what_stands()
     with _controller(api) as generations:
         place.install()
-        installed = render(DAEMONSET)
+        installed = render(BASE)
         for obj in installed:
             plural = api.store.resource_of(obj).plural
             found = api.store.get(plural, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
@@ -209,7 +163,7 @@ def test_install_upgrade_and_uninstall_are_an_administrators(place: ClusterPlace
             place.install()
 
         place.upgrade()
-        template = api.store.get(*_DAEMONSET)["spec"]["template"]
+        template = api.store.get(*DAEMONSET)["spec"]["template"]
         images = {one["name"]: one["image"] for one in template["spec"]["containers"]}
         assert images == {"agent": "nodeagent:next", "relay": "haproxy:3.0.11"}
         assert template["spec"]["initContainers"][0]["image"] == "nodeagent:next"
@@ -218,7 +172,7 @@ def test_install_upgrade_and_uninstall_are_an_administrators(place: ClusterPlace
         assert generations == [1, 2]
 
         place.uninstall()
-    assert [api.store.all(row.plural) for row in _INSTALLED] == [[]] * len(_INSTALLED)
+    assert [api.store.all(plural) for plural in _INSTALLED] == [[]] * len(_INSTALLED)
     assert api.store.all("daemonsets") == []
     deleted = [one.path for one in api.traffic.seen("delete")][-len(installed) :]
     assert deleted[0].endswith("/daemonsets/nodeagent"), "the agents need their rights to the end"
@@ -231,7 +185,7 @@ def test_an_unusable_kubeconfig_is_told_to_the_person_at_the_keyboard(
 ) -> None:
     def told(kubeconfig: Path) -> str:
         required = ["--load-balancer", "192.0.2.1", "--image", "i", "--pod-image", "p", "--node", "node1"]
-        files = ["--kubeconfig", kubeconfig, "--ssh-config", kubeconfig, "--kustomization", DAEMONSET]
+        files = ["--kubeconfig", kubeconfig, "--ssh-config", kubeconfig, "--kustomization", BASE]
         with inside(world.lb):
             assert main(["cluster", *required, *map(str, files)]) == FAILED
         return capsys.readouterr().out
@@ -239,58 +193,6 @@ def test_an_unusable_kubeconfig_is_told_to_the_person_at_the_keyboard(
     assert f"{tmp_path}/none: gives no way to the API server" in told(tmp_path / "none")
     nobody_there = ApiServer(str(LB), 6443).write_kubeconfig(tmp_path / "kubeconfig")
     assert "http://192.0.2.2:6443: Connection refused" in told(nobody_there)
-
-
-@contextmanager
-def _following(api: ApiServer, plural: str, take: Callable[[Object], None]) -> Iterator[None]:
-    """Hand each new state of a resource's objects to a thread, in order; its error is ours."""
-    resource = api.store.resource(plural)
-    waiting: Queue[Object | None] = Queue()
-
-    def receive(change: Change) -> None:
-        if change.new is not None:
-            waiting.put(json.loads(change.new.item))
-
-    def work() -> None:
-        while (obj := waiting.get()) is not None:
-            take(obj)
-
-    with ThreadPoolExecutor(1) as thread:
-        api.store.follow(resource, None, receive)
-        working = thread.submit(work)
-        try:
-            yield
-        finally:
-            api.store.unfollow(resource, receive)
-            waiting.put(None)
-        working.result()
-
-
-@contextmanager
-def _kubelet(api: ApiServer, host: Host, address: Address, refusal: str = "") -> Iterator[list[Object]]:
-    """Run each new pod's command in a host, or refuse its image; yields the pods."""
-    pods: list[Object] = []
-
-    def take(pod: Object) -> None:
-        if "containerStatuses" in pod.get("status", {}):
-            return
-        pods.append(pod)
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-
-        def say(state: Object) -> None:
-            status = {"podIP": str(address), "containerStatuses": [{"name": "once", "state": state}]}
-            api.store.patch("pods", name, namespace, {"status": status}, part=Part.STATUS)
-
-        if refusal:
-            say({"waiting": {"reason": "ErrImagePull", "message": refusal}})
-            return
-        say({"waiting": {"reason": "ContainerCreating"}})
-        command = pod["spec"]["containers"][0]["command"]
-        done = host.run(["unshare", "--mount", "sh", "-c", _CONTAINER, "sh", *command], check=False)
-        say({"terminated": {"exitCode": done.returncode, "message": done.stdout}})
-
-    with _following(api, "pods", take):
-        yield pods
 
 
 @contextmanager
@@ -309,7 +211,7 @@ def _controller(api: ApiServer) -> Iterator[list[int]]:
             "updatedNumberScheduled": updated,
             "numberAvailable": available,
         }
-        api.store.patch(*_DAEMONSET, {"status": status}, part=Part.STATUS)
+        api.store.patch(*DAEMONSET, {"status": status}, part=Part.STATUS)
         # Nobody goes on before the rollout is complete, however often he asks.
         before = asked()
         complete = observed > len(generations) and updated == available == 2
@@ -327,5 +229,5 @@ def _controller(api: ApiServer) -> Iterator[list[int]]:
         say(number, 2, 2)
         generations.append(number)
 
-    with _following(api, "daemonsets", take):
+    with following(api, "daemonsets", take):
         yield generations

@@ -72,6 +72,8 @@ class Resource:
         return f"{namespace}/{name}" if self.namespaced else name
 
 
+_RBAC = "rbac.authorization.k8s.io"
+
 RESOURCES: tuple[Resource, ...] = (
     Resource(
         "",
@@ -109,6 +111,7 @@ RESOURCES: tuple[Resource, ...] = (
         },
     ),
     Resource("", "v1", "configmaps", "ConfigMap"),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount"),
     Resource(
         "",
         "v1",
@@ -124,6 +127,10 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),
     Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Resource(_RBAC, "v1", "roles", "Role"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
 )
 
 
