@@ -1,5 +1,6 @@
 """Looks at everything and hands it to the judgements. EFFECTS: reads and connections; changes nothing."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nodeagent.agent.appliers import Appliers
@@ -25,9 +26,12 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
-from nodeagent.sources.node.host_resolver import resolve
+from nodeagent.sources.node.host_resolver import HostResolver
 from nodeagent.sources.node.kube_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.node.surroundings import read_surroundings
+
+_LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
+"""The detection's codes for load balancers that somebody decided to leave alone."""
 
 
 def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
@@ -60,46 +64,51 @@ def _off_node(question: Question) -> list[Finding]:
 
 
 def _on_node(question: Question) -> list[Finding]:
-    detections = _detections(question)
     services = question.snapshot.services
     hosts = choose_hosts(question.desired, question.host, services)
-    led_to = {name: resolve(name) for name in (*published_names(services), *hosts.values())}
-    asked = [
-        (service, detections[service.ref].versions)
-        for service in services
-        if detections[service.ref].code != "Ignored"
-    ]
-    targets = find_targets(asked, hosts, led_to, question.facts)
+    resolver = HostResolver(Path(question.config.hosts.file))
+    led_to = resolver.resolve_all((*published_names(services), *hosts.values()))
     rules = read_kube_proxy(question.appliers.addresses.read().addresses)
     dnat = _dnat(question.appliers)
+    readable = dnat is not None and not dnat.unreadable
     knowledge = Knowledge(
         relays=_standing_relays(question, dnat),
-        redirected=None
-        if dnat is None or dnat.unreadable
-        else frozenset(redirect.match for redirect in dnat.redirects),
+        redirected=frozenset(redirect.match for redirect in dnat.redirects) if dnat and readable else None,
         in_rules=rules.held if rules.modes else None,
         led_to=led_to,
     )
-    observed = observe(targets, knowledge)
+    balancers, connections = _connections(question, hosts, knowledge)
+    return [
+        *balancers,
+        *connections,
+        *_node(question, rules, dnat),
+        *examine_names(question, hosts.values(), led_to),
+        *examine_images(question, balancers, resolver),
+    ]
+
+
+def _connections(
+    question: Question, hosts: Mapping[ObjectRef, str], knowledge: Knowledge
+) -> tuple[list[Finding], list[Finding]]:
+    """What was found of the load balancers, and of the connections to them."""
+    detections = _detections(question)
+    asked = [
+        (service, detections[service.ref].versions)
+        for service in question.snapshot.services
+        if detections[service.ref].code not in _LEFT_ALONE
+    ]
+    observed = observe(find_targets(asked, hosts, knowledge.led_to, question.facts), knowledge)
     paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service, _ in asked}
     findings = []
     for target, seen in observed:
         finding = path_finding(target.service, target.port.name, seen)
         paths[target.service.ref].append(finding.code)
         findings.append(finding)
-    balancers = _load_balancers(question, detections, paths)
-    certificates = [
+    findings += [
         certificate_finding(target.host, target.service.ref.path, outcome)
         for target, outcome in observe_certificates(observed)
     ]
-    return [
-        *balancers,
-        *findings,
-        *certificates,
-        *_node(question, rules, dnat),
-        *examine_names(question, hosts.values(), led_to),
-        *examine_images(question, balancers),
-    ]
+    return _load_balancers(question, detections, paths), findings
 
 
 def _detections(question: Question) -> dict[ObjectRef, Detection]:
@@ -118,8 +127,9 @@ def _load_balancers(
         load_balancer_finding(
             LoadBalancerObservation(
                 service=service,
-                proxy=detections[service.ref].reason if detections[service.ref].proxy else "",
-                ignored=detections[service.ref].code == "Ignored",
+                proxy=detections[service.ref].proxy,
+                said=detections[service.ref].reason,
+                ignored=detections[service.ref].code in _LEFT_ALONE,
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 provider=provider_of(service, question.snapshot.node),
             ),

@@ -12,7 +12,7 @@ from nodeagent.plan.detection.provider import Provider
 _REMEDIED = frozenset({Code.RemediedByDnat, Code.RemediedByHosts})
 _SEEN = {
     Code.NotProxy: "not known to send the PROXY line: nothing that a short circuit could leave out",
-    Code.Ignored: "listed in loadBalancers.ignore: not looked at",
+    Code.Ignored: "left alone, as somebody decided: not connected to",
     Code.IPModeProxy: "not short-circuited: ipMode Proxy",
     Code.HostnameOnly: "not short-circuited: published by hostname, without an address",
     Code.NoAddress: "no address yet: the provider gave it none",
@@ -32,14 +32,16 @@ class LoadBalancerObservation:
 
     Attributes:
         service: the object.
-        proxy: how it is known to send PROXY, in words; empty where it is not known to.
-        ignored: whether the configuration says to leave it alone.
+        proxy: whether it is known to send PROXY.
+        said: who says so, or what decided otherwise, in words.
+        ignored: whether somebody decided to leave it alone.
         paths: the codes of its paths from this node; None off the node.
         provider: whose it is; None where that is not known.
     """
 
     service: Service
-    proxy: str
+    proxy: bool
+    said: str
     ignored: bool
     paths: tuple[Code, ...] | None
     provider: Provider | None
@@ -105,10 +107,9 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     ports = ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports)
     if ports:
         lines.append(f"ports {ports}")
-    if seen.proxy:
-        lines.append(seen.proxy)
-        if kubernetes:
-            lines.append(f"Kubernetes {kubernetes}")
+    lines.append(seen.said)
+    if seen.proxy and kubernetes:
+        lines.append(f"Kubernetes {kubernetes}")
     return lines
 
 

@@ -1,6 +1,7 @@
 """Looks at names and at what is pulled by them. EFFECTS: asks resolvers and a registry; changes nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nodeagent.config.options import DNS_PORT
@@ -12,43 +13,50 @@ from nodeagent.doctor.pull import pull_finding
 from nodeagent.doctor.question import Question
 from nodeagent.doctor.targets import published_names
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.sources.node.host_resolver import resolve
+from nodeagent.model.dns import DnsReply
+from nodeagent.sources.node.host_resolver import HostResolver
 from nodeagent.sources.probes.registry import rehearse
 
 _RUNTIME_SETTINGS = "containerd/certs.d"
+_AT_ONCE = 16
 
 
 def examine_names(
-    question: Question, hosts: Iterable[str], led_to: dict[str, tuple[IPAddress, ...]]
+    question: Question, hosts: Collection[str], led_to: dict[str, tuple[IPAddress, ...]]
 ) -> list[Finding]:
     """Asks for each of `hosts` in three ways; `led_to` is what this host's resolver said of them."""
     # dnspython costs 0.07 s to import: only where names are asked.
     from nodeagent.sources.dns.asking import Resolver  # noqa: PLC0415
     from nodeagent.sources.dns.upstreams import Upstreams, find_upstreams  # noqa: PLC0415
 
-    upstream = Resolver(lambda: find_upstreams(question.config.hosts))
+    upstream = _answers(hosts, Resolver(lambda: find_upstreams(question.config.hosts)).ask)
     dns = question.cluster.dns
-    cluster = None if dns is None else Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),)))
+    cluster: dict[str, DnsReply] = {}
+    if dns is not None:
+        cluster = _answers(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
     decisions = question.desired.load_balancers
+    addresses = [address for decision in decisions for address in decision.addresses]
     return [
         name_finding(
             NameObservation(
                 name=name,
                 host=led_to.get(name, ()),
-                upstream=upstream.ask(name),
-                cluster=None if cluster is None else cluster.ask(name),
+                upstream=reply,
+                cluster=cluster.get(name),
                 cluster_why=f"not asked: {question.cluster.reason('dns')}",
-                load_balancers=frozenset(
-                    (
-                        *(one for decision in decisions for one in decision.addresses),
-                        *_published(led_to, question),
-                    )
-                ),
+                load_balancers=frozenset((*addresses, *_published(led_to, question))),
                 relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
             )
         )
-        for name in dict.fromkeys(hosts)
+        for name, reply in upstream.items()
     ]
+
+
+def _answers(names: Iterable[str], ask: Callable[[str], DnsReply]) -> dict[str, DnsReply]:
+    """Asks for all names at a time: a dead server costs its time once."""
+    wanted = list(dict.fromkeys(names))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(ask, wanted), strict=True))
 
 
 def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> list[IPAddress]:
@@ -57,7 +65,7 @@ def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> 
     ]
 
 
-def examine_images(question: Question, balancers: Iterable[Finding]) -> list[Finding]:
+def examine_images(question: Question, balancers: Iterable[Finding], resolver: HostResolver) -> list[Finding]:
     """Looks for registries behind the load balancers of which `balancers` tell."""
     pods = question.cluster.pods
     if pods is None:
@@ -75,8 +83,8 @@ def examine_images(question: Question, balancers: Iterable[Finding]) -> list[Fin
         for address in (*decision.addresses, *decision.relay_addresses)
     }
     registries = {registry_of(image).partition(":")[0] for pod in pods for image in pod.images}
-    for registry in registries - behind.keys():
-        for address in resolve(registry):
+    for registry, led_to in resolver.resolve_all(registries - behind.keys()).items():
+        for address in led_to:
             if address in addresses:
                 behind[registry] = addresses[address]
     return image_findings(pods, behind)
@@ -87,5 +95,12 @@ def rehearse_pull(question: Question) -> list[Finding]:
     image = question.image
     if image is None:
         return []
-    settings = Path(question.config.hosts.file).parent / _RUNTIME_SETTINGS / image.authority / "hosts.toml"
-    return [pull_finding(str(image), rehearse(image, resolve), str(settings) if settings.exists() else "")]
+    hosts_file = Path(question.config.hosts.file)
+    settings = hosts_file.parent / _RUNTIME_SETTINGS / image.authority / "hosts.toml"
+    return [
+        pull_finding(
+            str(image),
+            rehearse(image, HostResolver(hosts_file).resolve),
+            str(settings) if settings.exists() else "",
+        )
+    ]

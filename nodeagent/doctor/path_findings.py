@@ -9,11 +9,11 @@ from nodeagent.model.objects import Service
 _SEEN = {
     Code.ThroughLoadBalancer: "works: it really goes through the load balancer",
     Code.ShortCircuitedAndFine: "works: short-circuited, and taken without the PROXY line",
-    Code.RemediedByDnat: "works: DNAT sends it through nodeagent's relay on this node",
+    Code.RemediedByDnat: "works: DNAT sends it through the relay that adds the PROXY line",
     Code.RemediedByHosts: "works by name, through nodeagent's relay; the bare address is cut",
     Code.ShortCircuitedAndCut: "short-circuited and cut: the ingress controller misses the PROXY line",
     Code.Undetected: "cut: the ingress controller demands the PROXY line, which nobody is known to send",
-    Code.RelayDown: "cut: DNAT sends it to nodeagent's relay on this node, which does not serve",
+    Code.RelayDown: "cut: DNAT sends it to the relay, which does not serve",
     Code.WrongVersion: "cut: the ingress controller does not take the version of the PROXY line that is sent",
     Code.ControllerWithoutProxy: "the PROXY line is sent, but the ingress controller reads none: "
     "connections from outside fail",

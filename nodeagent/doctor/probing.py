@@ -7,8 +7,8 @@ from nodeagent.doctor.paths import Answers, PathObservation
 from nodeagent.doctor.signatures import works
 from nodeagent.doctor.targets import Target
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.objects import ProxyVersion
-from nodeagent.sources.probes.connecting import ask_all, ask_certificate
+from nodeagent.model.objects import ObjectRef, ProxyVersion
+from nodeagent.sources.probes.connecting import ask_all, ask_certificates
 from nodeagent.sources.probes.outcomes import CertificateOutcome, Outcome, Probe
 
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
@@ -48,13 +48,13 @@ def observe_certificates(
     observed: Iterable[tuple[Target, PathObservation]],
 ) -> list[tuple[Target, CertificateOutcome]]:
     """Asks for one certificate of each load balancer and name, in whichever way a connection works."""
-    found = {}
+    wanted: dict[tuple[ObjectRef, str], tuple[Target, Probe]] = {}
     for target, seen in observed:
-        key = (target.service.ref, target.host)
-        probe = _working_probe(target, seen) if seen.tls and target.host and key not in found else None
+        probe = _working_probe(target, seen) if seen.tls and target.host else None
         if probe is not None:
-            found[key] = (target, ask_certificate(probe))
-    return list(found.values())
+            wanted.setdefault((target.service.ref, target.host), (target, probe))
+    outcomes = ask_certificates(probe for _, probe in wanted.values())
+    return [(target, outcomes[probe]) for target, probe in wanted.values()]
 
 
 def _first_round(target: Target, knowledge: Knowledge) -> list[Probe]:

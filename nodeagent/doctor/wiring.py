@@ -68,6 +68,8 @@ def _cni(around: NodeSurroundings, *, hosts_written: bool) -> Finding:
         )
     if around.socket_balancer is None:
         evidence = (*evidence, "/sys/fs/bpf: looked into by root alone")
+    elif around.cni:
+        evidence = (*evidence, "/sys/fs/bpf/cilium/socketlb is not there, or not mounted where this runs")
     return Finding(
         Code.NoSocketBalancer, "CNI", "no sign of a load balancer that rewrites connect()", evidence
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,5 +91,31 @@ def test_every_code_may_stand_in_the_document() -> None:
     assert len(Code) > len(properties["verdict"])
 
 
-def test_colours_are_for_terminals(command_line: CommandLine) -> None:
-    assert "\x1b" not in command_line("doctor").stdout
+@pytest.mark.parametrize(
+    ("terminal", "variables", "coloured"),
+    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (True, {"NO_COLOR": ""}, True), (False, {}, False)],
+)
+def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
+    command_line: CommandLine,
+    terminal: bool,  # noqa: FBT001 - where the words go
+    variables: dict[str, str],
+    coloured: bool,  # noqa: FBT001 - how they look
+) -> None:
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-P", "-m", "nodeagent", "doctor", *command_line.options]
+    environment = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "TERM": "xterm",
+    } | variables
+    with subprocess.Popen(command, stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        said = b""
+        # A terminal whose last writer is gone ends in EIO, a pipe in nothing to read.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65536):
+                said += piece
+        os.close(ours)
+        assert process.wait() == 1
+    assert b"ShortCircuitedByObject" in said
+    assert (b"\x1b[" in said) is coloured

@@ -20,8 +20,8 @@ EMPTY = service("blue", points=())
 _BY_NAME = {provider.name: provider for provider in PROVIDERS}
 
 
-def _code(found: Service, *paths: Code, proxy: str = "PROXY v1: said so", ignored: bool = False) -> Code:
-    seen = LoadBalancerObservation(found, proxy, ignored, paths, None)
+def _code(found: Service, *paths: Code, proxy: bool = True, ignored: bool = False) -> Code:
+    seen = LoadBalancerObservation(found, proxy, "said so", ignored, paths, None)
     return load_balancer_finding(seen, "v1.33.2").code
 
 
@@ -47,14 +47,16 @@ def test_what_is_said_of_a_load_balancer(found: Service, paths: tuple[Code, ...]
 
 
 def test_one_that_sends_no_line_is_troubled_only_if_its_controller_demands_it() -> None:
-    assert _code(VIP, Code.ShortCircuitedAndFine, proxy="") is Code.NotProxy
-    assert _code(VIP, Code.Undetected, proxy="") is Code.Troubled
+    assert _code(VIP, Code.ShortCircuitedAndFine, proxy=False) is Code.NotProxy
+    assert _code(VIP, Code.Undetected, proxy=False) is Code.Troubled
     assert _code(VIP, Code.ShortCircuitedAndCut, ignored=True) is Code.Ignored
 
 
 def test_off_the_node_the_objects_are_believed_as_far_as_they_go() -> None:
     def code(found: Service) -> Code:
-        seen = LoadBalancerObservation(found, "PROXY v1", ignored=False, paths=None, provider=None)
+        seen = LoadBalancerObservation(
+            found, proxy=True, said="PROXY v1", ignored=False, paths=None, provider=None
+        )
         return load_balancer_finding(seen, "").code
 
     assert code(VIP) is Code.ShortCircuitedByObject

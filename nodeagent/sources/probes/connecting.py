@@ -75,6 +75,15 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> Outcome:
             return _request(handshake, probe, b"", deadline)
 
 
+def ask_certificates(
+    probes: Iterable[Probe], seconds: float = PROBE_SECONDS
+) -> dict[Probe, CertificateOutcome]:
+    """Asks for all of them, 24 at the same time: see `ask_certificate`."""
+    wanted = list(dict.fromkeys(probes))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(lambda probe: ask_certificate(probe, seconds), wanted), strict=True))
+
+
 def ask_certificate(probe: Probe, seconds: float = PROBE_SECONDS) -> CertificateOutcome:
     """Makes a TLS connection that verifies, with the CAs of this machine, for the name `probe.host`."""
     deadline = time.monotonic() + seconds
@@ -149,7 +158,8 @@ def _tls_failure(error: ssl.SSLError) -> Outcome:
 
 
 def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: float) -> Outcome:
-    host = probe.host or str(probe.target.address)
+    address = probe.target.address
+    host = probe.host or (f"[{address}]" if address.version == 6 else str(address))
     request = f"HEAD / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: nodeagent-doctor\r\nConnection: close\r\n\r\n"
     try:
         connection.settimeout(_left(deadline))

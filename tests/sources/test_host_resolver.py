@@ -1,0 +1,31 @@
+"""From within a container the node's own hosts file decides first, as it does for the node's programs."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from nodeagent.sources.node.host_resolver import HostResolver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_nodes_hosts_file_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(
+        "# 192.0.2.7 site.example.test\n"
+        "nonsense site.example.test\n"
+        "192.0.2.8\tSite.example.test other # site\n"
+        "2001:db8::8 site.example.test\n",
+        encoding="ascii",
+    )
+    resolver = HostResolver(file)
+    found = resolver.resolve_all(["site.example.test", "other", "site.example.test"])
+    assert found == {
+        "site.example.test": (ip_address("192.0.2.8"), ip_address("2001:db8::8")),
+        "other": (ip_address("192.0.2.8"),),
+    }
+    assert ip_address("127.0.0.1") in resolver.resolve("localhost"), "else the C library is asked"
+    assert resolver.resolve("a..b") == ()
+    assert HostResolver(tmp_path / "absent").resolve("a..b") == ()
