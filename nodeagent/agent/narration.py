@@ -62,8 +62,8 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
         _key(decision): decision for decision in (before.names if before else ())
     }
     for decision in after.names:
-        before_it = known.get(_key(decision))
-        if before_it is None or _said(before_it) != _said(decision):
+        earlier = known.get(_key(decision))
+        if earlier is None or (_said(earlier) != _said(decision) and not _confirms(earlier, decision)):
             yield (
                 f"name {decision.verdict}",
                 {"name": decision.name, "claimed_by": str(decision.claimed_by), "reason": decision.reason},
@@ -86,6 +86,11 @@ def _said(decision: NameDecision) -> tuple[object, ...]:
         decision.load_balancer,
         decision.gist or decision.reason,
     )
+
+
+def _confirms(earlier: NameDecision, now: NameDecision) -> bool:
+    """Whether DNS only bears out what stood already, as for every name after the agent's start."""
+    return (earlier.code, now.code) == ("KeptUnasked", "Proven")
 
 
 def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:

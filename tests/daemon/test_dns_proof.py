@@ -118,7 +118,7 @@ def test_while_dns_is_silent_the_node_keeps_what_was_proven(
         node.run(["sed", "-i", "/nodeagent/d; /169.254.66/d", "/etc/hosts"])
         agent.await_that(lambda: names(node) == before, "the block being back")
 
-        agent.stop()
+        assert agent.stop() == 0
         restarted = agents.start(config=agent.config)
         restarted.await_ready()
         assert names(node) == before
