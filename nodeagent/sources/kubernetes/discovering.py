@@ -76,7 +76,9 @@ class Discovering:
         while not self._stopped:
             self._wake.clear()
             wait = self._look()
-            self._wake.wait(wait)
+            # Whoever told it to end before `clear` would not be heard.
+            if not self._stopped:
+                self._wake.wait(wait)
 
     def _look(self) -> float:
         """Asks once; gives the seconds until the next time."""
