@@ -1,4 +1,4 @@
-"""What a host of an Ingress is: a name that a hosts file can hold, a wildcard, or nothing of the kind."""
+"""What a host that is asked for is: a name that a hosts file can hold, a wildcard, or nothing of the kind."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,10 @@ def defect(name: str) -> str | None:
 
 
 def is_wildcard(name: str) -> bool:
-    """Whether the host stands for all names one label below its suffix (`*.example.com`)."""
+    """Whether the host stands for names below its suffix (`*.example.com`).
+
+    For an Ingress those one label below it, for the Gateway API all: no hosts file holds either.
+    """
     return name.startswith("*.")
 
 
