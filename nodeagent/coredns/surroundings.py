@@ -70,9 +70,22 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     What the Node tells of the cloud stays: by that, load balancers are detected.
     """
     node = snapshot.node and replace(snapshot.node, names=(), addresses=(), pod_cidrs=())
+    families = _families(snapshot)
     hosts = msgspec.structs.replace(config.hosts, enabled=True)
     dnat = msgspec.structs.replace(config.dnat, backend="none", pods=False)
-    return plan(replace(snapshot, node=node), facts, msgspec.structs.replace(config, hosts=hosts, dnat=dnat))
+    config = msgspec.structs.replace(config, hosts=hosts, dnat=dnat)
+    desired = plan(replace(snapshot, node=node), facts, config)
+    return replace(desired, hosts=tuple(line for line in desired.hosts if line.address.version in families))
+
+
+def _families(snapshot: Snapshot) -> frozenset[int]:
+    """The address families that the cluster's pods speak, by a Node's word; both where nothing is known.
+
+    The relay of a family that no node speaks has no address: a pod would try in vain.
+    """
+    node = snapshot.node
+    told = (*node.pod_cidrs, *node.addresses) if node else ()
+    return frozenset(one.version for one in told) or frozenset({4, 6})
 
 
 def cluster_facts(api: ApiServers, maps: Maps, snapshot: Snapshot) -> Facts:

@@ -174,3 +174,18 @@ def test_five_thousand_names(api: ApiServer, keeper: Kept) -> None:
     assert keeper.make_pass().written == ()
     assert model_answer(corefile(api), Question("site-4711.example.com")).startswith("169.254.66.")
     assert model_answer(corefile(api), Question("site-5000.example.com")) == PASSED_ON
+
+
+@pytest.mark.parametrize(
+    ("pod_cidrs", "answer"),
+    [(("10.0.0.0/24",), NO_RECORDS), (("10.0.0.0/24", "fd00::/64"), "fd68:6169:7270:")],
+)
+def test_a_family_that_the_cluster_does_not_speak_is_not_answered(
+    api: ApiServer, keeper: Kept, pod_cidrs: tuple[str, ...], answer: str
+) -> None:
+    addresses = ["203.0.113.10", "2001:db8::10"]
+    api.store.apply(objects.load_balancer("controller", "ingress", addresses=addresses, annotations={}))
+    api.store.create(objects.node("n1", pod_cidrs=pod_cidrs))
+    keeper.make_pass()
+    assert model_answer(corefile(api), Question("app.example.com")).startswith("169.254.66.")
+    assert model_answer(corefile(api), Question("app.example.com", "AAAA")).startswith(answer)

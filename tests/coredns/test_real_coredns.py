@@ -1,0 +1,100 @@
+"""The same questions as test_answering.py, asked of a real CoreDNS: `COREDNS=/path/to/coredns make test`.
+
+No package of Debian's or Python's brings one, so that without the variable these tests are skipped, visibly.
+"""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+import dns.rdatatype
+import pytest
+
+from nodeagent.coredns.corefile.answering import by_templates
+from nodeagent.coredns.corefile.managed import with_blocks
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON
+from tests.coredns.test_answering import ANSWERS, CASES, NEIGHBOURS
+from tests.testbed.waiting import wait_until
+
+COREDNS = os.environ.get("COREDNS", "")
+
+pytestmark = pytest.mark.skipif(not COREDNS, reason="COREDNS=/path/to/coredns is not given: no real CoreDNS")
+
+# What is not ours goes on: to the user's hosts lines, and what they don't know is theirs to refuse.
+USER = """\
+.:{port} {{
+    bind 127.0.0.1
+    errors
+    hosts {{
+        192.0.2.99 unrelated.example.net
+        fallthrough
+    }}
+    template IN ANY . {{
+        rcode NXDOMAIN
+    }}
+    reload
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Where a CoreDNS answers that was given our block."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        chosen: int = free.getsockname()[1]
+    folder: Path = tmp_path_factory.mktemp("coredns")
+    corefile = folder / "Corefile"
+    corefile.write_text(with_blocks(USER.format(port=chosen), lambda _: by_templates(ANSWERS)))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([COREDNS, "-conf", str(corefile)], stdout=log, stderr=log)
+    try:
+
+        def answers() -> bool:
+            assert process.poll() is None, (folder / "log").read_text()
+            try:
+                return ask(chosen, "unrelated.example.net", "A") == "192.0.2.99"
+            except (OSError, dns.exception.Timeout):
+                return False  # it does not listen yet
+
+        wait_until(answers, "CoreDNS to answer", seconds=20)
+        yield chosen
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def ask(port: int, name: str, kind: str) -> str:
+    """What CoreDNS answers, in the words of resolving.py."""
+    query = dns.message.make_query(f"{name}.", dns.rdatatype.from_text(kind))
+    answer = dns.query.udp(query, "127.0.0.1", timeout=2, port=port)
+    if answer.rcode() == dns.rcode.NXDOMAIN:
+        return PASSED_ON
+    assert answer.rcode() == dns.rcode.NOERROR
+    records = [record.to_text() for found in answer.answer for record in found]
+    if not records:
+        assert [found.rdtype for found in answer.authority] == [dns.rdatatype.SOA]
+        return NO_RECORDS
+    return " ".join(str(ip_address(record)) for record in records)
+
+
+@pytest.mark.parametrize(("name", "kind", "answer"), CASES)
+def test_a_name_of_ours_is_answered(port: int, name: str, kind: str, answer: str) -> None:
+    assert ask(port, name, kind) == answer
+    assert ask(port, name.upper(), kind) == answer
+
+
+@pytest.mark.parametrize(("name", "kind"), NEIGHBOURS)
+def test_a_neighbour_is_not(port: int, name: str, kind: str) -> None:
+    assert ask(port, name, kind) == PASSED_ON
+
+
+def test_a_name_of_the_user_s_is_the_user_s(port: int) -> None:
+    assert ask(port, "unrelated.example.net", "A") == "192.0.2.99"

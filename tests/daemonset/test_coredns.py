@@ -1,0 +1,180 @@
+"""The component for CoreDNS: what Kubernetes takes, with no more rights and powers than it needs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+
+from nodeagent import __version__
+from nodeagent.cli.coredns import run
+from nodeagent.config.options import Config, CoreDnsOptions
+from nodeagent.config.reading import parse_config
+from nodeagent.coredns.keeper import Keeper
+from nodeagent.coredns.lease import Elector, LeaseName
+from nodeagent.errors import SourceError
+from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.events import post_event
+from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.node.api_server import ApiServers
+from tests.apiserver import ApiServer
+from tests.apiserver.access import Rule, rules_bound_to
+from tests.apiserver.wire import request
+from tests.coredns import cluster
+from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.manifests import configuration, containers, the, with_components
+
+NAME = "nodeagent-coredns"
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> list[Object]:
+    """What the base with the component makes."""
+    return render(with_components(tmp_path, "base", "../coredns"))
+
+
+def _pod(objects: list[Object]) -> Object:
+    spec: Object = the(objects, "Deployment", NAME)["spec"]["template"]["spec"]
+    return spec
+
+
+def _rules(objects: list[Object]) -> list[Rule]:
+    return rules_bound_to(objects, "nodeagent", _pod(objects)["serviceAccountName"])
+
+
+@pytest.mark.parametrize("version", ["1.29", str(kubernetes_validate.latest_version())])
+def test_kubernetes_knows_every_field(objects: list[Object], version: str) -> None:
+    for found in objects:
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+def test_it_only_adds_to_the_base(objects: list[Object]) -> None:
+    base = render(DAEMONSET / "base")
+    assert objects[: len(base)] == base
+    assert {one["metadata"]["name"] for one in objects[len(base) :]} == {NAME}
+
+
+def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
+    spec = _pod(objects)
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert [list(volume) for volume in spec["volumes"]] == [["name", "configMap"]]
+    (container,) = containers(spec).values()
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["image"] == f"nodeagent:{__version__}"
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_proofs_are_asked_of_servers_that_do_not_hear_of_our_lines(objects: list[Object]) -> None:
+    assert _pod(objects)["dnsPolicy"] == "Default"
+
+
+def test_two_replicas_of_which_one_may_be_away(objects: list[Object]) -> None:
+    deployment = the(objects, "Deployment", NAME)
+    assert deployment["spec"]["replicas"] == 2
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+    assert the(objects, "PodDisruptionBudget", NAME)["spec"]["selector"]["matchLabels"] == labels
+    # The DaemonSet must not take these pods for its own.
+    assert the(objects, "DaemonSet")["spec"]["selector"]["matchLabels"].items() - labels.items()
+
+
+def test_what_the_environment_calls_an_option_is_one(objects: list[Object]) -> None:
+    (container,) = containers(_pod(objects)).values()
+    used = {one["name"] for one in container["env"] if one["name"].startswith("NODEAGENT_")}
+    assert used <= {str(option.envvar) for option in run.params}
+
+
+def test_the_names_in_the_role_are_those_of_the_configuration(objects: list[Object]) -> None:
+    options: CoreDnsOptions = parse_config(configuration(objects), "base").coredns
+    (rule,) = [rule for rule in _rules(objects) if "configmaps" in rule.resources]
+    named = {options.config_map, options.import_config_map, options.node_local_config_map}
+    assert (rule.namespace, set(rule.resource_names)) == (options.namespace, named)
+    assert options == Config().coredns
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        cluster.fill(server)
+        yield server
+
+
+def troubles(api: ApiServer, folder: Path, rules: list[Rule]) -> set[str]:
+    """Do everything that the controller does beyond what the agents do; gives what of it went wrong."""
+    with connect(api.write_kubeconfig(folder / "kubeconfig")) as connection:
+        snapshot = read_cluster(connection, "n1")
+        api.access.allow_only(rules)
+        return {*_of_the_lease(connection), *_of_config_maps(connection, snapshot)}
+
+
+def _of_the_lease(connection: Connection) -> Iterator[str]:
+    elector = Elector(connection, LeaseName("nodeagent", NAME), "one")
+    for deed in ("made", "renewed"):
+        elector.try_once()
+        if elector.error is not None:
+            yield f"the lease is not {deed}"
+
+
+def _of_config_maps(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    keeper = Keeper(connection, ApiServers(), lambda: 5.0)
+    try:
+        if keeper.make_pass(snapshot, {}, cluster.CONFIG).errors:
+            yield "no write"
+    except SourceError:
+        yield "no reading"
+    if post_event(connection, ObjectRef("ConfigMap", "kube-system", "coredns"), "CorefilePutBack", "x"):
+        yield "no Event"
+
+
+def test_the_rights_suffice(api: ApiServer, objects: list[Object], tmp_path: Path) -> None:
+    for name in ("coredns-custom", "node-local-dns"):
+        cluster.put(api, {"Corefile": ".:53 {\n    reload\n}\n"}, name)
+    assert troubles(api, tmp_path, _rules(objects)) == set()
+
+
+def _own_rules(objects: list[Object]) -> list[int]:
+    """The rules that it has beyond the agents'."""
+    agents = rules_bound_to(objects, "nodeagent", "nodeagent")
+    return [number for number, rule in enumerate(_rules(objects)) if rule not in agents]
+
+
+def test_no_right_of_its_own_can_be_done_without(objects: list[Object], tmp_path: Path) -> None:
+    tried = 0
+    for number in _own_rules(objects):
+        for verb in _rules(objects)[number].verbs:
+            rules = _rules(objects)
+            rules[number] = replace(rules[number], verbs=[one for one in rules[number].verbs if one != verb])
+            with ApiServer() as api:
+                cluster.fill(api)
+                assert troubles(api, tmp_path, rules), f"{verb} of {rules[number].resources} is too much"
+            tried += 1
+    assert tried == 5
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/namespaces/kube-system/configmaps"),
+        ("GET", "/api/v1/namespaces/kube-system/configmaps/kubeadm-config"),
+        ("PUT", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"),
+        ("POST", "/api/v1/namespaces/kube-system/configmaps"),
+        ("DELETE", "/api/v1/namespaces/kube-system/configmaps/coredns"),
+        ("GET", "/api/v1/namespaces/nodeagent/configmaps/nodeagent"),
+        ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/nodeagent/leases/another"),
+        ("GET", "/apis/apps/v1/namespaces/kube-system/deployments/coredns"),
+        ("GET", "/api/v1/namespaces/kube-system/pods"),
+    ],
+)
+def test_everything_else_is_refused(api: ApiServer, objects: list[Object], method: str, path: str) -> None:
+    api.access.allow_only(_rules(objects))
+    body = None if method in {"GET", "DELETE"} else {"metadata": {"name": path.rpartition("/")[2]}}
+    assert request(api, method, path, body)[0] == 403
