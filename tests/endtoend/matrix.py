@@ -59,3 +59,5 @@ def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
 
 everywhere = _over(MATRIX)
 in_a_few = _over(_FEW)
+in_one = _over([Combination("nftables", "dual", "iptables-nft")])
+"""Both families at once, for what no backend and no kube-proxy has a part in."""

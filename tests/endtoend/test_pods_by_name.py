@@ -1,0 +1,39 @@
+"""What CoreDNS tells pods (nodeagent coredns) is true: the relay's address is there for them, on every node.
+
+Here a pod that DNAT does not serve asks under the address that CoreDNS would have answered.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from tests.endtoend.asking import NAMED, assert_cut
+from tests.endtoend.configuration import configure
+from tests.endtoend.matrix import in_one
+
+if TYPE_CHECKING:
+    from tests.testbed.agent import Agent
+    from tests.testbed.world import World
+
+pytestmark = in_one
+
+
+def test_a_pod_reaches_its_own_node_s_relay_straight_and_is_known_by_its_own_address(
+    world: World, agent: Agent
+) -> None:
+    configure(agent, dnat={"backend": "none"})
+    applied = agent.apply()
+    assert applied.exit_code == 0, applied
+    assert_cut(world, world.pod1, NAMED[0])
+    served = [
+        one for one in agent.status("-o", "json").document["loadBalancers"] if one["verdict"] == "served"
+    ]
+    relays = [ip_address(text) for one in served for text in one["relayAddresses"]]
+    assert {address.version for address in relays} == set(world.families)
+    for relay in relays:
+        for url in NAMED:
+            answer = world.pod1.curl(url, resolve=relay)
+            assert answer.ok, (url, relay, answer)
+            own = world.address(world.pod1, relay.version)
+            assert answer.body.startswith(f"client={own} "), (url, relay, answer)
