@@ -1,6 +1,7 @@
 """Every row of the providers' table, with what switches PROXY on, what does not, and the traps of each."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -326,3 +327,13 @@ def test_what_a_person_is_to_paste_is_an_annotation() -> None:
 def test_schemes_are_what_stands_before_the_colon_and_slashes() -> None:
     """No more than that."""
     assert all(scheme and set(scheme).isdisjoint(":/ ") for scheme in KNOWN_SCHEMES)
+
+
+def test_the_documentation_names_every_provider_and_every_annotation() -> None:
+    """A user looks there for the key in the own manifests."""
+    text = (Path(__file__).parents[2] / "docs/configuration.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    for provider in PROVIDERS:
+        (row,) = [line for line in rows if line.startswith((f"| {provider.name} |", f"| {provider.name} ("))]
+        keys = {switch.key.format(port=443) for switch in provider.switches}
+        assert all(f"`{key}`" in row or "both of these" in row for key in keys), provider.name

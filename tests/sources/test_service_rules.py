@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import service_rules
 from nodeagent.sources.node.service_rules import caught_addresses
@@ -14,9 +14,12 @@ from tests.appliers.relay.namespace import isolated
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.services import INGRESS_SERVICE
 
-CAUGHT = INGRESS_SERVICE.load_balancer_ips[0]
+CAUGHT, CAUGHT_6 = (INGRESS_SERVICE.within((family,)).load_balancer_ips[0] for family in (4, 6))
 OTHER = ip_address("203.0.113.99")
-POD_NETWORK = ip_network("10.244.0.0/16")
+FAMILIES: tuple[tuple[Family, str, str], ...] = (
+    (4, "192.0.2.10", "10.244.0.0/16"),
+    (6, "2001:db8::10", "fd00:10:244::/56"),
+)
 
 
 def run(command: str, script: str = "") -> None:
@@ -27,16 +30,16 @@ def run(command: str, script: str = "") -> None:
 
 def nftables_mode() -> None:
     """kube-proxy's table as it writes it."""
-    run(
-        "nft -f -",
-        kube_proxy_nftables.render([INGRESS_SERVICE], ip_address("192.0.2.10"), POD_NETWORK),
-    )
+    for family, node, pods in FAMILIES:
+        service = INGRESS_SERVICE.within((family,))
+        run("nft -f -", kube_proxy_nftables.render([service], ip_address(node), ip_network(pods)))
 
 
 def iptables_mode(variant: str) -> None:
     """kube-proxy's chains as it restores them."""
-    text = kube_proxy_iptables.render([INGRESS_SERVICE], POD_NETWORK, "")
-    run(f"iptables-{variant}-restore --noflush", text)
+    for family, _, pods in FAMILIES:
+        text = kube_proxy_iptables.render([INGRESS_SERVICE.within((family,))], ip_network(pods), "")
+        run(f"ip{'6' if family == 6 else ''}tables-{variant}-restore --noflush", text)
 
 
 def caught(*wanted: IPAddress) -> frozenset[IPAddress]:
@@ -51,7 +54,7 @@ def test_in_nftables_mode_the_map_tells() -> None:
     """And a load balancer without rules is not caught."""
     assert caught(CAUGHT, OTHER) == frozenset()
     nftables_mode()
-    assert caught(CAUGHT, OTHER) == {CAUGHT}
+    assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
     assert caught(OTHER) == frozenset()
 
 
@@ -59,7 +62,7 @@ def test_in_nftables_mode_the_map_tells() -> None:
 def test_in_iptables_mode_the_chain_tells_in_nf_tables() -> None:
     """As iptables-nft writes it."""
     iptables_mode("nft")
-    assert caught(CAUGHT, OTHER) == {CAUGHT}
+    assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
     assert service_rules.iptables_legacy_addresses() is None
 
 
@@ -67,24 +70,8 @@ def test_in_iptables_mode_the_chain_tells_in_nf_tables() -> None:
 def test_in_iptables_mode_the_chain_tells_in_legacy_xtables() -> None:
     """As iptables-legacy writes it."""
     iptables_mode("legacy")
-    assert caught(CAUGHT, OTHER) == {CAUGHT}
+    assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
     assert service_rules.iptables_nft_addresses() is None
-
-
-@isolated
-def test_ipv6_is_read_as_well() -> None:
-    """In its own table, in nf_tables and in legacy xtables."""
-    first, second, third = (ip_address(f"2001:db8::{number}") for number in (1, 2, 3))
-    run(
-        "nft -f -",
-        "add table ip6 kube-proxy\n"
-        "add map ip6 kube-proxy service-ips { type ipv6_addr . inet_proto . inet_service : verdict; }\n"
-        f"add element ip6 kube-proxy service-ips {{ {first} . tcp . 443 : accept }}\n",
-    )
-    for variant, address in (("nft", second), ("legacy", third)):
-        run(f"ip6tables-{variant} -t nat -N KUBE-SERVICES")
-        run(f"ip6tables-{variant} -t nat -A KUBE-SERVICES -d {address}/128 -p tcp --dport 443 -j ACCEPT")
-    assert caught(first, second, third, ip_address("2001:db8::4")) == {first, second, third}
 
 
 @isolated

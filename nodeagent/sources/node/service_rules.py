@@ -6,16 +6,14 @@ xtables, and the addresses on `kube-ipvs0` of the ipvs mode; kube-router's are o
 Data planes that keep no such rules (Cilium's BPF maps, OVN's and Antrea's flows) can't be seen here.
 """
 
-import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 from nodeagent.errors import one_line
 from nodeagent.model.addresses import IPAddress
@@ -26,6 +24,8 @@ _SECONDS = 10.0
 # nft and iptables live in sbin, which an ordinary user's PATH lacks on Debian.
 _SEARCH = "/usr/local/sbin:/usr/sbin:/sbin"
 _ABSENT = "No such file or directory"
+# In nft's JSON an address is a string of its own: a map's key, or what a rule compares with.
+_QUOTED_ADDRESS = re.compile(r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"')
 _DESTINATION = re.compile(r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) ", re.MULTILINE)
 
 
@@ -101,23 +101,8 @@ def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
     for family in ("ip", "ip6"):
         text = _run(["nft", "-j", "list", kind, family, table, name])
         if text is not None:
-            found = (found or frozenset()) | frozenset(_addresses(json.loads(text)))
+            found = (found or frozenset()) | frozenset(map(ip_address, _QUOTED_ADDRESS.findall(text)))
     return found
-
-
-def _addresses(value: Any) -> Iterator[IPAddress]:  # noqa: ANN401 - any JSON
-    """Every address that stands anywhere in the JSON: as a map's key, or as what a rule compares with."""
-    if isinstance(value, dict):
-        for each in value.values():
-            yield from _addresses(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _addresses(each)
-    elif isinstance(value, str):
-        try:
-            yield ip_address(value)
-        except ValueError:
-            return
 
 
 def _run(command: list[str]) -> str | None:
