@@ -163,6 +163,7 @@ class Controller:
         if leading and not self._leading:
             _LOG.info("this controller writes", extra={"fields": {"lease": str(self._settings.lease)}})
             self._board.became_writer()
+            self._keeper.begin_anew()
             self._last_look = 0.0
         elif not leading:
             if self._leading:

@@ -1,7 +1,7 @@
 """What of the ConfigMaps is to change so that CoreDNS answers what the plan serves. Pure."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -64,8 +64,15 @@ class Edits:
         return tuple(edit for edit in self.edits if edit)
 
 
-def decide(desired: Desired, standing: Standing, config: Config, *, adopt: bool) -> Edits:
-    """Decides for all ConfigMaps.
+def decide(
+    desired: Desired,
+    standing: Standing,
+    config: Config,
+    *,
+    adopt: bool,
+    never: Iterable[str] = (),
+) -> Edits:
+    """Decides for all ConfigMaps. `never` are names that no wildcard may stand for: the API server's.
 
     Every edit that it gives parses, and differs from what stands in our own block and nowhere else (with
     `adopt`, in hairpin-proxy's lines too).
@@ -80,7 +87,8 @@ def decide(desired: Desired, standing: Standing, config: Config, *, adopt: bool)
         corefile = parse(user)
     way = choose(corefile, config, importable=standing.imported is not None)
     sources = [Source(corefile), *imported_sources(corefile, standing.imported or {})]
-    naming = name(desired, sources, exclude=config.hosts.exclude, adopt=adopt)
+    never = (*never, *config.hosts.exclude, config.hosts.cluster_domain)
+    naming = name(desired, sources, never=never, adopt=adopt)
     lines = _Lines(corefile, naming.answers, config)
     with _about(path):
         after = _edited(user, lines.of if way.key is None else lambda _: [])
@@ -90,7 +98,7 @@ def decide(desired: Desired, standing: Standing, config: Config, *, adopt: bool)
         edits += _import_edits(standing.imported, way.key, lines, config)
     if standing.node_local is not None:
         try:
-            edits.append(_node_local_edit(desired, standing.node_local, config, adopt=adopt))
+            edits.append(_node_local_edit(desired, standing.node_local, config, never, adopt=adopt))
         except CorefileError as error:
             remarks.append(str(error))
     return Edits(way, tuple(edits), naming.decisions, tuple(remarks))
@@ -161,13 +169,15 @@ def _import_edits(data: Mapping[str, str], key: str | None, lines: _Lines, confi
     return edits
 
 
-def _node_local_edit(desired: Desired, data: Mapping[str, str], config: Config, *, adopt: bool) -> Edit:
+def _node_local_edit(
+    desired: Desired, data: Mapping[str, str], config: Config, never: Iterable[str], *, adopt: bool
+) -> Edit:
     """NodeLocal DNSCache forwards names outside the cluster past CoreDNS: it has to know them, too."""
     path = path_of(config, config.coredns.node_local_config_map)
     with _about(path):
         user = _user_text(data, adopt=adopt)
         corefile = parse(user)
-        naming = name(desired, [Source(corefile)], exclude=config.hosts.exclude, adopt=adopt)
+        naming = name(desired, [Source(corefile)], never=never, adopt=adopt)
         lines = _Lines(corefile, naming.answers, config)
         return Edit(path, COREFILE, data[COREFILE], _edited(user, lines.of))
 

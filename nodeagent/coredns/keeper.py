@@ -91,6 +91,10 @@ class Keeper:
         )
         self._ours: dict[tuple[str, str], list[str]] = {}
 
+    def begin_anew(self) -> None:
+        """Forgets what it wrote: another may have written since, and that is no quarrel."""
+        self._ours.clear()
+
     def make_pass(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> Pass:
         """Makes one pass.
 
@@ -101,7 +105,7 @@ class Keeper:
         maps = read_maps(self._connection, config)
         facts = replace(cluster_facts(self._api, maps, snapshot), dns=dns)
         desired = plan_names(snapshot, facts, config)
-        edits = decide(desired, maps.standing, config, adopt=self._adopt)
+        edits = decide(desired, maps.standing, config, adopt=self._adopt, never=self._api.names)
         written, held, quarrels, errors = [], [], [], {}
         for path, group in _by_config_map(edits):
             config_map = maps.of(path)

@@ -27,13 +27,13 @@ class Naming:
     decisions: tuple[NameDecision, ...]
 
 
-def name(desired: Desired, sources: Sequence[Source], *, exclude: Iterable[str], adopt: bool) -> Naming:
+def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], adopt: bool) -> Naming:
     """Decides for one CoreDNS.
 
     Args:
         desired: The plan, wildcards included.
         sources: The Corefile, and the files that it imports as far as they are known.
-        exclude: Suffixes that are never answered (`hosts.exclude`), not by a wildcard either.
+        never: Names that are never answered; the planner left them out, and no wildcard may stand for them.
         adopt: Whether hairpin-proxy's lines give way.
     """
     lines: dict[str, OwnLine] = {}
@@ -44,7 +44,7 @@ def name(desired: Desired, sources: Sequence[Source], *, exclude: Iterable[str],
     decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
     served = {decision.name for decision in decisions if decision.verdict is Verdict.SERVED}
     # What somebody else answers, or nobody shall: a wildcard must not.
-    foreign = ({decision.name for decision in decisions} | set(lines) | set(exclude)) - served
+    foreign = ({decision.name for decision in decisions} | set(lines) | set(never)) - served
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
         if line.name in served:

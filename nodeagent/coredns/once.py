@@ -40,12 +40,13 @@ def look(connection: Connection, node_name: str, config: Config, *, adopt: bool)
     service = (relay.service.namespace, relay.service.name) if relay.kind == "service" else None
     snapshot = read_cluster(connection, node_name, service, config.load_balancers.config_map_names)
     maps = read_maps(connection, config)
-    facts = cluster_facts(find_api_servers(servers=[connection.server]), maps, snapshot)
+    api = find_api_servers(servers=[connection.server])
+    facts = cluster_facts(api, maps, snapshot)
     desired = plan_names(snapshot, facts, config)
     if desired.to_prove:
         facts = replace(facts, dns=ask_once(desired.to_prove, config.hosts))
         desired = plan_names(snapshot, facts, config)
-    return Look(desired, decide(desired, maps.standing, config, adopt=adopt))
+    return Look(desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names))
 
 
 def clean_up(

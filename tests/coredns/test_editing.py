@@ -176,6 +176,15 @@ def test_what_imported_files_set_is_left_to_them() -> None:
     assert "line 2 of the key my.override" in edits.decisions[0].reason
 
 
+def test_a_wildcard_does_not_stand_for_the_api_server_s_name_nor_for_the_cluster_s_domain() -> None:
+    plan = desired("*.example.com", "*.local")
+    edits = decide(plan, standing("kubeadm"), CONFIG, adopt=False, never=["api.example.com"])
+    after = edits.pending[0].after or ""
+    assert model_answer(after, Question("api.example.com")) == PASSED_ON
+    assert model_answer(after, Question("cluster.local")) == PASSED_ON
+    assert model_answer(after, Question("printer.local")) == ONE
+
+
 @pytest.mark.parametrize("excluded", ["refused", "hosts.exclude"])
 def test_a_wildcard_does_not_stand_for_a_name_that_is_refused_or_excluded(excluded: str) -> None:
     plan = desired("*.example.com", refused=("db.example.com",) if excluded == "refused" else ())

@@ -24,7 +24,7 @@ from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import request
 from tests.coredns import cluster
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.manifests import configuration, containers, the, with_components
+from tests.daemonset.manifests import DEPLOYMENTS, configuration, containers, the, with_components
 
 NAME = "nodeagent-coredns"
 
@@ -98,6 +98,15 @@ def test_the_names_in_the_role_are_those_of_the_configuration(objects: list[Obje
     named = {options.config_map, options.import_config_map, options.node_local_config_map}
     assert (rule.namespace, set(rule.resource_names)) == (options.namespace, named)
     assert options == Config().coredns
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_it_may_read_whatever_the_agents_beside_it_read(deployment: str, tmp_path: Path) -> None:
+    objects = render(with_components(tmp_path, deployment, "../coredns"))
+    agents = rules_bound_to(objects, "nodeagent", "nodeagent")
+    reading = [rule for rule in agents if "watch" in rule.verbs]
+    assert reading
+    assert [rule for rule in reading if rule not in _rules(objects)] == []
 
 
 @pytest.fixture
