@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import Part
+from nodeagent.agent.redirection import redirection
 from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.appliers.dnat.interface import DnatDesired, Transaction
+from nodeagent.appliers.dnat.interface import Transaction
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.appliers.relay import RelayChange
 from nodeagent.errors import ApplyError
@@ -72,7 +73,7 @@ def compare(desired: Desired, appliers: Appliers) -> Comparison:
         state = appliers.dnat.read()
         if state.unreadable:
             remarks.append(state.unreadable)
-        return appliers.dnat.transaction(state, DnatDesired(desired.redirects, desired.pod_cidrs))
+        return appliers.dnat.transaction(state, redirection(desired))
 
     def hosts() -> HostsChange:
         change = appliers.hosts.change(desired.hosts)

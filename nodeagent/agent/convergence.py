@@ -1,19 +1,21 @@
 """Makes the node as desired, in the order that never points anything at a relay that does not answer.
 
-Adding: address, relay, DNAT, hosts. Removing: the reverse. One applier's failure does not stop the others,
-except where going on would break that order.
+Adding: guard, address, relay, DNAT, hosts. Removing: the reverse. The guard is the DNAT backend's, too: it
+keeps strangers from the relay, and so stands as long as anything may listen there. One applier's failure does
+not stop the others, except where going on would break that order.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import ALL_PARTS, Part
+from nodeagent.agent.redirection import redirection
 from nodeagent.appliers.addresses.state import AddressResult
 from nodeagent.appliers.dnat.delta import grown
-from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
+from nodeagent.appliers.dnat.interface import DnatDesired, DnatState, FamilyUnavailableError
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -36,7 +38,8 @@ class Convergence:
     `desired` is the plan as far as a relay answered for it: what of it waits says so in its reasons.
     `answering` are the listeners that answered; `seconds` is what each part took. `hosts` is the change of
     the hosts file, made or found needless, and `transactions` how many the kernel took from the DNAT
-    backend: by these a watcher tells our own doing from others'.
+    backend: by these a watcher tells our own doing from others'. `blocking` are the parts whose errors leave
+    it open what still points at the relay; `guard_lingers` says that a guard is left to be taken away.
     """
 
     desired: Desired
@@ -46,6 +49,8 @@ class Convergence:
     seconds: dict[Part, float] = field(default_factory=dict)
     hosts: HostsChange | None = None
     transactions: int = 0
+    blocking: set[Part] = field(default_factory=set)
+    guard_lingers: bool = False
 
 
 def converge(
@@ -67,6 +72,8 @@ def converge(
     """
     done = Convergence(desired)
     wanted = _Run(done, appliers, parts)
+    if "relay" in parts:
+        wanted.run("dnat", _raise_guard)
     wanted.run("addresses", _grow_addresses)
     wanted.run("relay", _grow_relay)
     done.answering = appliers.relay.answering(desired.listeners) if answering is None else answering
@@ -75,12 +82,13 @@ def converge(
     wanted.run("dnat", _grow_dnat)
     wanted.run("hosts", _write_hosts)
     wanted.run("dnat", _shrink_dnat)
-    if "dnat" in done.errors or "hosts" in done.errors:
+    if done.blocking & {"dnat", "hosts"}:
         # Something may still point at a listener that is to go: it stays until a pass gets through.
         return done
     wanted.run("relay", _shrink_relay)
     if "relay" not in done.errors:
         wanted.run("addresses", _shrink_addresses)
+        wanted.run("dnat", _drop_guard)
     return done
 
 
@@ -99,6 +107,8 @@ def clean_up(appliers: Appliers) -> Convergence:
     everything.run("relay", _remove_relay)
     if not done.errors:
         everything.run("addresses", _remove_addresses)
+    if not done.errors:
+        everything.run("dnat", _drop_guard)
     return done
 
 
@@ -122,6 +132,8 @@ class _Run:
             for text in work(self.done, self.appliers):
                 self.done.steps.append(Step(part, text))
         except ApplyError as error:
+            if not isinstance(error, FamilyUnavailableError):
+                self.done.blocking.add(part)
             earlier = errors.get(part)
             errors[part] = f"{earlier}\n{error}" if earlier and earlier != str(error) else str(error)
         finally:
@@ -169,6 +181,14 @@ def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
         yield str(change)
 
 
+def _raise_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    """Before anything listens that strangers should not reach."""
+    guard = DnatDesired(guarded=done.desired.guarded, admitted=done.desired.admitted)
+    if guard.guarded:
+        state = appliers.dnat.read()
+        yield from _dnat(done, appliers, state, grown(state, guard))
+
+
 def _grow_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
     state = appliers.dnat.read()
     yield from _dnat(done, appliers, state, grown(state, _dnat_desired(done)))
@@ -188,19 +208,37 @@ def _hosts_summary(change: HostsChange) -> str:
 
 
 def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    yield from _dnat(done, appliers, appliers.dnat.read(), _dnat_desired(done))
+    """All that is not desired goes, but a guard: what it guards goes after this."""
+    state = appliers.dnat.read()
+    target = _dnat_desired(done)
+    if state.guarded and not target.guarded:
+        done.guard_lingers = True
+        target = replace(target, guarded=state.guarded, admitted=state.admitted)
+    yield from _dnat(done, appliers, state, target)
+
+
+def _drop_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
+    if done.guard_lingers:
+        yield from _dnat(done, appliers, appliers.dnat.read(), _dnat_desired(done))
 
 
 def _dnat_desired(done: Convergence) -> DnatDesired:
-    return DnatDesired(done.desired.redirects, done.desired.pod_cidrs)
+    return redirection(done.desired)
 
 
 def _dnat(done: Convergence, appliers: Appliers, state: DnatState, target: DnatDesired) -> Iterator[str]:
     transaction = appliers.dnat.transaction(state, target)
-    if transaction:
+    if not transaction:
+        return
+    try:
         appliers.dnat.run(transaction)
+    except FamilyUnavailableError as error:
         done.transactions += 1
-        yield str(transaction.change)
+        if error.applied:
+            yield error.applied
+        raise
+    done.transactions += 1
+    yield str(transaction.change)
 
 
 def _shrink_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from nodeagent.agent.parts import ALL_PARTS, Part
+from nodeagent.agent.redirection import redirection
 from nodeagent.model.desired import Desired
 
 # A part's change can move what rests on it: addresses carry the relay, the relay what points at it.
@@ -21,14 +22,10 @@ def changed_parts(before: Desired | None, after: Desired) -> frozenset[Part]:
     compared: dict[Part, bool] = {
         "addresses": before.addresses != after.addresses,
         "relay": before.listeners != after.listeners,
-        "dnat": _redirection(before) != _redirection(after),
+        "dnat": redirection(before) != redirection(after),
         "hosts": before.hosts != after.hosts,
     }
     return frozenset(part for part, differs in compared.items() if differs)
-
-
-def _redirection(desired: Desired) -> tuple[object, ...]:
-    return desired.redirects, desired.pod_cidrs, desired.guarded, desired.admitted
 
 
 def with_dependents(parts: Iterable[Part]) -> frozenset[Part]:

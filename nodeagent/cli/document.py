@@ -109,13 +109,21 @@ class DnatEntry(Struct, frozen=True, rename="camel"):
 
 
 class DnatChanges(Struct, frozen=True, rename="camel"):
-    """DNAT entries to add and to remove; `transaction` is what the backend would run, whole."""
+    """DNAT entries to add and to remove; `transaction` is what the backend would run, whole.
+
+    `pods*` are ranges whose pods are redirected, `guarded*` relay ranges that only this node and the
+    `admitted*` ranges reach.
+    """
 
     backend: str
     add: list[DnatEntry]
     remove: list[DnatEntry]
     pods_add: list[str]
     pods_remove: list[str]
+    guarded_add: list[str]
+    guarded_remove: list[str]
+    admitted_add: list[str]
+    admitted_remove: list[str]
     damage: list[str]
     transaction: str
 

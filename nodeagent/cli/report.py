@@ -124,6 +124,10 @@ def _dnat(transaction: Transaction | None, backend: str) -> doc.DnatChanges | No
         ],
         pods_add=[str(network) for network in change.pods_added],
         pods_remove=[str(network) for network in change.pods_removed],
+        guarded_add=[str(network) for network in change.guarded_added],
+        guarded_remove=[str(network) for network in change.guarded_removed],
+        admitted_add=[str(network) for network in change.admitted_added],
+        admitted_remove=[str(network) for network in change.admitted_removed],
         damage=list(change.damage),
         transaction=transaction.text,
     )

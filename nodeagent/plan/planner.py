@@ -1,17 +1,18 @@
 """plan(): the one decision, made of the decisions in the modules beside it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.collecting import claims_of
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import decide_load_balancers
 from nodeagent.plan.names import decide_names, hosts_lines
+from nodeagent.plan.pod_ranges import pod_ranges
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
@@ -19,18 +20,22 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     facts = _with_node_names(snapshot, facts)
     load_balancers = decide_load_balancers(snapshot, facts, config)
     names = decide_names(claims_of(snapshot), load_balancers, facts, config)
-    pod_cidrs, remarks = _pod_cidrs(snapshot, facts, config)
+    pods = pod_ranges(snapshot, facts, config)
     dnat = config.dnat.backend != "none"
+    addresses = tuple(address for plan in load_balancers for address in plan.relay_addresses)
+    guarded = _guarded(config, addresses)
     return Desired(
-        addresses=tuple(address for plan in load_balancers for address in plan.relay_addresses),
+        addresses=addresses,
         listeners=tuple(listener for plan in load_balancers for listener in plan.listeners),
         redirects=tuple(redirect for plan in load_balancers for redirect in plan.redirects) if dnat else (),
-        pod_cidrs=pod_cidrs,
+        pod_cidrs=pods.redirected,
+        guarded=guarded,
+        admitted=pods.admitted if guarded else (),
         hosts=hosts_lines(names, load_balancers),
         load_balancers=tuple(plan.decision for plan in load_balancers),
         names=names,
         unreadable=tuple(sorted(snapshot.unreadable)),
-        remarks=(*facts.notes, *remarks, *sorted(snapshot.not_covered), *_problems(snapshot)),
+        remarks=(*facts.notes, *pods.remarks, *sorted(snapshot.not_covered), *_problems(snapshot)),
     )
 
 
@@ -47,21 +52,10 @@ def _problems(snapshot: Snapshot) -> list[str]:
     return sorted(f"{ref}: {problem}" for ref, problems in found for problem in problems)
 
 
-def _pod_cidrs(
-    snapshot: Snapshot, facts: Facts, config: Config
-) -> tuple[tuple[IPNetwork, ...], tuple[str, ...]]:
-    """This node's own pod ranges: only they are redirected; traffic from elsewhere may bear the line."""
-    if not config.dnat.pods or config.dnat.backend == "none":
-        return (), ()
-    found = [text.network for text in config.dnat.pod_cidrs]
-    if not found and snapshot.node is not None:
-        found = list(snapshot.node.pod_cidrs)
-    if not found:
-        remark = (
-            f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
-            "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
-        )
-        return (), (remark,)
-    ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
-    ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
-    return (*ipv4, *ipv6), ()
+def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:
+    """The relay's whole ranges, of the families in use: nobody else may reach what listens there."""
+    if config.dnat.backend == "none":
+        return ()
+    used = {address.address.version for address in addresses}
+    relay = config.relay
+    return tuple(network for network in (relay.ipv4, relay.ipv6) if network.version in used)

@@ -1,6 +1,6 @@
 """What differs between what stands and what is desired. PURE, the same for every backend."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses
 
@@ -99,6 +99,28 @@ def kept(before: DnatState, desired: DnatDesired) -> DnatDesired:
         _common(before.guarded, desired.guarded),
         _common(before.admitted, desired.admitted),
     )
+
+
+def without_families(change: DnatChange, families: Container[int]) -> DnatChange:
+    """The part of a change that concerns the other family; false when there is none."""
+    rest = replace(
+        change,
+        added=tuple(one for one in change.added if one.match.address.version not in families),
+        removed=tuple(one for one in change.removed if one.match.address.version not in families),
+        changed=tuple(one for one in change.changed if one.after.match.address.version not in families),
+        pods_added=_of_others(change.pods_added, families),
+        pods_removed=_of_others(change.pods_removed, families),
+        guarded_added=_of_others(change.guarded_added, families),
+        guarded_removed=_of_others(change.guarded_removed, families),
+        admitted_added=_of_others(change.admitted_added, families),
+        admitted_removed=_of_others(change.admitted_removed, families),
+    )
+    nothing = DnatChange(change.action, damage=change.damage, displaced=change.displaced)
+    return DnatChange() if rest == nothing and not change.damage else rest
+
+
+def _of_others(networks: Iterable[IPNetwork], families: Container[int]) -> tuple[IPNetwork, ...]:
+    return tuple(network for network in networks if network.version not in families)
 
 
 def _action(before: DnatState, desired: DnatDesired, *, altered: bool) -> Action:

@@ -28,8 +28,13 @@ class FamilyUnavailableError(ApplyError):
     """One address family can't be served on this node: nothing of ours stands there, the other is served.
 
     Args:
-        reason: What is missing, and what was done all the same.
+        reason: What is missing.
+        applied: What was done for the other family, for a person; empty when nothing was to do.
     """
+
+    def __init__(self, reason: str, applied: str) -> None:
+        super().__init__(reason)
+        self.applied = applied
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterator
 
-from nodeagent.appliers.dnat.delta import difference, normalised
+from nodeagent.appliers.dnat.delta import difference, normalised, without_families
 from nodeagent.appliers.dnat.interface import (
     DnatDesired,
     DnatState,
@@ -127,7 +127,10 @@ class IptablesBackend:
                 f"another program changes them too. What still differs:\n{left}"
             )
         for family, reason in missing.items():
-            raise FamilyUnavailableError(f"IPv{family} is not redirected, the other family is. {reason}")
+            applied = str(without_families(transaction.change, missing))
+            raise FamilyUnavailableError(
+                f"IPv{family} is not redirected, the other family is. {reason}", applied
+            )
 
 
 def _without(desired: DnatDesired, families: Container[int]) -> DnatDesired:

@@ -76,27 +76,32 @@ class Namespace:
     def rules(self) -> str:
         """Every rule that stands, of nftables and legacy xtables; a table without any is left out."""
         saved = self.output("iptables-legacy-save") + self.output("ip6tables-legacy-save")
-        chosen = [line for line in saved.splitlines() if line.startswith(("-A", ":"))]
-        empty = (":PREROUTING", ":INPUT", ":FORWARD", ":OUTPUT", ":POSTROUTING")
-        lines = [line.partition(" [")[0] for line in chosen if not line.startswith(empty)]
-        return "\n".join([self.output("nft -j list ruleset"), *lines])
+        rules = [line for line in saved.splitlines() if line.startswith("-A")]
+        chains = [line.partition(" [")[0] for line in saved.splitlines() if line.startswith(":")]
+        own = [chain for chain in chains if chain.endswith(" -")]
+        return "\n".join([self.output("nft -j list ruleset"), *own, *rules])
 
     def sysctl(self, path: str, value: str) -> None:
         """Set a value below /proc/sys, which shows the namespace of the thread that opens it."""
         with self.inside(), open(f"/proc/sys/{path}", "w", encoding="ascii") as file:  # noqa: PTH123
             file.write(value)
 
-    def answer(self, address: str, port: int, timeout: float = 3.0) -> str:
-        """What the server says that a connection to `address` ends up at; "refused" if there is none."""
+    def answer(self, address: str, port: int, timeout: float = 3.0, source: str = "") -> str:
+        """What the server says that a connection to `address` ends up at.
+
+        "refused" if there is none; "nothing" if no answer comes at all.
+        """
         try:
             with (
                 self.inside(),
-                socket.create_connection((address, port), timeout=timeout) as connection,
+                socket.create_connection((address, port), timeout, (source, 0)) as connection,
                 connection.makefile() as file,
             ):
                 return file.read()
         except ConnectionRefusedError:
             return "refused"
+        except TimeoutError:
+            return "nothing"
 
 
 class Server:

@@ -4,7 +4,7 @@ from nodeagent.appliers.dnat.interface import DnatBackend, DnatState, NotConverg
 from nodeagent.appliers.dnat.nft_program import NftProgram
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from tests.appliers.dnat.network import Namespace
-from tests.appliers.dnat.world import NODE, World, apply, both_families
+from tests.appliers.dnat.world import NODE, World, apply, guarded
 
 RULE = "meta l4proto tcp dnat ip to ip daddr . tcp dport map @lb4"
 TABLE = "inet nodeagent"
@@ -23,6 +23,10 @@ RULES = {
     f"add rule {TABLE} output {RULE} random\n"
     f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6",
     "a missing chain": f"delete chain {TABLE} prerouting",
+    "a flushed guard": f"flush chain {TABLE} guard",
+    "a missing guard": f"delete chain {TABLE} guard",
+    "a guard that lets pass": f"insert rule {TABLE} guard accept",
+    "a missing set of the guard": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
     "a missing map": f"flush table {TABLE}\ndelete map {TABLE} lb6",
 }
 IN_THE_WAY = {
@@ -33,6 +37,8 @@ IN_THE_WAY = {
     "a dormant table": f"add table {TABLE} {{ flags dormant; }}",
     "another policy": f"add chain {TABLE} output {{ policy drop; }}",
     "a range as pods": f"add element {TABLE} pods4 {{ 10.9.0.1-10.9.0.6 }}",
+    "a guard of another kind": f"delete chain {TABLE} guard\n"
+    f"add chain {TABLE} guard {{ type filter hook input priority -300; }}",
     "another priority": f"delete chain {TABLE} output\n"
     f"add chain {TABLE} output {{ type nat hook output priority -99; }}\nadd rule {TABLE} output {RULE}\n"
     f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6",
@@ -50,6 +56,8 @@ OF_ELEMENTS = {
     "a flushed map": f"flush map {TABLE} lb4",
     "a wrong value": f"delete element {TABLE} lb4 {{ 203.0.113.10 . 443 }}\n"
     f"add element {TABLE} lb4 {{ 203.0.113.10 . 443 : 169.254.66.9 . 443 }}",
+    "a range no more guarded": f"delete element {TABLE} guarded4 {{ 169.254.66.0/24 }}",
+    "a stranger admitted": f"add element {TABLE} admitted4 {{ 192.0.2.0/24 }}",
     "a foreign element": f"add element {TABLE} lb4 {{ 192.0.2.77 . 80 : 169.254.66.9 . 80 }}",
     "a foreign comment": f"add element {TABLE} lb4 "
     "{ 192.0.2.77 . 80 comment \"who: 'me' @ 50%\" : 1.1.1.1 . 8 }",
@@ -74,24 +82,24 @@ def backend() -> NftablesBackend:
 @pytest.mark.parametrize(("action", "damage"), [(one[0], one[2]) for one in ALL], ids=[one[1] for one in ALL])
 def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, action: str, damage: str) -> None:
     """By one transaction; then all is as it was, and nothing more is to do."""
-    apply(backend, both_families())
+    apply(backend, guarded())
     before = backend.read()
     node.nft(damage)
     assert bool(backend.read().damage) == (action != "alter")
-    repair = apply(backend, both_families())
+    repair = apply(backend, guarded())
     assert repair.change.action == action
     assert str(repair.change)
     assert backend.read() == before
-    assert not apply(backend, both_families())
+    assert not apply(backend, guarded())
 
 
 def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> None:
     """And packets go the right way again."""
-    apply(backend, both_families())
+    apply(backend, guarded())
     world.node.nft(f"delete table {TABLE}")
     assert backend.read() == DnatState()
     assert world.node.answer("203.0.113.10", 443) == f"lb {NODE[4]}"
-    assert apply(backend, both_families()).change.action == "create"
+    assert apply(backend, guarded()).change.action == "create"
     assert world.node.answer("203.0.113.10", 443) == f"relay {NODE[4]}"
 
 
@@ -107,4 +115,4 @@ class _Meddler(NftProgram):
 def test_what_does_not_stand_afterwards_is_an_error() -> None:
     """Accepted is not enough: the table is read back."""
     with pytest.raises(NotConverged, match="the rules of chain output are altered"):
-        apply(NftablesBackend(_Meddler()), both_families())
+        apply(NftablesBackend(_Meddler()), guarded())

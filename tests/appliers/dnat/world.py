@@ -1,6 +1,7 @@
 """A node with a pod and the outside, and the load balancer's address there."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Self
 
@@ -12,6 +13,7 @@ from tests.appliers.dnat.network import Namespace, Server
 
 LB = {4: "203.0.113.10", 6: "2001:db8:113::10"}
 LB_BEHIND_NODE = "203.0.113.20"
+RELAY_RANGE = {4: ip_network("169.254.66.0/24"), 6: ip_network("fd68:6169:7270::/112")}
 RELAY = {4: "169.254.66.5", 6: "fd68:6169:7270::5"}
 NODE = {4: "192.0.2.10", 6: "fd00:2::10"}
 OUTSIDE = {4: "192.0.2.1", 6: "fd00:2::1"}
@@ -102,6 +104,15 @@ def both_families() -> DnatDesired:
     return DnatDesired(
         tuple(redirect(LB[family], RELAY[family]) for family in (4, 6)),
         tuple(POD_RANGE[family] for family in (4, 6)),
+    )
+
+
+def guarded() -> DnatDesired:
+    """The same, and the relay's ranges for nobody but the node and its pods."""
+    return replace(
+        both_families(),
+        guarded=tuple(RELAY_RANGE[family] for family in (4, 6)),
+        admitted=tuple(POD_RANGE[family] for family in (4, 6)),
     )
 
 
