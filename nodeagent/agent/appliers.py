@@ -42,6 +42,6 @@ def build_appliers(config: Config, *, adopt: bool) -> Appliers:
 
 def _dnat(options: DnatOptions) -> DnatBackend:
     try:
-        return choose(options.backend) or AbsentBackend(options.backend)
+        return choose(options.backend)
     except ApplyError as error:
         return AbsentBackend(options.backend, str(error))

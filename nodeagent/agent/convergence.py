@@ -14,7 +14,7 @@ from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import ALL_PARTS, Part
 from nodeagent.agent.redirection import redirection
 from nodeagent.appliers.addresses.state import AddressResult
-from nodeagent.appliers.dnat.delta import grown
+from nodeagent.appliers.dnat.delta import grown, normalised
 from nodeagent.appliers.dnat.interface import DnatDesired, DnatState, FamilyUnavailableError
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
@@ -38,8 +38,10 @@ class Convergence:
     `desired` is the plan as far as a relay answered for it: what of it waits says so in its reasons.
     `answering` are the listeners that answered; `seconds` is what each part took. `hosts` is the change of
     the hosts file, made or found needless, and `transactions` how many the kernel took from the DNAT
-    backend: by these a watcher tells our own doing from others'. `blocking` are the parts whose errors leave
-    it open what still points at the relay; `guard_lingers` says that a guard is left to be taken away.
+    backend: by these a watcher tells our own doing from others'; `displacements` of these did no more than
+    put ours before another program's rules again. `blocking` are the parts whose errors leave it open what
+    still points at the relay; `dnat_settled` says that nothing is left to be removed there, `guard_lingers`
+    that a guard is.
     """
 
     desired: Desired
@@ -49,7 +51,9 @@ class Convergence:
     seconds: dict[Part, float] = field(default_factory=dict)
     hosts: HostsChange | None = None
     transactions: int = 0
+    displacements: int = 0
     blocking: set[Part] = field(default_factory=set)
+    dnat_settled: bool = False
     guard_lingers: bool = False
 
 
@@ -124,7 +128,8 @@ class _Run:
     parts: AbstractSet[Part]
 
     def run(self, part: Part, work: _Work) -> None:
-        if part not in self.parts:
+        # What failed a moment ago would fail again, and may have waited ten seconds for a lock.
+        if part not in self.parts or (part == "dnat" and part in self.done.blocking):
             return
         errors = self.done.errors
         began = time.monotonic()
@@ -191,7 +196,10 @@ def _raise_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
 
 def _grow_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
     state = appliers.dnat.read()
-    yield from _dnat(done, appliers, state, grown(state, _dnat_desired(done)))
+    target = grown(state, redirection(done.desired))
+    yield from _dnat(done, appliers, state, target)
+    # What stands was read before or after: where that is all that is desired, it need not be read again.
+    done.dnat_settled = normalised(target) == normalised(redirection(done.desired))
 
 
 def _write_hosts(done: Convergence, appliers: Appliers) -> Iterator[str]:
@@ -209,8 +217,10 @@ def _hosts_summary(change: HostsChange) -> str:
 
 def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
     """All that is not desired goes, but a guard: what it guards goes after this."""
+    if done.dnat_settled:
+        return
     state = appliers.dnat.read()
-    target = _dnat_desired(done)
+    target = redirection(done.desired)
     if state.guarded and not target.guarded:
         done.guard_lingers = True
         target = replace(target, guarded=state.guarded, admitted=state.admitted)
@@ -219,11 +229,7 @@ def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
 
 def _drop_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
     if done.guard_lingers:
-        yield from _dnat(done, appliers, appliers.dnat.read(), _dnat_desired(done))
-
-
-def _dnat_desired(done: Convergence) -> DnatDesired:
-    return redirection(done.desired)
+        yield from _dnat(done, appliers, appliers.dnat.read(), redirection(done.desired))
 
 
 def _dnat(done: Convergence, appliers: Appliers, state: DnatState, target: DnatDesired) -> Iterator[str]:
@@ -238,6 +244,7 @@ def _dnat(done: Convergence, appliers: Appliers, state: DnatState, target: DnatD
             yield error.applied
         raise
     done.transactions += 1
+    done.displacements += transaction.change.displaced
     yield str(transaction.change)
 
 

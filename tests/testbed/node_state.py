@@ -16,6 +16,9 @@ _IPTABLES = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-lega
 # iptables-save tells the date, and counts the packets of each chain.
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
+# A legacy table that was asked for once is there for good, empty; so is the lock file of its programs.
+_EMPTY_TABLE = re.compile(r"^\*\w+\n(?::\w+ ACCEPT .*\n)*COMMIT\n", re.MULTILINE)
+_LOCK = "xtables.lock"
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,11 @@ def read_state(host: Host) -> NodeState:
     return NodeState(
         hosts=(host.read_hosts(), said("stat", "--format=%A %u:%g %F", "/etc/hosts")),
         ruleset=said("nft", "--stateless", "list", "ruleset"),
-        iptables=_COUNTERS.sub("", _COMMENT.sub("", saved)),
+        iptables=_EMPTY_TABLE.sub("", _COUNTERS.sub("", _COMMENT.sub("", saved))),
         addresses=said("ip", "-json", "address"),
         routes=said("ip", "route", "show", "table", "all")
         + said("ip", "-6", "route", "show", "table", "all"),
-        runtime=said("ls", "-A", "/run"),
+        runtime=said("ls", "-A", f"--ignore={_LOCK}", "/run"),
     )
 
 

@@ -124,7 +124,7 @@ def _of_others(networks: Iterable[IPNetwork], families: Container[int]) -> tuple
 
 
 def _action(before: DnatState, desired: DnatDesired, *, altered: bool) -> Action:
-    if not desired.redirects and not desired.guarded:
+    if not desired:
         return "delete" if before.present else "none"
     if not before.present:
         return "create"

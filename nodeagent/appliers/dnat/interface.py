@@ -51,6 +51,9 @@ class DnatDesired:
     guarded: tuple[IPNetwork, ...] = ()
     admitted: tuple[IPNetwork, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.redirects or self.guarded)
+
 
 @dataclass(frozen=True, slots=True)
 class DnatState:
@@ -61,6 +64,7 @@ class DnatState:
     the agent makes it; empty means intact. `obstructed` is true when the damage is something that stands in
     the way, rather than something that lacks; `displaced`, when it is no more than other programs' rules
     that came to stand before ours. `unreadable` is the reason why nothing could be read, empty when it was.
+    `superseded` is what stands besides of the other backend, left by another configuration.
     """
 
     redirects: tuple[Redirect, ...] = ()
@@ -72,6 +76,7 @@ class DnatState:
     obstructed: bool = False
     displaced: bool = False
     unreadable: str = ""
+    superseded: "DnatState | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class RedirectChange:
     after: Redirect
 
 
-Action = Literal["none", "create", "alter", "repair", "rebuild", "delete"]
+Action = Literal["none", "create", "alter", "repair", "rebuild", "delete", "supersede"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,9 @@ class DnatChange:
     """What has to happen, for a person; true when that is anything.
 
     `alter` touches entries alone, `repair` writes the rules anew beside that, `create` and `rebuild` the
-    whole structure with every entry, `delete` removes the structure with all that is in it. `damage` tells
-    the reasons for a repair or rebuild. `displaced` marks a repair that does no more than put ours before
+    whole structure with every entry, `delete` removes the structure with all that is in it; `supersede` does
+    no more than take away what another backend, which `superseded` names, has left. `damage` tells the
+    reasons for a repair or rebuild. `displaced` marks a repair that does no more than put ours before
     other programs' rules again: nothing of ours had been undone.
     """
 
@@ -107,6 +113,7 @@ class DnatChange:
     admitted_removed: tuple[IPNetwork, ...] = ()
     damage: tuple[str, ...] = ()
     displaced: bool = False
+    superseded: str = ""
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -124,6 +131,8 @@ class DnatChange:
         lines += [f"+ admitted to the relay {network}" for network in self.admitted_added]
         if self.action == "delete":
             lines.append("- the DNAT structure")
+        if self.superseded:
+            lines.append(f"- all that the backend {self.superseded} has left")
         if self.action == "create":
             lines.insert(0, "+ the DNAT structure")
         return "\n".join(lines)

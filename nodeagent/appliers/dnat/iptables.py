@@ -15,9 +15,13 @@ from nodeagent.appliers.dnat.xt_lock import WAIT_SECONDS, xtables_lock
 from nodeagent.appliers.dnat.xt_questions import is_denied, tables_with_ours
 from nodeagent.appliers.dnat.xt_script import script
 from nodeagent.appliers.dnat.xt_state import Standing, state_of
-from nodeagent.appliers.dnat.xt_tables import XtMissingError, XtPermissionError, XtTable
+from nodeagent.appliers.dnat.xt_tables import XtMissingError, XtTable
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
+
+
+class _DeniedError(Exception):
+    """An ordinary user asked."""
 
 
 class IptablesBackend:
@@ -26,13 +30,13 @@ class IptablesBackend:
     All commits of a transaction, one a table, are made under one holding of the xtables lock.
 
     Args:
-        lock_wait: Seconds to wait for that lock.
+        lock_wait: Seconds to wait for that lock; None for the usual.
     """
 
     name = "iptables"
 
-    def __init__(self, lock_wait: float = WAIT_SECONDS) -> None:
-        self._lock_wait = lock_wait
+    def __init__(self, lock_wait: float | None = None) -> None:
+        self._lock_wait = WAIT_SECONDS if lock_wait is None else lock_wait
         self._tables = {(family, table): XtTable(family, table) for family in FAMILIES for table in TABLES}
 
     def read(self) -> DnatState:
@@ -43,8 +47,11 @@ class IptablesBackend:
         """
         try:
             return state_of({key: self._standing(*key) for key in self._tables})
-        except XtPermissionError as error:
-            return DnatState(unreadable=f"{error} Shown is what would be written if nothing stood")
+        except _DeniedError:
+            return DnatState(
+                unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN: shown is what "
+                "would be written if nothing of ours stood there"
+            )
 
     def transaction(self, before: DnatState, desired: DnatDesired) -> Transaction:
         """The step from `before` to `desired`; see `DnatBackend.transaction`. PURE.
@@ -87,9 +94,7 @@ class IptablesBackend:
                 return Standing()
         except OSError as error:
             if is_denied(error):
-                raise XtPermissionError(
-                    "iptables' tables can't be read without root, or CAP_NET_ADMIN and CAP_NET_RAW."
-                ) from error
+                raise _DeniedError from error
             raise ApplyError(f"the kernel does not tell its legacy tables: {error.strerror}") from error
         return self._tables[family, table].read()
 

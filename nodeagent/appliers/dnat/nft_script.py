@@ -60,7 +60,7 @@ def script(change: DnatChange, desired: DnatDesired) -> str:
         desired: What it leads to, as `delta.normalised` returns it.
     """
     match change.action:
-        case "none":
+        case "none" | "supersede":
             return ""
         case "delete":
             return f"delete table inet {TABLE}\n"
@@ -72,6 +72,11 @@ def script(change: DnatChange, desired: DnatDesired) -> str:
             return replacement(desired)
 
 
+def removal() -> str:
+    """The text that removes the table, or nothing where there is none."""
+    return f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
+
+
 def replacement(desired: DnatDesired, table: str = TABLE) -> str:
     """The text that puts the whole table in place of whatever stands under its name, in one transaction.
 
@@ -81,14 +86,18 @@ def replacement(desired: DnatDesired, table: str = TABLE) -> str:
     (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
     """
     elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
-    for name, networks in (
+    head = f"add table inet {table}\ndelete table inet {table}\n"
+    return head + _structure(table) + "".join(elements) + add_ranges(desired, table)
+
+
+def add_ranges(desired: DnatDesired, table: str = TABLE) -> str:
+    """The text that fills the sets of ranges."""
+    filled = (
         (pods_name, desired.pod_cidrs),
         (guarded_name, desired.guarded),
         (admitted_name, desired.admitted),
-    ):
-        elements += [_add(_range(name, network), table) for network in networks]
-    head = f"add table inet {table}\ndelete table inet {table}\n"
-    return head + _structure(table) + "".join(elements)
+    )
+    return "".join(_add(_range(name, network), table) for name, networks in filled for network in networks)
 
 
 def _repair(change: DnatChange) -> str:
@@ -104,18 +113,14 @@ def _structure(table: str) -> str:
     sets = "".join(
         f"\tmap {map_name(family)} {{\n"
         f"\t\ttype ipv{family}_addr . inet_service : ipv{family}_addr . inet_service\n\t}}\n"
-        + "".join(
-            f"\tset {name} {{\n\t\ttype ipv{family}_addr\n\t\tflags interval\n\t}}\n"
-            for name in range_sets(family)
-        )
+        + sets_of_ranges(family)
         for family in FAMILIES
     )
     output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
     prerouting = "".join(
-        f"\t\t{_protocol(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
+        f"\t\t{protocol_name(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
     )
-    guard = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
-    chains = _chain("output", output) + _chain("prerouting", prerouting) + _guard_chain(guard)
+    chains = _chain("output", output) + _chain("prerouting", prerouting) + guard_chain()
     return f"table inet {table} {{\n{sets}{chains}}}\n"
 
 
@@ -124,23 +129,34 @@ def _chain(hook: str, rules: str) -> str:
     return f"\tchain {hook} {{\n\t\ttype nat hook {hook} priority {PRIORITY}; policy accept;\n{rules}\t}}\n"
 
 
-def _guard_chain(rules: str) -> str:
+def sets_of_ranges(family: Family) -> str:
+    """The definitions of the sets of ranges."""
+    return "".join(
+        f"\tset {name} {{\n\t\ttype ipv{family}_addr\n\t\tflags interval\n\t}}\n"
+        for name in range_sets(family)
+    )
+
+
+def guard_chain() -> str:
+    """The definition of the chain that keeps strangers from the relay."""
+    rules = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
     head = f"type filter hook prerouting priority {GUARD_PRIORITY}; policy accept;"
     return f"\tchain guard {{\n\t\t{head}\n{rules}\t}}\n"
 
 
 def _guard(family: Family) -> str:
-    protocol = _protocol(family)
+    protocol = protocol_name(family)
     ranges = f"{protocol} daddr @{guarded_name(family)} {protocol} saddr != @{admitted_name(family)}"
     return f'iif != "lo" {ranges} drop'
 
 
 def _dnat(family: Family) -> str:
-    protocol = _protocol(family)
+    protocol = protocol_name(family)
     return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @{map_name(family)}"
 
 
-def _protocol(family: Family) -> str:
+def protocol_name(family: Family) -> str:
+    """The family's word in nft's language."""
     return "ip" if family == 4 else "ip6"
 
 

@@ -1,10 +1,11 @@
 """The nftables backend: read, compare and change the table `inet nodeagent`, and no other. EFFECTS by nft."""
 
 from nodeagent.appliers.dnat.delta import difference, normalised
-from nodeagent.appliers.dnat.interface import DnatDesired, DnatState, NotConverged, Transaction
+from nodeagent.appliers.dnat.interface import DnatChange, DnatDesired, DnatState, NotConverged, Transaction
+from nodeagent.appliers.dnat.nft_hold import hold
 from nodeagent.appliers.dnat.nft_listing import state_of
 from nodeagent.appliers.dnat.nft_program import NftPermissionError, NftProgram
-from nodeagent.appliers.dnat.nft_script import TABLE, script
+from nodeagent.appliers.dnat.nft_script import TABLE, removal, replacement, script
 
 
 class NftablesBackend:
@@ -69,3 +70,19 @@ class NftablesBackend:
                 "another program changes it too, or this nft writes something else than it was told. "
                 f"What still differs:\n{left}"
             )
+
+    def hold(self, desired: DnatDesired) -> None:
+        """Redirect nothing, and hold back new connections that are to be redirected; see nft_hold.py.
+
+        Args:
+            desired: What is about to stand, here or in another backend.
+
+        Raises:
+            ApplyError: it was refused; everything stands as before.
+        """
+        self._program.run(hold(normalised(desired)))
+
+    def put(self, desired: DnatDesired) -> None:
+        """Make it stand whatever stands now. Errors as in `run`."""
+        wanted = normalised(desired)
+        self.run(Transaction(DnatChange("rebuild"), replacement(wanted) if wanted else removal(), wanted))

@@ -1,4 +1,4 @@
-"""Which backend serves this node. EFFECTS: asks nft, but makes nothing."""
+"""Which backend serves this node. EFFECTS: asks nft and the kernel, but makes nothing of ours."""
 
 from typing import Literal
 
@@ -7,7 +7,10 @@ from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
 from nodeagent.appliers.dnat.nft_script import replacement
 from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.appliers.dnat.switching import SoleBackend
+from nodeagent.appliers.dnat.xt_questions import missing_table
 from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Family
 
 Option = Literal["auto", "nftables", "iptables", "none"]
 
@@ -43,48 +46,62 @@ class RemovingBackend:
         self._backend.run(transaction)
 
 
-def choose(option: Option, program: NftProgram | None = None) -> DnatBackend | None:
+def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     """The backend for the option `dnat.backend`.
 
     Args:
-        option: As in the configuration. `auto` takes nftables.
+        option: As in the configuration. `auto` takes nftables where it works, else legacy iptables.
         program: How nft is run.
 
     Returns:
-        The backend; for `none` one that only removes, or None where there is no nft, so that nothing of
-        ours can stand. Without permission to probe (a dry run) nftables counts as working.
+        The backend, which removes what another configuration left of the other one; for `none` one that only
+        removes. Where nft does not work, nothing of ours can stand in nftables, and it is not asked again.
+        Without permission to probe (a dry run) nftables counts as working.
 
     Raises:
         ApplyError: what was asked for does not work on this node, and why.
     """
     nft = program or NftProgram()
-    if option == "iptables":
-        return IptablesBackend()
+    obstacle = _nft_obstacle(nft)
+    iptables = IptablesBackend()
+    if obstacle is None:
+        nftables = NftablesBackend(nft)
+        sole = SoleBackend("iptables" if option == "iptables" else "nftables", nftables, iptables)
+        return RemovingBackend(sole) if option == "none" else sole
     if option == "none":
-        return RemovingBackend(NftablesBackend(nft)) if _installed(nft) else None
-    _probe(nft, option)
-    return NftablesBackend(nft)
+        return RemovingBackend(iptables)
+    if option == "iptables":
+        return iptables
+    if option == "nftables":
+        raise ApplyError(f"dnat.backend: nftables: {obstacle}") from obstacle
+    if missing := _iptables_obstacle():
+        raise ApplyError(
+            "dnat.backend: auto: neither nftables nor legacy iptables works on this node; no DNAT rule was "
+            f"changed. Names in the hosts file are served all the same.\n  nftables: {obstacle}\n"
+            f"  iptables: {missing}"
+        ) from obstacle
+    return iptables
 
 
-def _installed(nft: NftProgram) -> bool:
-    try:
-        nft.check("")
-    except NftMissingError:
-        return False
-    except NftError:
-        return True
-    return True
-
-
-def _probe(nft: NftProgram, option: Option) -> None:
+def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
     """Let the kernel judge a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
         nft.check(replacement(DnatDesired(), table=_SCRATCH))
     except NftPermissionError:
-        return
+        return None
+    except NftMissingError as error:
+        return error
     except NftError as error:
-        raise ApplyError(
-            f"dnat.backend: {option}: this kernel can't do DNAT in an inet table of nftables; no DNAT "
-            "rule was changed. It takes Linux 5.2 or newer with the modules nf_tables, nft_chain_nat and "
-            f"nft_nat (modprobe them on the host), or dnat.backend: none.\n  {error}"
-        ) from error
+        return ApplyError(
+            "this kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It takes "
+            "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat and nft_nat (modprobe them on the "
+            f"host), or dnat.backend: iptables, or none.\n  {error}"
+        )
+    return None
+
+
+def _iptables_obstacle() -> str:
+    """What legacy iptables lacks in both families; empty when it works in one."""
+    families: tuple[Family, Family] = (4, 6)
+    missing = [missing_table(family, "nat") for family in families]
+    return "" if "" in missing else "; ".join(missing)

@@ -58,6 +58,26 @@ def tables_with_ours(family: Family) -> tuple[TableName, ...]:
     return tuple(table for table in TABLES if table in existing and _holds_ours(family, table))
 
 
+def missing_table(family: Family, table: TableName) -> str:
+    """What the family's table lacks, for a person; empty when it is there, or when that can't be told.
+
+    Unlike the other questions this one brings the table into being, if the kernel can make it.
+    """
+    kind, level = _SOCKETS[family]
+    program = "iptables" if family == 4 else "ip6tables"
+    try:
+        with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
+            _get(control, level, _GET_INFO, _INFO.pack(table.encode("ascii"), *([0] * 12)) + bytes(4))
+    except OSError as error:
+        if is_denied(error):
+            return ""
+        return (
+            f"the kernel has no legacy table {table} of {program} ({error.strerror}): modprobe ip"
+            f"{'6' if family == 6 else ''}table_{table} on the host"
+        )
+    return ""
+
+
 def knows_target(family: Family, name: str, revision: int) -> bool:
     """Whether the kernel has this revision of a target, as libxtables asks it (compatible_revision()).
 
