@@ -5,14 +5,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import decisions, latency, resources
+from benchmarks import decisions, latency, redirects, resources
 from benchmarks.api import Api
 from benchmarks.daemon import running
 from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-PARTS = ("latency", "memory", "cpu", "decisions")
+PARTS = ("latency", "memory", "cpu", "decisions", "redirects")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
@@ -54,7 +54,9 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
         for names in sizes:
             if names:
                 yield from decisions.measure(names)
-    if set(parts) == {"decisions"}:
+    if "redirects" in parts:
+        yield from redirects.measure()
+    if set(parts) <= {"decisions", "redirects"}:
         return
     with World() as world:
         api = Api(world)

@@ -189,7 +189,7 @@ class Daemon:
             read_dns=self._prover.answers,
             adopt=settings.adopt,
         )
-        self._watch = NodeWatch(self._config, self._triggers.drifted)
+        self._watch = NodeWatch(self._config, self._appliers.dnat.name, self._triggers.drifted)
         self._watch.start()
         self._last_everything = 0.0
 

@@ -173,7 +173,8 @@ class Reconciler:
         mended = {step.part for step in done.steps} & set(drift) - changed
         repairs = {}
         for part in sorted(mended):
-            verdict = self._fights.repaired(part)
+            displaced = part == "dnat" and done.displacements == done.transactions
+            verdict = self._fights.repaired(part, displaced=displaced)
             repairs[part] = Repair(drift[part], verdict)
             if verdict.delay > 0:
                 self._held[part] = (self._clock() + verdict.delay, drift[part])

@@ -9,7 +9,9 @@ from nodeagent.agent.drift.addresses import AddressWatcher
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
 from nodeagent.agent.drift.nftables import NftablesWatcher
 from nodeagent.agent.drift.relay import RelayWatcher
-from nodeagent.agent.drift.watcher import OnDrift, WatcherState
+from nodeagent.agent.drift.watcher import OnDrift, Watcher, WatcherState
+from nodeagent.agent.drift.xtables import XtablesWatcher
+from nodeagent.agent.redirection import redirection
 from nodeagent.config.options import Config
 
 _MASTER_SOCKET = "master.sock"
@@ -20,18 +22,22 @@ class NodeWatch:
 
     Args:
         config: The configuration.
+        dnat_backend: The name of the DNAT backend in force.
         on_drift: Called from the watchers' threads.
     """
 
-    def __init__(self, config: Config, on_drift: OnDrift) -> None:
+    def __init__(self, config: Config, dnat_backend: str, on_drift: OnDrift) -> None:
         relay = config.relay
         self._hosts = HostsFileWatcher(Path(config.hosts.file), on_drift)
         self._addresses = AddressWatcher(relay.interface, (relay.ipv4, relay.ipv6), on_drift)
         self._nftables = NftablesWatcher(on_drift)
+        self._xtables = XtablesWatcher(on_drift) if dnat_backend == "iptables" else None
+        dnat = self._xtables or self._nftables
         self._relay = RelayWatcher(Path(relay.haproxy_directory) / _MASTER_SOCKET, on_drift)
-        self._watchers = [
+        self._settled = False
+        self._watchers: list[Watcher] = [
             *([self._hosts] if config.hosts.enabled else []),
-            *([self._nftables] if config.dnat.backend != "none" else []),
+            *([dnat] if config.dnat.backend != "none" else []),
             *([self._addresses, self._relay] if relay.kind == "node" else []),
         ]
 
@@ -61,6 +67,10 @@ class NodeWatch:
         """Tells the watchers what stands by our own will; to be called within `own_changes`."""
         if done.hosts is not None:
             self._hosts.expect(done.hosts.after)
-        self._nftables.expect(done.transactions)
+        if self._xtables is None:
+            self._nftables.expect(done.transactions)
+        elif done.transactions or not self._settled:
+            self._xtables.expect(None if "dnat" in done.errors else redirection(done.desired))
+        self._settled = True
         self._addresses.expect(address.address for address in done.desired.addresses)
         self._relay.expect(running=bool(done.desired.listeners))

@@ -1,6 +1,7 @@
 """Drift: notices at once when another program changes what nodeagent put on the node. Repairs nothing itself.
 
-One watcher a part: `hosts_file.HostsFileWatcher`, `addresses.AddressWatcher`, `nftables.NftablesWatcher`,
-`relay.RelayWatcher`. All wait for events of the kernel, none asks at intervals. `fights.Fights` slows repairs
+One watcher a part: `hosts_file.HostsFileWatcher`, `addresses.AddressWatcher`, `nftables.NftablesWatcher` or
+`xtables.XtablesWatcher`, `relay.RelayWatcher`. All wait for events of the kernel; the one for xtables, of
+which the kernel tells least, also looks at long intervals. `fights.Fights` slows repairs
 down when another program undoes them over and over.
 """

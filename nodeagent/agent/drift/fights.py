@@ -55,6 +55,7 @@ class Fights(Generic[_Part]):
         first: Seconds of the first delay; each further repair doubles it.
         longest: Seconds of the longest delay; must be below `forget`.
         forget: Seconds without a repair after which a part starts afresh.
+        brief: Seconds of the delay, which does not grow, where ours was only displaced.
     """
 
     def __init__(  # noqa: PLR0913 - each is one figure of the policy
@@ -66,30 +67,51 @@ class Fights(Generic[_Part]):
         first: float = 1.0,
         longest: float = 300.0,
         forget: float = 600.0,
+        brief: float = 0.2,
     ) -> None:
         if longest >= forget:
             raise ValueError("a delay as long as the time to forget would end every fight by itself")
         self._clock = clock
         self._limit, self._window = limit, window
-        self._first, self._longest, self._forget = first, longest, forget
+        self._first, self._longest, self._forget, self._brief = first, longest, forget, brief
         self._records: dict[_Part, _Record] = {}
+        self._displaced: dict[_Part, _Record] = {}
 
-    def repaired(self, part: _Part) -> Verdict:
-        """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for."""
-        now = self._clock()
-        record = self._records.get(part)
-        if record is None or now - record.last >= self._forget:
-            record = self._records[part] = _Record(now, now)
-        record.last = now
-        record.repairs += 1
-        record.recent.append(now)
-        while len(record.recent) > self._limit or now - record.recent[0] > self._window:
-            record.recent.popleft()
+    def repaired(self, part: _Part, *, displaced: bool = False) -> Verdict:
+        """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for.
+
+        Args:
+            part: What was repaired.
+            displaced: Whether other rules had merely come before ours, as kube-proxy's do whenever it
+                starts. Two that both want the top undo nothing of each other's, and to wait would leave ours
+                without effect: the delay stays brief, which is enough to keep such a race from taking the
+                whole processor.
+        """
+        record = self._note(self._displaced if displaced else self._records, part)
+        now = record.last
+        if displaced:
+            racing = len(record.recent) >= self._limit
+            announce = racing and not record.level
+            record.level = int(racing)
+            delay = self._brief if racing else 0.0
+            return Verdict(delay, racing, announce, record.repairs, now - record.first)
         before = self._delay(record)
         if record.level or len(record.recent) >= self._limit:
             record.level += 1
         delay = self._delay(record)
         return Verdict(delay, record.level > 0, delay > before, record.repairs, now - record.first)
+
+    def _note(self, records: dict[_Part, _Record], part: _Part) -> _Record:
+        now = self._clock()
+        record = records.get(part)
+        if record is None or now - record.last >= self._forget:
+            record = records[part] = _Record(now, now)
+        record.last = now
+        record.repairs += 1
+        record.recent.append(now)
+        while len(record.recent) > self._limit or now - record.recent[0] > self._window:
+            record.recent.popleft()
+        return record
 
     def remaining(self, part: _Part) -> float:
         """Seconds until `part` may be repaired again; 0 when it may be now."""
@@ -103,7 +125,8 @@ class Fights(Generic[_Part]):
         now = self._clock()
         return frozenset(
             part
-            for part, record in self._records.items()
+            for records in (self._records, self._displaced)
+            for part, record in records.items()
             if record.level and now - record.last < self._forget
         )
 

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +98,28 @@ def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: 
         fights.repaired("dnat")
     elapsed = clock.now - 1000.0
     assert rounds <= 4 + 10 + elapsed / 300
+
+
+@given(st.lists(st.floats(0, 100, allow_nan=False), max_size=200))
+def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float]) -> None:
+    """kube-proxy puts its jumps before ours whenever it starts, and undoes nothing by that."""
+    clock = Clock()
+    fights = Fights(clock)
+    announced = 0
+    for pause in pauses:
+        clock.now += pause
+        verdict = fights.repaired("dnat", displaced=True)
+        announced += verdict.announce
+        assert verdict.delay <= 0.2
+        assert verdict.fighting == bool(str(verdict)) == ("dnat" in fights.fighting())
+    assert announced <= 1 + sum(pause > 12 for pause in pauses)
+
+
+def test_being_pushed_down_and_being_undone_are_counted_apart() -> None:
+    fights = Fights(Clock())
+    for _ in range(4):
+        assert not fights.repaired("dnat", displaced=True).fighting
+        assert not fights.repaired("dnat").fighting
+    assert fights.repaired("dnat", displaced=True).delay == pytest.approx(0.2)
+    assert fights.remaining("dnat") == 0.0
+    assert fights.repaired("dnat").delay == pytest.approx(1.0)

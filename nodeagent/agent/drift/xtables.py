@@ -1,0 +1,144 @@
+"""Watches our chains in the legacy tables by the lock that every xtables program takes.
+
+The kernel tells nobody of a change to a legacy table. But iptables, iptables-restore and with them kube-proxy
+open the lock file before they change one and close it afterwards, which inotify tells. A look from time to
+time finds what a program did that takes no lock.
+"""
+
+import time
+from typing import ClassVar
+
+from nodeagent.agent import inotify
+from nodeagent.agent.drift.watcher import OnDrift, Watcher
+from nodeagent.agent.inotify import EventsLostError, Inotify
+from nodeagent.agent.parts import Part
+from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
+from nodeagent.appliers.dnat.iptables import IptablesBackend
+from nodeagent.appliers.dnat.xt_lock import lock_path
+from nodeagent.errors import ApplyError
+
+_CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE
+_APPEARED = inotify.CREATE | inotify.MOVED_TO
+_DIRECTORY_GONE = inotify.DELETE_SELF | inotify.MOVE_SELF
+
+_LOOK_SECONDS = 10.0
+_SHARE = 10
+"""Looking takes no more than one part in so many of the time, should kube-proxy sync without a pause ..."""
+_LONGEST_REST_SECONDS = 0.3
+"""... unless that would make a jump that was pushed down wait for long."""
+
+
+class XtablesWatcher(Watcher):
+    """Notices every change to our chains, and rules that came to stand before our jumps.
+
+    A program's own changes between others' rules wake nobody: what stands of ours is read and compared.
+
+    Args:
+        on_drift: See `Watcher`; the part is "dnat".
+    """
+
+    part: ClassVar[Part] = "dnat"
+
+    def __init__(self, on_drift: OnDrift) -> None:
+        super().__init__(on_drift)
+        self._backend = IptablesBackend()
+        self._lock_file = lock_path()
+        self._inotify: Inotify | None = None
+        self._file_watch = 0
+        self._touched = False
+        self._rest_until = 0.0
+        self._look_at = 0.0
+        self._expected: DnatState | None = None
+        self._told: DnatState | str | None = None
+
+    def expect(self, desired: DnatDesired | None) -> None:
+        """Say what stands by our own will, in the `quiet` block that made it so.
+
+        The tables are read at once. If they hold just that, nobody is woken as long as they go on to do so;
+        if they do not, another program was faster, and that is drift.
+
+        Args:
+            desired: What was made to stand; None when not all of it could be: then what stands is expected.
+        """
+        found = self._look()
+        with self._lock:
+            self._told = None
+            self._expected = None if isinstance(found, str) else found
+            if desired is None or isinstance(found, str):
+                return
+            if self._backend.transaction(found, desired):
+                self._expected = None
+                self._touched = True
+                self._ring()
+
+    def _open(self) -> None:
+        self._inotify = Inotify()
+        self._inotify.watch_directory(self._lock_file.parent, _APPEARED | _DIRECTORY_GONE)
+        self._watch_file()
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+
+    def _watch_file(self) -> None:
+        """Where a single file is mounted, this is the host's: an inode's events come from every mount."""
+        if self._inotify is None:
+            return
+        try:
+            self._file_watch = self._inotify.watch_file(self._lock_file, _CLOSED)
+        except FileNotFoundError:
+            self._file_watch = (
+                0  # no program has taken the lock since the boot; the directory tells the first
+            )
+
+    def _close(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
+
+    def _descriptors(self) -> tuple[int, ...]:
+        return (self._inotify.fileno(),) if self._inotify else ()
+
+    def _read(self) -> None:
+        if self._inotify is None:
+            return
+        try:
+            for event in self._inotify.fetch():
+                if event.watch == self._file_watch:
+                    self._touched = True
+                elif event.mask & _DIRECTORY_GONE:
+                    gone = str(self._lock_file.parent)
+                    raise FileNotFoundError(2, "the directory was moved or deleted", gone)
+                elif event.name == self._lock_file.name:
+                    self._watch_file()
+                    self._touched = True
+        except EventsLostError:
+            self._touched = True
+
+    def _timeout(self) -> float | None:
+        due = self._rest_until if self._touched else self._look_at
+        return max(0.0, due - time.monotonic())
+
+    def _judge(self) -> str:
+        began = time.monotonic()
+        if began < (self._rest_until if self._touched else self._look_at):
+            return ""
+        self._touched = False
+        found = self._look()
+        ended = time.monotonic()
+        self._look_at = ended + _LOOK_SECONDS
+        self._rest_until = ended + min((ended - began) * _SHARE, _LONGEST_REST_SECONDS)
+        # One sync takes the lock several times: the same state is told once.
+        if found in (self._expected, self._told):
+            return ""
+        self._told = found
+        return found if isinstance(found, str) else _words(found)
+
+    def _look(self) -> DnatState | str:
+        try:
+            return self._backend.read()
+        except ApplyError as error:
+            return str(error)
+
+
+def _words(found: DnatState) -> str:
+    if not found.present:
+        return "the chains of nodeagent are gone"
+    return "; ".join(found.damage) or "entries in the chains of nodeagent were changed"
