@@ -53,14 +53,18 @@ class Deployment:
         world: The world.
         image: The agent's image. The relay's is not to be had here: the machine's own haproxy stands for it.
         directory: For what belongs to the pods; made here.
+        kustomization: What is applied: `daemonset/` itself, or an overlay.
     """
 
-    def __init__(self, world: World, image: ImageRoot, directory: Path) -> None:
+    def __init__(
+        self, world: World, image: ImageRoot, directory: Path, kustomization: Path = DAEMONSET
+    ) -> None:
         self.node: Host = world.node1
         self._world = world
         self._image = image
         self._directory = directory
-        self._objects = render(DAEMONSET)
+        self._kustomization = kustomization
+        self._objects = render(kustomization)
         self._pods: list[Pod] = []
         directory.mkdir()
         self._authority = directory / "authority.crt"
@@ -92,7 +96,7 @@ class Deployment:
     @property
     def template(self) -> Object:
         """A copy of the pods' template."""
-        return pod_template()
+        return pod_template(self._kustomization)
 
     def install(self) -> None:
         """Make the DaemonSet known to the API server."""
@@ -150,9 +154,9 @@ class Deployment:
         return _only(self._objects, kind)
 
 
-def pod_template() -> Object:
-    """Read the template of the DaemonSet's pods."""
-    template: Object = _only(render(DAEMONSET), "DaemonSet")["spec"]["template"]
+def pod_template(kustomization: Path = DAEMONSET) -> Object:
+    """Read the template of the DaemonSet's pods, or of an overlay's."""
+    template: Object = _only(render(kustomization), "DaemonSet")["spec"]["template"]
     return template
 
 

@@ -104,7 +104,7 @@ def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: 
 def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float]) -> None:
     """kube-proxy puts its jumps before ours whenever it starts, and undoes nothing by that."""
     clock = Clock()
-    fights = Fights(clock)
+    fights: Fights[Part] = Fights(clock)
     announced = 0
     for pause in pauses:
         clock.now += pause
@@ -116,7 +116,7 @@ def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float
 
 
 def test_being_pushed_down_and_being_undone_are_counted_apart() -> None:
-    fights = Fights(Clock())
+    fights: Fights[Part] = Fights(Clock())
     for _ in range(4):
         assert not fights.repaired("dnat", displaced=True).fighting
         assert not fights.repaired("dnat").fighting
