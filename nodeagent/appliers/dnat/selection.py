@@ -73,7 +73,7 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     if option == "iptables":
         return iptables
     if option == "nftables":
-        raise ApplyError(f"dnat.backend: nftables: {obstacle}") from obstacle
+        raise obstacle
     if missing := _iptables_obstacle():
         raise ApplyError(
             "dnat.backend: auto: neither nftables nor legacy iptables works on this node; no DNAT rule was "
@@ -93,7 +93,7 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
         return error
     except NftError as error:
         return ApplyError(
-            "this kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It takes "
+            "This kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It takes "
             "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat and nft_nat (modprobe them on the "
             f"host), or dnat.backend: iptables, or none.\n  {error}"
         )

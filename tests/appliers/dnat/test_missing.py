@@ -92,7 +92,7 @@ def test_with_neither_auto_names_what_each_lacks() -> None:
     """In one error that says what to load."""
     said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), _serve_by_auto)
     assert "neither nftables nor legacy iptables works on this node; no DNAT rule was changed" in said
-    assert "nftables: this kernel can't do DNAT" in said
+    assert "nftables: This kernel can't do DNAT" in said
     assert "nf_tables, nft_chain_nat and nft_nat" in said
     assert "iptables: the kernel has no legacy table nat of iptables" in said
     assert "modprobe iptable_nat" in said

@@ -41,7 +41,7 @@ def test_without_nft_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     only_path(monkeypatch, tmp_path)
     with pytest.raises(NftMissingError, match="apt-get install nftables"):
         NftablesBackend().read()
-    with pytest.raises(ApplyError, match=r"nftables: There is no nft program.*dnat\.backend: none"):
+    with pytest.raises(ApplyError, match=r"There is no nft program.*dnat\.backend: none"):
         choose("nftables")
 
 

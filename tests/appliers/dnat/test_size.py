@@ -33,7 +33,7 @@ def test_five_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -
     change = apply(backend, many(COUNT - 1)).change
     assert len(change.removed) == 1
     apply(backend, DnatDesired())
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_a_kill_at_any_moment_leaves_all_or_nothing(node: Namespace, backend: DnatBackend) -> None:

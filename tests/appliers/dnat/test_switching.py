@@ -19,6 +19,9 @@ from tests.appliers.dnat.world import KUBE_PROXY, LB, NODE, World, apply, guarde
 
 BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables"), ("iptables", "nftables")])
 
+# One that is held back more than once is sent again after 1, 3 and 7 seconds.
+_PATIENCE = 15.0
+
 
 def standing() -> list[str]:
     """Which backends' rules stand, as each tells of itself."""
@@ -121,7 +124,7 @@ def answers(world: World) -> Iterator[list[str]]:
 
     def connect() -> None:
         while not done.is_set():
-            heard.append(world.node.answer(LB[4], 443))
+            heard.append(world.node.answer(LB[4], 443, _PATIENCE))
 
     clients = [threading.Thread(target=connect) for _ in range(2)]
     for client in clients:
