@@ -121,14 +121,15 @@ class Desired:
     def to_prove(self) -> Mapping[str, frozenset[IPAddress]]:
         """The names that nothing but DNS can decide: no others are ever asked for.
 
-        Each with the addresses that matter in an answer: those of its load balancer, and the relay's.
+        Each with the addresses that matter in an answer: those of each load balancer that claims it, and the
+        relay's.
         """
         matter = {
             decision.load_balancer: frozenset((*decision.addresses, *decision.relay_addresses))
             for decision in self.load_balancers
         }
-        return {
-            decision.name: matter[decision.load_balancer]
-            for decision in self.names
-            if decision.by_dns and decision.load_balancer is not None
-        }
+        found: dict[str, frozenset[IPAddress]] = {}
+        for decision in self.names:
+            if decision.by_dns and decision.load_balancer is not None:
+                found[decision.name] = found.get(decision.name, frozenset()) | matter[decision.load_balancer]
+        return found

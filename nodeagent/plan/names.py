@@ -1,7 +1,7 @@
 """Which names are written to the hosts file, and why the others are not."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, sort_key
@@ -66,25 +66,49 @@ def _precedence(owned: tuple[Claim, Ownership]) -> tuple[object, ...]:
 
 
 def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
-    """The oldest object whose load balancer is known has the name; other load balancers get a refusal."""
-    owned = [claim for claim in claims if claim.owner.load_balancer is not None] or claims[:1]
-    winner = owned[0]
-    decisions = [_decide_claim(winner, facts, config)]
-    seen = {_load_balancer_path(winner)}
-    for claim in owned[1:]:
-        path = _load_balancer_path(claim)
-        if path in seen:
-            continue
-        seen.add(path)
-        if claim.by.ref == winner.by.ref:
-            reason = (
-                f"it has the name for Service {_load_balancer_path(winner)}: a name has one load balancer"
-            )
-            decisions.append(_decision(claim, Verdict.SKIPPED, "OtherLoadBalancer", reason))
-        else:
-            reason = f"{winner.by.ref} is older and has the name for Service {_load_balancer_path(winner)}"
-            decisions.append(_decision(claim, Verdict.REFUSED, "Conflict", reason))
-    return decisions
+    """The oldest object whose load balancer is known has the name; other load balancers get a refusal.
+
+    Unless DNS settles it: of claims that rest on DNS alone, one that it bears out comes before an older one
+    that it does not. Names move from one load balancer to another so, while the old object still stands.
+    """
+    contenders = _one_a_load_balancer(claims)
+    winner, won = contenders[0], _decide_claim(contenders[0], facts, config)
+    if len(contenders) == 1:
+        return [won]
+    told: dict[str, NameDecision] = {}
+    if won.by_dns and won.verdict is not Verdict.SERVED:
+        for claim in contenders[1:]:
+            decision = _decide_claim(claim, facts, config)
+            if decision.by_dns and decision.verdict is Verdict.SERVED:
+                told = {_load_balancer_path(winner): won}
+                winner, won = claim, decision
+                break
+    losers = [claim for claim in contenders if claim is not winner]
+    return [won, *(told.get(_load_balancer_path(claim)) or _lost(claim, winner, won) for claim in losers)]
+
+
+def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
+    """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known."""
+    found: dict[str, _Claim] = {}
+    for claim in claims:
+        if claim.owner.load_balancer is not None:
+            found.setdefault(_load_balancer_path(claim), claim)
+    return list(found.values()) or [claims[0]]
+
+
+def _lost(claim: _Claim, winner: _Claim, won: NameDecision) -> NameDecision:
+    """The decision on a claim for a name that is another load balancer's.
+
+    It rests on DNS as the winner's does: an answer that matters to either may turn the two.
+    """
+    service = _load_balancer_path(winner)
+    if claim.by.ref == winner.by.ref:
+        reason = f"it has the name for Service {service}: a name has one load balancer"
+        return replace(_decision(claim, Verdict.SKIPPED, "OtherLoadBalancer", reason), by_dns=won.by_dns)
+    older = by_age(winner.by) < by_age(claim.by)
+    why = "is older and has the name for" if older else "has the name, as DNS says, for"
+    reason = f"{winner.by.ref} {why} Service {service}"
+    return replace(_decision(claim, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
 
 
 def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import Facts
 from nodeagent.plan.proof import remember
 from nodeagent.plan.withholding import withhold
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
@@ -39,16 +40,20 @@ def failed(outcome: DnsOutcome = DnsOutcome.TIMEOUT) -> DnsReply:
     return DnsReply(outcome, trouble="192.0.2.53: no")
 
 
-def planned(
-    latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
-) -> Desired:
-    """What is planned when DNS says so, for a name that stands in the block at these addresses."""
+def knowing(latest: DnsReply | None, before: DnsReply | None, stands_at: Iterable[str]) -> Facts:
+    """Facts in which DNS said so of the name, which stands in the block at these addresses."""
     dns = {}
     if latest:
         dns[NAME] = DnsAnswer(latest, latest if latest.outcome.tells else before)
     standing = {NAME: frozenset(map(ip_address, stands_at))} if stands_at else {}
-    facts = replace(FACTS, dns=dns, standing_names=standing)
-    return desired(service(), ingress(NAME), facts=facts, options=DNS)
+    return replace(FACTS, dns=dns, standing_names=standing)
+
+
+def planned(
+    latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
+) -> Desired:
+    """What is planned when DNS says so, for a name that stands in the block at these addresses."""
+    return desired(service(), ingress(NAME), facts=knowing(latest, before, stands_at), options=DNS)
 
 
 def decided(
@@ -271,3 +276,61 @@ def test_no_name_is_written_without_a_reason_to_trust_it(
         assert not written
     if stands and (latest is None or not latest.outcome.tells) and before is None:
         assert written
+
+
+def moving(
+    latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
+) -> Desired:
+    """What is planned for a name that an older Ingress claims for one load balancer, a newer for another."""
+    return desired(
+        service(),
+        GREEN,
+        ingress(NAME, name="old", created=1),
+        ingress(NAME, name="new", created=5, points=(point("192.0.2.2"),)),
+        facts=knowing(latest, before, stands_at),
+        options=DNS,
+    )
+
+
+def verdicts(found: Desired) -> dict[str, tuple[Verdict, str]]:
+    """Of each Ingress, what was decided."""
+    return {decision.claimed_by.name: (decision.verdict, decision.code) for decision in found.names}
+
+
+def test_a_younger_claim_that_dns_proves_comes_before_an_older_that_it_does_not() -> None:
+    """A site moves to another controller: DNS has moved already, the old Ingress is still there."""
+    found = moving(told("192.0.2.2"))
+    assert verdicts(found) == {
+        "new": (Verdict.SERVED, "Proven"),
+        "old": (Verdict.REFUSED, "NotProven"),
+    }
+    assert hosts(found) == [f"{relay_of(found, 'green')[4]} {NAME}"]
+
+
+@pytest.mark.parametrize("reply", [told("192.0.2.1"), told("192.0.2.1", "192.0.2.2")])
+def test_a_younger_claim_takes_nothing_from_an_older_that_dns_proves(reply: DnsReply) -> None:
+    """Also when the name has the addresses of both."""
+    found = moving(reply)
+    assert verdicts(found) == {"old": (Verdict.SERVED, "Proven"), "new": (Verdict.REFUSED, "Conflict")}
+    assert hosts(found) == [f"{relay_of(found)[4]} {NAME}"]
+
+
+def test_of_two_claims_that_dns_does_not_bear_out_the_older_one_is_told_why() -> None:
+    """And nothing is written for either."""
+    found = moving(told("192.0.2.77"))
+    assert verdicts(found) == {"old": (Verdict.REFUSED, "NotProven"), "new": (Verdict.REFUSED, "Conflict")}
+    assert hosts(found) == []
+
+
+def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() -> None:
+    """By what DNS told last; after a restart, by the line that stands."""
+    relay = relay_of(moving(None), "green")[4]
+    for found in (moving(failed(), told("192.0.2.2")), moving(failed(), stands_at=[relay])):
+        assert verdicts(found)["new"] == (Verdict.SERVED, "Kept")
+        assert hosts(found) == [f"{relay} {NAME}"]
+
+
+def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> None:
+    """Otherwise a name that moves would wait for something else to happen."""
+    matter = moving(told("192.0.2.1")).to_prove[NAME]
+    assert {ip_address("192.0.2.1"), ip_address("192.0.2.2")} <= matter
