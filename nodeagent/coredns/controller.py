@@ -30,8 +30,8 @@ from nodeagent.sources.node.api_server import find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
 
-NAMES = "coredns"
-"""The one part of the health page."""
+API, NAMES = "api", "coredns"
+"""The parts of the health page: what is read of the cluster, and what CoreDNS is given."""
 _BEAT_SECONDS = 5.0
 _STUMBLE_SECONDS = 10.0
 
@@ -101,7 +101,7 @@ class Controller:
             config.hosts.dns_recheck_seconds,
             on_change=self._triggers.dns_changed,
         )
-        self._board = HealthBoard([NAMES])
+        self._board = HealthBoard([API, NAMES])
         self._narrator = Narrator(connection, settings.identity)
         self._config_file = ConfigFile(settings.config_file)
         self._leading = False
@@ -143,6 +143,7 @@ class Controller:
         if self._config_file.has_changed():
             self._take_over_config()
         self._settle_role()
+        self._look_at_sources()
         pause = self._pause()
         if pause > 0:
             self._triggers.wait(min(pause, _BEAT_SECONDS))
@@ -175,6 +176,16 @@ class Controller:
                 self._board.became_standby(f"{holder or 'nobody'} holds {self._settings.lease}")
         self._leading = leading
         self._narrator.lease_trouble(self._elector.error)
+
+    def _look_at_sources(self) -> None:
+        """Tells what of the cluster can't be read: no pass begins without, or it rests on what was known."""
+        states = [state for state in self._cluster.states() if not state.optional]
+        errors = sorted({state.error for state in states if state.error})
+        self._narrator.source_trouble(errors)
+        if errors:
+            self._board.part_failed(API, "; ".join(errors))
+        elif all(state.synced for state in states):
+            self._board.part_ok(API)
 
     def _pause(self) -> float:
         """Seconds until there is a reason for a pass; 0 or less: now."""

@@ -28,6 +28,7 @@ class Narrator:
         self._identity = identity
         self._budget = EventBudget()
         self._said: set[str] = set()
+        self._said_of_sources: set[str] = set()
         self._before: Desired | None = None
         self._lease_trouble = ""
 
@@ -44,7 +45,7 @@ class Narrator:
         self._before = decided
         for quarrel in done.quarrels:
             self._tell_quarrel(quarrel)
-        self._say_once((*done.edits.remarks, *done.errors.values()))
+        self._said = _say_once((*done.edits.remarks, *done.errors.values()), self._said)
 
     def _tell_quarrel(self, quarrel: Quarrel) -> None:
         _LOG.warning("%s", quarrel)
@@ -65,7 +66,11 @@ class Narrator:
 
     def failed(self, error: str) -> None:
         """Tells why a pass changed nothing."""
-        self._say_once([error])
+        self._said = _say_once([error], self._said)
+
+    def source_trouble(self, errors: Iterable[str]) -> None:
+        """Tells what of the cluster can't be read."""
+        self._said_of_sources = _say_once(errors, self._said_of_sources)
 
     def lease_trouble(self, error: SourceError | None) -> None:
         """Tells what is wrong with the lease, when it begins and when it ends."""
@@ -77,8 +82,10 @@ class Narrator:
                 _LOG.info("the lease can be had again")
         self._lease_trouble = text
 
-    def _say_once(self, texts: Iterable[str]) -> None:
-        now = set(texts)
-        for text in sorted(now - self._said):
-            _LOG.warning("%s", text)
-        self._said = now
+
+def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
+    """Logs the texts that were not said; gives what is said now."""
+    now = set(texts)
+    for text in sorted(now - said):
+        _LOG.warning("%s", text)
+    return now

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.coredns.corefile.managed import without_blocks
-from tests.apiserver import ApiServer
+from tests.apiserver import ApiServer, Rule
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
@@ -82,6 +82,21 @@ def test_a_killed_leader_is_followed_and_a_halted_one_that_goes_on_writes_nothin
     assert one.end() == 0
     assert holder(api) == ""
     assert model_answer(corefile(api), Question("third.example.com")).startswith("169.254.66.")
+
+
+def test_what_it_may_not_read_is_said_with_the_rule_to_grant(api: ApiServer, start: Start) -> None:
+    api.access.allow_only(
+        [
+            Rule([""], ["services", "nodes"], ["list", "watch"]),
+            Rule(["coordination.k8s.io"], ["leases"], ["get", "create", "update"]),
+        ]
+    )
+    one = start("one")
+    rule = 'apiGroups: ["networking.k8s.io"], resources: ["ingresses"]'
+    wait_until(lambda: any(rule in str(line["message"]) for line in one.lines()), "its word", seconds=SECONDS)
+    one.wait_for("this controller writes")
+    assert rule in one.page("/readyz")[1]
+    assert corefile(api) == corpus.corefile("kubeadm")
 
 
 def test_a_controller_follows_its_configuration_and_says_what_it_does(
