@@ -29,6 +29,7 @@ from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.node.host_resolver import HostResolver
 from nodeagent.sources.node.kube_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.node.surroundings import read_surroundings
+from nodeagent.sources.probes.authorities import verifying_context
 
 _LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
 """The detection's codes for load balancers that somebody decided to leave alone."""
@@ -104,9 +105,10 @@ def _connections(
         finding = path_finding(target.service, target.port.name, seen)
         paths[target.service.ref].append(finding.code)
         findings.append(finding)
+    context = verifying_context(Path(question.config.hosts.file).parent)
     findings += [
         certificate_finding(target.host, target.service.ref.path, outcome)
-        for target, outcome in observe_certificates(observed)
+        for target, outcome in observe_certificates(observed, context)
     ]
     return _load_balancers(question, detections, paths), findings
 

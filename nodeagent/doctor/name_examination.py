@@ -15,6 +15,7 @@ from nodeagent.doctor.targets import published_names
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.dns import DnsReply
 from nodeagent.sources.node.host_resolver import HostResolver
+from nodeagent.sources.probes.authorities import verifying_context
 from nodeagent.sources.probes.registry import rehearse
 
 _RUNTIME_SETTINGS = "containerd/certs.d"
@@ -100,7 +101,7 @@ def rehearse_pull(question: Question) -> list[Finding]:
     return [
         pull_finding(
             str(image),
-            rehearse(image, HostResolver(hosts_file).resolve),
+            rehearse(image, HostResolver(hosts_file).resolve, verifying_context(hosts_file.parent)),
             str(settings) if settings.exists() else "",
         )
     ]

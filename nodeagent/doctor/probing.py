@@ -1,5 +1,6 @@
 """Makes the connections to the load balancers and gathers what came of each. EFFECTS: connections only."""
 
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -45,15 +46,18 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Targe
 
 
 def observe_certificates(
-    observed: Iterable[tuple[Target, PathObservation]],
+    observed: Iterable[tuple[Target, PathObservation]], context: ssl.SSLContext
 ) -> list[tuple[Target, CertificateOutcome]]:
-    """Asks for one certificate of each load balancer and name, in whichever way a connection works."""
+    """Asks for one certificate of each load balancer and name, in whichever way a connection works.
+
+    `context` says which authorities are trusted.
+    """
     wanted: dict[tuple[ObjectRef, str], tuple[Target, Probe]] = {}
     for target, seen in observed:
         probe = _working_probe(target, seen) if seen.tls and target.host else None
         if probe is not None:
             wanted.setdefault((target.service.ref, target.host), (target, probe))
-    outcomes = ask_certificates(probe for _, probe in wanted.values())
+    outcomes = ask_certificates((probe for _, probe in wanted.values()), context)
     return [(target, outcomes[probe]) for target, probe in wanted.values()]
 
 

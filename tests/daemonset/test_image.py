@@ -129,3 +129,19 @@ def test_the_agent_starts_in_it_and_serves(world: World, pod: Pod) -> None:
     assert pod.agent.execute(["python", "-c", "import sys; print(sys.prefix)"]).stdout == "/opt/nodeagent\n"
     for user in (world.node1, world.pod1):
         assert user.curl(f"https://{SITE}/").ok
+
+
+def test_the_doctor_can_be_asked_in_the_agents_own_pod(pod: Pod) -> None:
+    """By `kubectl exec`, with the agent's rights; the node's /etc is /host/etc there."""
+    answer = pod.agent.execute(["nodeagent", "doctor", "-o", "json"])
+    findings = answer.document["findings"]
+    assert [finding for finding in findings if finding["verdict"] == "affected"] == []
+    assert answer.exit_code == 0
+    found = {finding["code"]: finding for finding in findings}
+    assert answer.document["onNode"] is True
+    assert {"LoadBalancerRemedied", "RemediedByDnat", "AgentInSync", "DnatFirst", "CertificateValid"} <= set(
+        found
+    )
+    assert found["NameAtRelay"]["evidence"][0].startswith("this host's resolver: 169.254.66.")
+    assert found["HostsWritable"]["subject"] == "/host/etc/hosts"
+    assert "403" in found["ImagesUnknown"]["seen"], "its ServiceAccount may not list pods"

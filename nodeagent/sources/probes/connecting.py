@@ -76,16 +76,19 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> Outcome:
 
 
 def ask_certificates(
-    probes: Iterable[Probe], seconds: float = PROBE_SECONDS
+    probes: Iterable[Probe], context: ssl.SSLContext, seconds: float = PROBE_SECONDS
 ) -> dict[Probe, CertificateOutcome]:
     """Asks for all of them, 24 at the same time: see `ask_certificate`."""
     wanted = list(dict.fromkeys(probes))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(lambda probe: ask_certificate(probe, seconds), wanted), strict=True))
+        answers = pool.map(lambda probe: ask_certificate(probe, context, seconds), wanted)
+        return dict(zip(wanted, answers, strict=True))
 
 
-def ask_certificate(probe: Probe, seconds: float = PROBE_SECONDS) -> CertificateOutcome:
-    """Makes a TLS connection that verifies, with the CAs of this machine, for the name `probe.host`."""
+def ask_certificate(
+    probe: Probe, context: ssl.SSLContext, seconds: float = PROBE_SECONDS
+) -> CertificateOutcome:
+    """Makes a TLS connection that verifies by `context`, for the name `probe.host`."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
     if isinstance(connected, Outcome):
@@ -94,7 +97,7 @@ def ask_certificate(probe: Probe, seconds: float = PROBE_SECONDS) -> Certificate
         try:
             connected.sendall(_header(probe, connected))
             connected.settimeout(_left(deadline))
-            with ssl.create_default_context().wrap_socket(connected, server_hostname=probe.host) as verified:
+            with context.wrap_socket(connected, server_hostname=probe.host) as verified:
                 return judged(verified.getpeercert() or {})
         except ssl.SSLCertVerificationError as error:
             return refused(error)

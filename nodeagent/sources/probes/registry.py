@@ -7,6 +7,7 @@ Nothing is stored, no credentials are asked for or sent: an anonymous token is f
 import json
 import os
 import re
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,8 +23,10 @@ from nodeagent.sources.probes.image_reference import ImageReference
 from nodeagent.sources.probes.outcomes import CertificateOutcome, Ending, Outcome, Probe
 
 _SECONDS = 10.0
+_TIMEOUT = urllib3.Timeout(connect=_SECONDS, read=_SECONDS)
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
+_NOBODY = frozenset({Ending.REFUSED, Ending.UNREACHABLE, Ending.CONNECT_TIMEOUT})
 # Redirects are followed (layers lie in object stores); nothing else is tried twice.
 _REDIRECTS = urllib3.Retry(total=5, redirect=5, connect=0, read=0, status=0, other=0)
 _INDEXES = (
@@ -72,19 +75,22 @@ class _Stopped(Exception):  # noqa: N818 - no error: the rehearsal ends here
         self.step = step
 
 
-def rehearse(image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]]) -> tuple[Step, ...]:
+def rehearse(
+    image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
+) -> tuple[Step, ...]:
     """Goes through the steps until one fails; about 10 s each at most.
 
     Args:
         image: what to pull.
         resolve: gives the addresses of a name as this host's own programs see them.
+        context: which authorities are trusted.
 
     Returns:
         Every step that was made, the failed one last.
     """
     steps: list[Step] = []
     try:
-        for step in _steps(image, resolve):
+        for step in _steps(image, resolve, context):
             steps.append(step)
             if not step.ok:
                 break
@@ -93,15 +99,16 @@ def rehearse(image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ..
     return tuple(steps)
 
 
-def _steps(image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]]) -> Iterator[Step]:
+def _steps(
+    image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
+) -> Iterator[Step]:
     addresses = resolve(image.host)
     if not addresses:
         yield Step(Stage.NAME, ok=False, seen=f"{image.host} has no address on this host")
         return
     yield Step(Stage.NAME, ok=True, seen=f"{image.host} is {', '.join(map(str, addresses))}")
-    endpoint = Endpoint(addresses[0], image.port)
-    yield from _connection(image, endpoint)
-    with urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=_SECONDS, read=_SECONDS)) as pool:
+    yield from _connection(image, [Endpoint(address, image.port) for address in addresses], context)
+    with urllib3.PoolManager(timeout=_TIMEOUT, ssl_context=context) as pool:
         session = _Session(image, pool)
         yield session.registry()
         if session.challenge:
@@ -111,11 +118,19 @@ def _steps(image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]
         yield session.layer(manifest)
 
 
-def _connection(image: ImageReference, endpoint: Endpoint) -> Iterator[Step]:
-    """TCP and TLS apart from HTTP, so that a cut connection is told from a bad certificate."""
-    outcome = ask(Probe(endpoint, None, tls=True, host=image.host))
-    if outcome.ending in {Ending.REFUSED, Ending.UNREACHABLE, Ending.CONNECT_TIMEOUT}:
-        yield Step(Stage.CONNECT, ok=False, seen=f"{endpoint}: {outcome}", outcome=outcome)
+def _connection(image: ImageReference, endpoints: list[Endpoint], context: ssl.SSLContext) -> Iterator[Step]:
+    """TCP and TLS apart from HTTP, so that a cut connection is told from a bad certificate.
+
+    The first address that takes a connection is used, in the resolver's order, as a runtime does.
+    """
+    silent = []
+    for endpoint in endpoints:
+        outcome = ask(Probe(endpoint, None, tls=True, host=image.host))
+        if outcome.ending not in _NOBODY:
+            break
+        silent.append(f"{endpoint}: {outcome}")
+    else:
+        yield Step(Stage.CONNECT, ok=False, seen="; ".join(silent), outcome=outcome)
         return
     yield Step(Stage.CONNECT, ok=True, seen=f"{endpoint} takes the connection")
     if outcome.ending not in {
@@ -127,7 +142,7 @@ def _connection(image: ImageReference, endpoint: Endpoint) -> Iterator[Step]:
     }:
         yield Step(Stage.TLS, ok=False, seen=f"{endpoint}: {outcome}", outcome=outcome)
         return
-    certificate = ask_certificate(Probe(endpoint, None, tls=True, host=image.host))
+    certificate = ask_certificate(Probe(endpoint, None, tls=True, host=image.host), context)
     yield Step(
         Stage.TLS,
         ok=certificate.trust == "valid",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
 import struct
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeagent.model.addresses import Endpoint
+from nodeagent.sources.probes.authorities import verifying_context
 from nodeagent.sources.probes.connecting import ask, ask_all, ask_certificate
 from nodeagent.sources.probes.outcomes import Ending, Outcome, Probe, Trust
 from nodeagent.sources.probes.proxy_line import proxy_line
@@ -20,6 +22,7 @@ from tests.testbed.certificates import make_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.testbed.certificates import Certificates
 
@@ -185,4 +188,18 @@ def test_a_certificate_is_judged_with_the_machines_authorities(
     with _tls(certificates) as endpoint:
         probe = Probe(endpoint, None, tls=True, host=name)
         assert ask(probe) == Outcome(Ending.STATUS, 200), "what it is worth is asked apart"
-        assert ask_certificate(probe).trust is trust
+        assert ask_certificate(probe, verifying_context()).trust is trust
+
+
+def test_from_within_a_container_the_nodes_authorities_count(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    bundle = tmp_path / "etc/ssl/certs/ca-certificates.crt"
+    bundle.parent.mkdir(parents=True)
+    shutil.copyfile(certificates.ca, bundle)
+    with _tls(certificates) as endpoint:
+        probe = Probe(endpoint, None, tls=True, host="site.example.com")
+        assert ask_certificate(probe, verifying_context(tmp_path / "etc")).trust is Trust.VALID
+        assert ask_certificate(probe, verifying_context()).trust is Trust.FOREIGN_AUTHORITY

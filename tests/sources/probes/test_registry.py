@@ -18,6 +18,7 @@ import pytest
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.pull import pull_finding
+from nodeagent.sources.probes.authorities import verifying_context
 from nodeagent.sources.probes.image_reference import ImageReference
 from nodeagent.sources.probes.outcomes import Ending, Outcome
 from nodeagent.sources.probes.registry import Stage, Step, rehearse
@@ -123,7 +124,7 @@ def pull(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Puller:
     def rehearsed(script: Script) -> tuple[Step, ...]:
         with _registry(script, certificates) as port:
             image = ImageReference.parse(f"localhost:{port}/image")
-            return rehearse(image, lambda _: (ip_address("127.0.0.1"),))
+            return rehearse(image, lambda _: (ip_address("127.0.0.1"),), verifying_context())
 
     return rehearsed
 
@@ -199,15 +200,30 @@ def test_a_certificate_of_another_name(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("SSL_CERT_FILE", str(other.ca))
     with _registry(_whole(), other) as port:
         steps = rehearse(
-            ImageReference.parse(f"localhost:{port}/image"), lambda _: (ip_address("127.0.0.1"),)
+            ImageReference.parse(f"localhost:{port}/image"),
+            lambda _: (ip_address("127.0.0.1"),),
+            verifying_context(),
         )
     assert _code(steps) is Code.PullCertificate
     assert "mismatch" in steps[-1].seen.lower()
 
 
+def test_the_first_address_that_takes_a_connection_is_used(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
+    nobody, here = ip_address("127.0.0.9"), ip_address("127.0.0.1")
+    with _registry(_whole(), certificates) as port:
+        image = ImageReference.parse(f"localhost:{port}/image")
+        assert _code(rehearse(image, lambda _: (nobody, here), verifying_context())) is Code.PullWorks
+        steps = rehearse(image, lambda _: (nobody,), verifying_context())
+    assert _code(steps) is Code.PullConnect
+    assert f"127.0.0.9:{port}: connection refused" in steps[-1].seen
+
+
 def test_what_ends_before_http() -> None:
     image = ImageReference.parse("registry.example.com/image")
-    assert _code(rehearse(image, lambda _: ())) is Code.PullName
+    assert _code(rehearse(image, lambda _: (), verifying_context())) is Code.PullName
     cut = Step(Stage.TLS, ok=False, seen="reset", outcome=Outcome(Ending.RESET_IN_HANDSHAKE))
     assert _code((cut,)) is Code.PullCut
     refused = Step(Stage.CONNECT, ok=False, seen="refused", outcome=Outcome(Ending.REFUSED))
