@@ -13,7 +13,7 @@ base=$(sed -n 's/^ARG BASE=//p' daemonset/image/Dockerfile)
 build() {
     local tag=$1 file=$2 context=$3
     shift 3
-    buildah build --quiet --layers --build-arg "BASE=$base" --file "$file" --tag "$tag" "$@" "$context" >/dev/null
+    buildah build --quiet --layers --isolation chroot --build-arg "BASE=$base" --file "$file" --tag "$tag" "$@" "$context" >/dev/null
 }
 
 # Usage: save TAG FILE
