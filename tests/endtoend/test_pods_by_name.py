@@ -8,6 +8,8 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.endtoend.asking import NAMED, assert_cut
 from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_one
@@ -19,10 +21,11 @@ if TYPE_CHECKING:
 pytestmark = in_one
 
 
+@pytest.mark.parametrize("dnat", [{"backend": "none"}, {"pods": False}], ids=["no DNAT", "no DNAT for pods"])
 def test_a_pod_reaches_its_own_node_s_relay_straight_and_is_known_by_its_own_address(
-    world: World, agent: Agent
+    world: World, agent: Agent, dnat: dict[str, object]
 ) -> None:
-    configure(agent, dnat={"backend": "none"})
+    configure(agent, dnat=dnat)
     applied = agent.apply()
     assert applied.exit_code == 0, applied
     assert_cut(world, world.pod1, NAMED[0])
