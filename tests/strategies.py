@@ -21,6 +21,7 @@ from nodeagent.config.options import (
     ServiceName,
 )
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import (
     Ingress,
@@ -43,6 +44,7 @@ from nodeagent.model.routes import (
     ParentRef,
     Route,
 )
+from nodeagent.plan.detection.providers import PROVIDERS
 
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -126,6 +128,16 @@ GOOD_HOSTS = (
     "registry.test",
 )
 
+ANNOTATIONS = (
+    EXCLUDE,
+    PROXY_PROTOCOL,
+    *(switch.key.format(port=443) for provider in PROVIDERS for switch in provider.switches),
+)
+ANNOTATION_VALUES = (
+    *("true", "false", "1", "0", "*", "v1", "v2", "none", "on", "off", "80,443", "443", "http,https", ""),
+    *('{"proxy-protocol": "v2"}', '{"backends": [{"name": "http"}]}', "proxy_protocol_v2.enabled=true"),
+)
+
 _Value = TypeVar("_Value")
 
 
@@ -169,9 +181,14 @@ service_ports = st.builds(
     protocol=mostly(st.just("TCP"), st.sampled_from(["UDP", "SCTP"])),
     port=st.sampled_from(PORTS),
 )
+annotations: st.SearchStrategy[dict[str, str]] = st.dictionaries(
+    st.sampled_from(ANNOTATIONS), st.sampled_from(ANNOTATION_VALUES) | st.text(max_size=8), max_size=3
+)
 services = st.builds(
     Service,
     ref=refs("Service"),
+    annotations=mostly(st.just({}), annotations),
+    external_ips=mostly(st.just(()), st.lists(st.sampled_from(LOAD_BALANCER_IPS), max_size=2).map(tuple)),
     created=times,
     cluster_ips=mostly(
         st.lists(st.sampled_from(CLUSTER_IPS), min_size=1, max_size=2, unique=True).map(tuple), st.just(())
@@ -246,6 +263,7 @@ nodes = st.builds(
     pod_cidrs=st.lists(st.sampled_from(POD_RANGES), max_size=3).map(tuple),
     addresses=st.lists(st.sampled_from(LOAD_BALANCER_IPS[:5]), max_size=2).map(tuple),
     names=st.just(("node1",)),
+    provider_id=st.sampled_from(["", "hcloud://1", "aws:///eu-west-1a/i-1", "k3s://node1"]),
 )
 snapshots = st.builds(
     Snapshot,
@@ -289,6 +307,9 @@ facts = st.builds(
         st.builds(Endpoint, st.sampled_from(LOAD_BALANCER_IPS), st.sampled_from(PORTS)), max_size=2
     ),
     api_server_names=st.frozensets(st.just("api.example.com")),
+    short_circuited=mostly(
+        st.just(frozenset()), st.frozensets(st.sampled_from(LOAD_BALANCER_IPS[:5]), max_size=3)
+    ),
     source_addresses=st.sampled_from([(), (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))]),
     taken_ports=st.frozensets(st.tuples(st.sampled_from((4, 6)), st.sampled_from(PORTS)), max_size=2),
     ipv6_off=mostly(st.just(""), st.just("sysctl net.ipv6.conf.all.disable_ipv6")),
@@ -314,6 +335,8 @@ configs = st.builds(
         LoadBalancerOptions,
         services=mostly(st.just(every_service), st.lists(proxy_services, max_size=8).map(tuple)),
         ignore=mostly(st.just(()), st.lists(service_names, max_size=2).map(tuple)),
+        detect=mostly(st.just(True), st.just(False)),  # noqa: FBT003 - an option's value
+        ip_mode=st.sampled_from(["auto", "honour", "ignore"]),
     ),
     relay=st.builds(
         RelayOptions,

@@ -115,7 +115,12 @@ def _connections(
 
 def _detections(question: Question) -> dict[ObjectRef, Detection]:
     return {
-        service.ref: detect(service, question.config.load_balancers, question.snapshot.node)
+        service.ref: detect(
+            service,
+            question.config.load_balancers,
+            question.snapshot.node,
+            question.snapshot.config_maps,
+        )
         for service in question.snapshot.services
     }
 

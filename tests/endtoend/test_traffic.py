@@ -74,6 +74,24 @@ def test_kube_proxy_writing_its_rules_anew_changes_nothing(world: World, agent: 
     assert agent.status().exit_code == 0
 
 
+def test_ip_mode_proxy_is_not_believed_where_kube_proxy_ignores_it(
+    world: World, agent: Agent, combination: Combination
+) -> None:
+    """As with kube-proxy before Kubernetes 1.30: its rules, of each shape, name the address all the same."""
+    if combination.family != "dual":
+        pytest.skip("both families at once tell as much as each of them")
+    for file in agent.manifests.iterdir():
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("ipMode: VIP", "ipMode: Proxy"), encoding="utf-8")
+    assert_cut(world, world.node1, NAMED[0])
+    _apply(agent, _BOTH)
+    assert_served(world, world.node1, NAMED[0])
+    (decision,) = agent.status("-o", "json").document["loadBalancers"]
+    assert {remark.partition(": ")[2] for remark in decision["remarks"]} == {
+        "ipMode Proxy, but this node's own rules short-circuit it all the same"
+    }
+
+
 def _apply(agent: Agent, sections: Mapping[str, Mapping[str, object]]) -> None:
     configure(agent, **sections)
     answer = agent.apply()

@@ -154,3 +154,31 @@ def test_nothing_is_left_that_points_to_a_silent_relay(planned: Desired, chance:
 def test_nothing_is_withheld_when_every_relay_answers(planned: Desired) -> None:
     """The very plan."""
     assert withhold(planned, {listener.bind for listener in planned.listeners}) == planned
+
+
+@given(strategies.snapshots, strategies.facts, strategies.configs)
+@EXAMPLES
+def test_an_external_ip_is_redirected_only_for_who_is_listed(
+    snapshot: Snapshot, facts: Facts, config: Config
+) -> None:
+    """And never where it is the node's own or the API server's."""
+    planned = plan(snapshot, facts, config)
+    listed = {entry.path for entry in config.load_balancers.services}
+    own = {endpoint.address for endpoint in facts.api_servers}
+    own |= set(snapshot.node.addresses if snapshot.node else ())
+    services = {service.ref: service for service in snapshot.services}
+    for redirect in planned.redirects:
+        service = services[redirect.load_balancer]
+        if redirect.match.address not in service.load_balancer_ips:
+            assert redirect.match.address in service.external_ips
+            assert service.ref.path in listed
+            assert redirect.match.address not in own
+
+
+@given(strategies.snapshots, strategies.facts, strategies.configs)
+@EXAMPLES
+def test_what_sends_no_proxy_is_never_redirected(snapshot: Snapshot, facts: Facts, config: Config) -> None:
+    """Every redirect leads to a listener that adds the line."""
+    planned = plan(snapshot, facts, config)
+    adding = {listener.bind for listener in planned.listeners if listener.proxy}
+    assert {redirect.to for redirect in planned.redirects} <= adding
