@@ -1,0 +1,89 @@
+"""The overlay iptables, with its own security context: what it serves, and what each of its rights is for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemon.standing import names
+from tests.daemonset.deployment import Deployment
+from tests.daemonset.kustomize import DAEMONSET
+from tests.daemonset.pods import containers_of
+from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.daemonset.image_root import ImageRoot
+    from tests.testbed.namespaces import Host
+
+pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+
+_OVERLAY = DAEMONSET / "overlays" / "iptables"
+_URL = f"https://{SITE}/"
+_NEEDS_RAW = "It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/iptables)"
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """A world whose kube-proxy writes legacy rules."""
+    if os.geteuid() != 0:
+        pytest.skip("the testbed makes namespaces: run it as root")
+    with World(kube_proxy="iptables-legacy") as standing:
+        yield standing
+
+
+@pytest.fixture
+def overlay(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
+    """The overlay known to an API server; its pods are the test's to start, and gone after it."""
+    with Deployment(world, image, tmp_path / "deployment", _OVERLAY) as deployed:
+        yield deployed
+
+
+def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay: Deployment) -> None:
+    """python-iptables in the image; and through the mounted lock file kube-proxy's syncs are noticed."""
+    node = world.node1
+    pod = overlay.ready_pod(verify="allow", allow=["example.test"])
+    assert _is_redirected(node)
+    for user in (node, world.pod1):
+        assert user.curl(_URL).ok
+        assert user.curl(f"http://{LOAD_BALANCER_IP}/").ok
+    for chain in ("OUTPUT", "PREROUTING"):
+        node.run(["iptables-legacy", "--wait", "-t", "nat", "-I", chain, "-j", "KUBE-SERVICES"])
+    wait_until(lambda: _is_on_top(node), "our jumps standing on top again")
+    assert '"message": "drift repaired", "part": "dnat"' in pod.agent.log()
+    assert '"level": "ERROR"' not in pod.agent.log()
+
+
+def test_without_a_raw_socket_it_says_so_and_names_are_served(world: World, overlay: Deployment) -> None:
+    """Libiptc opens one to ask the kernel."""
+    template = overlay.template
+    (agent,) = (spec for spec in containers_of(template) if spec["name"] == "agent")
+    agent["securityContext"]["capabilities"]["add"].remove("NET_RAW")
+    pod = overlay.pod(template)
+    pod.start()
+    pod.agent.await_line(_NEEDS_RAW)
+    assert not _is_redirected(world.node1)
+    assert SITE in names(world.node1)
+
+
+def _saved(node: Host) -> str:
+    return node.run(["iptables-legacy-save", "-t", "nat"]).stdout
+
+
+def _is_redirected(node: Host) -> bool:
+    entry = f"-A NODEAGENT-LB -d {LOAD_BALANCER_IP}/32 -p tcp -m tcp --dport 443 -m comment"
+    return entry in _saved(node)
+
+
+def _is_on_top(node: Host) -> bool:
+    lines = _saved(node).splitlines()
+    return all(
+        "NODEAGENT" in next(line for line in lines if line.startswith(f"-A {chain} "))
+        for chain in ("OUTPUT", "PREROUTING")
+    )
