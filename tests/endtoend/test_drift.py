@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,36 @@ def _kill_worker(host: Host) -> None:
     wait_until(lambda: living_processes(host, "haproxy") == [], "HAProxy having ended")
 
 
-def _flush_ruleset_of_nodeagent(host: Host) -> None:
-    host.run(["nft", "flush", "table", "inet", "nodeagent"])
+def _flush_rules_of_nodeagent(host: Host) -> None:
+    for iptables in _legacy_with_our_chains(host):
+        host.run([iptables, "-t", "nat", "-F", "NODEAGENT-OUTPUT"])
+    if _has_our_table(host):
+        host.run(["nft", "flush", "table", "inet", "nodeagent"])
 
 
-def _delete_table(host: Host) -> None:
-    host.run(["nft", "delete", "table", "inet", "nodeagent"])
+def _delete_all_rules(host: Host) -> None:
+    """All that nodeagent made: its nft table, or its chains with the jumps to them."""
+    for iptables in _legacy_with_our_chains(host):
+        saved = host.run([f"{iptables}-save", "-t", "nat"]).stdout
+        ours = re.findall(r"^:(NODEAGENT-\S+)", saved, re.MULTILINE)
+        jumps = re.findall(r"^-A ((?:OUTPUT|PREROUTING) .*-j NODEAGENT-\S+)", saved, re.MULTILINE)
+        lines = [f"-D {jump}" for jump in jumps]
+        lines += [f"-F {chain}" for chain in ours] + [f"-X {chain}" for chain in ours]
+        host.run([f"{iptables}-restore", "--noflush"], stdin="\n".join(["*nat", *lines, "COMMIT", ""]))
+    if _has_our_table(host):
+        host.run(["nft", "delete", "table", "inet", "nodeagent"])
+
+
+def _legacy_with_our_chains(host: Host) -> list[str]:
+    return [
+        program
+        for program in ("iptables-legacy", "ip6tables-legacy")
+        if "NODEAGENT-OUTPUT" in host.run([f"{program}-save", "-t", "nat"]).stdout
+    ]
+
+
+def _has_our_table(host: Host) -> bool:
+    return "table inet nodeagent" in host.run(["nft", "list", "tables"]).stdout
 
 
 def _replace_hosts_file(host: Host) -> None:
@@ -66,8 +91,8 @@ def _delete_relay_address(host: Host) -> None:
         pytest.param(_kill_haproxy, "Relay (HAProxy)", "start HAProxy", id="HAProxy killed"),
         pytest.param(_kill_worker, "Relay (HAProxy)", "start HAProxy", id="its worker killed"),
         pytest.param(_empty_run_directory, "Relay (HAProxy)", "start HAProxy", id="run directory gone"),
-        pytest.param(_flush_ruleset_of_nodeagent, "DNAT", "! re", id="rules flushed"),
-        pytest.param(_delete_table, "DNAT", "+ the DNAT structure", id="table deleted"),
+        pytest.param(_flush_rules_of_nodeagent, "DNAT", "! re", id="rules flushed"),
+        pytest.param(_delete_all_rules, "DNAT", "+ the DNAT structure", id="all rules deleted"),
         pytest.param(_replace_hosts_file, "Hosts file", "2 names added", id="hosts file replaced"),
         pytest.param(_edit_block, "Hosts file", "1 name added", id="line deleted from the block"),
         pytest.param(_delete_relay_address, "Relay addresses", "added ", id="address deleted"),
