@@ -42,7 +42,7 @@ acceptance: packages ## the acceptance steps on two nodes of a little world (as 
 vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
-test-matrix: packages ## the tests over backend x families x kube-proxy, all 18 combinations (as root, 10 minutes)
+test-matrix: packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'matrix or not matrix' tests/endtoend tests/testbed
 
 test-unit: venv ## the tests that need neither root nor a testbed
