@@ -1,8 +1,8 @@
 """Over what the tests run: backend x families x shape of kube-proxy's rules, 15 combinations of 18.
 
-Three are left out: legacy iptables beside a kube-proxy that writes nftables. Both hooks have priority -100, and of
-equals the one registered last is run first (nf_hook_entries_grow()): a table that kube-proxy makes anew takes
-its traffic back, and legacy iptables can't do anything about it. Such a kernel has nf_tables: `auto` takes that.
+Three are left out: legacy iptables beside a kube-proxy that writes nftables. Both hook at priority -100, and
+of equals the one that was registered last runs first (nf_hook_entries_grow()): a table that kube-proxy makes
+anew takes its traffic back. Such a kernel has nf_tables, and `auto` takes that.
 
 Every test runs over all of them with `make test-matrix`. By default those run over all whose outcome is a
 packet's way (`everywhere`), and the others over four in which each value of each stands (`in_a_few`): the

@@ -42,8 +42,8 @@ def _flush_rules_of_nodeagent(host: Host) -> None:
         host.run(["nft", "flush", "table", "inet", "nodeagent"])
 
 
-def _delete_all_rules(host: Host) -> None:
-    """All that nodeagent made: its nft table, or its chains with the jumps to them."""
+def _delete_redirects(host: Host) -> None:
+    """All of nodeagent's in nat: its nft table, or its chains with the jumps to them."""
     for iptables in _legacy_with_our_chains(host):
         saved = host.run([f"{iptables}-save", "-t", "nat"]).stdout
         ours = re.findall(r"^:(NODEAGENT-\S+)", saved, re.MULTILINE)
@@ -92,7 +92,7 @@ def _delete_relay_address(host: Host) -> None:
         pytest.param(_kill_worker, "Relay (HAProxy)", "start HAProxy", id="its worker killed"),
         pytest.param(_empty_run_directory, "Relay (HAProxy)", "start HAProxy", id="run directory gone"),
         pytest.param(_flush_rules_of_nodeagent, "DNAT", "! re", id="rules flushed"),
-        pytest.param(_delete_all_rules, "DNAT", "+ the DNAT structure", id="all rules deleted"),
+        pytest.param(_delete_redirects, "DNAT", ":443 -> ", id="redirects deleted"),
         pytest.param(_replace_hosts_file, "Hosts file", "2 names added", id="hosts file replaced"),
         pytest.param(_edit_block, "Hosts file", "1 name added", id="line deleted from the block"),
         pytest.param(_delete_relay_address, "Relay addresses", "added ", id="address deleted"),
