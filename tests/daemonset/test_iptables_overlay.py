@@ -28,6 +28,12 @@ _OVERLAY = DAEMONSET / "overlays" / "iptables"
 _URL = f"https://{SITE}/"
 _NEEDS_RAW = "It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/iptables)"
 
+_LEFT = f"""*nat
+:NODEAGENT-LB - [0:0]
+-A NODEAGENT-LB -d {LOAD_BALANCER_IP}/32 -p tcp -m tcp --dport 443 -m comment --comment a/b -j RETURN
+COMMIT
+"""
+
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
@@ -69,6 +75,19 @@ def test_without_a_raw_socket_it_says_so_and_names_are_served(world: World, over
     pod.start()
     pod.agent.await_line(_NEEDS_RAW)
     assert not _is_redirected(world.node1)
+    assert SITE in names(world.node1)
+
+
+def test_the_base_says_what_it_lacks_to_remove_what_the_overlay_left(
+    world: World, deployment: Deployment
+) -> None:
+    """Never both: until then the overlay's rules go on to serve, and no others are made."""
+    world.node1.run(["iptables-legacy-restore", "--noflush"], stdin=_LEFT)
+    pod = deployment.pod()
+    pod.start()
+    pod.agent.await_line(_NEEDS_RAW)
+    assert _is_redirected(world.node1)
+    assert "inet nodeagent" not in world.node1.run(["nft", "list", "tables"]).stdout
     assert SITE in names(world.node1)
 
 
