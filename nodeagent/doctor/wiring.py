@@ -84,7 +84,10 @@ def _packet_filter(around: NodeSurroundings) -> Finding:
             Code.NoPacketFilter,
             "packet filter",
             f"no nft program; {around.iptables}",
-            remedy=("install nftables for nodeagent's DNAT, or set dnat.backend: iptables",),
+            remedy=(
+                "install nftables, or leave dnat.backend at auto: "
+                "legacy iptables serves where the kernel has it",
+            ),
         )
     return Finding(
         Code.NoPacketFilter,

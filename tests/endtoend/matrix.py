@@ -5,8 +5,8 @@ of equals the one that was registered last runs first (nf_hook_entries_grow()): 
 anew takes its traffic back. Such a kernel has nf_tables, and `auto` takes that.
 
 Every test runs over all of them with `make test-matrix`. By default those run over all whose outcome is a
-packet's way (`everywhere`), and the others over four in which each value of each stands (`in_a_few`): the
-rest bears the mark `matrix`, which is not chosen by default.
+packet's way (`everywhere`), and the others over four in which each value of each stands (`in_a_few`), or
+two, or one: the rest bears the mark `matrix`, which is not chosen by default.
 """
 
 from __future__ import annotations
@@ -65,5 +65,7 @@ def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
 
 everywhere = _over(MATRIX)
 in_a_few = _over(_FEW)
+in_two = _over([USUAL, Combination("iptables", "dual", "iptables-nft")])
+"""One with each backend, and with one and two families, for what the rest has little part in."""
 in_one = _over([Combination("nftables", "dual", "iptables-nft")])
 """Both families at once, for what no backend and no kube-proxy has a part in."""

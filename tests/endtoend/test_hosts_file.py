@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_served, by_address
-from tests.endtoend.matrix import in_a_few
+from tests.endtoend.matrix import in_two
 from tests.testbed import addresses
 
 if TYPE_CHECKING:
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
-pytestmark = in_a_few
+pytestmark = in_two
 
 
 @pytest.mark.parametrize("ending", [b"\n", b"", b" # caf\xe9\r\n", b"\n\n# the end"])

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.matrix import in_a_few
+from tests.endtoend.matrix import in_two
 from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed import addresses
 from tests.testbed.addresses import bracketed
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
-pytestmark = in_a_few
+pytestmark = in_two
 
 _NOTHING_TO_DO = "node node1: in sync, nothing to do\n"
 

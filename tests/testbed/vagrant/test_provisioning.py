@@ -31,7 +31,7 @@ pytestmark = needs_root
 _PINNED = settings({})
 _NODE1 = "192.168.56.21"
 _IMAGES = "/var/lib/rancher/k3s/agent/images"
-_K3S = "#!/bin/sh\n# Stands for k3s, which these machines can't fetch.\nexec sleep infinity\n"
+_K3S = "#!/bin/sh\n# Stands for k3s, which a machine without the internet can't fetch.\nexec sleep infinity\n"
 _IMAGE = "an image\n"
 _MIRROR = "http://127.0.0.1:8001"
 
