@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.appliers.addresses.applier import AddressApplier
-from nodeagent.appliers.dnat.absent import AbsentBackend
+from nodeagent.appliers.dnat.awaited import found_or_awaited
 from nodeagent.appliers.dnat.interface import DnatBackend
 from nodeagent.appliers.dnat.selection import choose
 from nodeagent.appliers.hosts.applier import HostsApplier
 from nodeagent.appliers.relay import RelayApplier
 from nodeagent.config.options import Config, DnatOptions
-from nodeagent.errors import ApplyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,4 @@ def build_appliers(config: Config, *, adopt: bool) -> Appliers:
 
 
 def _dnat(options: DnatOptions) -> DnatBackend:
-    try:
-        return choose(options.backend)
-    except ApplyError as error:
-        return AbsentBackend(options.backend, str(error))
+    return found_or_awaited(options.backend, lambda: choose(options.backend))

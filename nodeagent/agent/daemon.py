@@ -157,6 +157,8 @@ class Daemon:
             _LOG.exception("a pass failed; the node keeps what it has, and another is made in a while")
             self._board.part_failed(PLAN, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
+            # What had called for this pass is taken already: the next one looks at everything.
+            self._last_everything = 0.0
 
     def _settle_role(self) -> None:
         self._ownership.release_if_superseded()
@@ -189,9 +191,12 @@ class Daemon:
             read_dns=self._prover.answers,
             adopt=settings.adopt,
         )
+        self._start_watching()
+        self._last_everything = 0.0
+
+    def _start_watching(self) -> None:
         self._watch = NodeWatch(self._config, self._appliers.dnat.name, self._triggers.drifted)
         self._watch.start()
-        self._last_everything = 0.0
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -233,6 +238,9 @@ class Daemon:
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
+        if watch.dnat_backend != self._appliers.dnat.name:  # one that was missing is there now
+            self._stop_watching()
+            self._start_watching()
         first = not self._last_everything
         if everything:
             self._last_everything = began

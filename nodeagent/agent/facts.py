@@ -1,7 +1,7 @@
 """Gathers the node's facts, from the appliers' reading and from what no applier owns, into one value."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -51,6 +51,13 @@ def read_circumstances(
     doubtful = doubtful_addresses(snapshot, config)
     standing = appliers.addresses.read().addresses if doubtful else ()
     return Circumstances(api, tuple(sources), taken_ports(), caught_addresses(doubtful, standing))
+
+
+def later(earlier: Circumstances | None, now: Circumstances) -> Circumstances:
+    """What counts of two readings: the later one, and of the earlier what the later one could not read."""
+    if earlier is None:
+        return now
+    return replace(now, service_rules=now.service_rules.after(earlier.service_rules))
 
 
 def gather_facts(  # noqa: PLR0913 - each a source of facts of its own

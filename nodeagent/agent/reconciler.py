@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.convergence import Convergence, Step, converge
 from nodeagent.agent.drift.fights import Fights, Verdict
-from nodeagent.agent.facts import Circumstances, gather_facts
+from nodeagent.agent.facts import Circumstances, gather_facts, later
 from nodeagent.agent.parts import ALL_PARTS, Part
 from nodeagent.agent.retries import Retries
 from nodeagent.agent.scope import changed_parts, with_dependents
@@ -98,9 +98,11 @@ class Reconciler:
 
     def next_due(self) -> float | None:
         """When a failed or held part is due (monotonic seconds); None when there is none."""
-        times = [when for when, _ in self._held.values()]
-        retry = self.retries.next_due()
-        return min([*times, retry] if retry is not None else times, default=None)
+        times = {part: when for part, (when, _) in self._held.items()}
+        for part, failure in self.retries.failures.items():
+            # A part that is held is not tried before its time, whatever else was wrong with it.
+            times.setdefault(part, failure.due)
+        return min(times.values(), default=None)
 
     def reconcile(self, snapshot: Snapshot, drift: Mapping[Part, str], *, everything: bool = False) -> Pass:
         """Runs one pass. What an applier could not do stands in the result; nothing is raised for it.
@@ -111,7 +113,7 @@ class Reconciler:
             everything: Look at every part, whether or not there is a reason.
         """
         drift, held = self._admitted(drift)
-        due = self.retries.due(self._clock())
+        due = self.retries.due(self._clock()) - held
         self._look_around(snapshot, anew=everything or bool(drift) or bool(due))
         desired = self._plan(snapshot)
         changed = changed_parts(self._wanted, desired)
@@ -139,7 +141,7 @@ class Reconciler:
     def _look_around(self, snapshot: Snapshot, *, anew: bool) -> None:
         worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
         if self._around is None or anew or worth_a_look != self._looked_for:
-            self._around = self._read_circumstances(snapshot)
+            self._around = later(self._around, self._read_circumstances(snapshot))
             self._looked_for = worth_a_look
 
     def _plan(self, snapshot: Snapshot) -> Desired:
@@ -182,7 +184,8 @@ class Reconciler:
 
     def _account(self, done: Convergence, parts: AbstractSet[Part]) -> frozenset[Part]:
         now = self._clock()
-        for part, reason in done.errors.items():
-            self.retries.failed(part, reason, now)
+        for part in done.errors.keys() & parts:
+            # What was not looked at did not fail anew: its next try is as near as it was.
+            self.retries.failed(part, done.errors[part], now)
         fine = parts - set(done.errors)
         return frozenset(part for part in fine if self.retries.succeeded(part) is not None)

@@ -28,6 +28,7 @@ class NodeWatch:
 
     def __init__(self, config: Config, dnat_backend: str, on_drift: OnDrift) -> None:
         relay = config.relay
+        self.dnat_backend = dnat_backend
         self._hosts = HostsFileWatcher(Path(config.hosts.file), on_drift)
         self._addresses = AddressWatcher(relay.interface, (relay.ipv4, relay.ipv6), on_drift)
         self._nftables = NftablesWatcher(on_drift)

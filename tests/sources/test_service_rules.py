@@ -9,7 +9,7 @@ import pytest
 from nodeagent.model.addresses import Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import service_rules
-from nodeagent.sources.node.service_rules import caught_addresses
+from nodeagent.sources.node.service_rules import ServiceRules, caught_addresses
 from tests.appliers.relay.namespace import isolated
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.services import INGRESS_SERVICE
@@ -118,3 +118,10 @@ def test_what_can_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.notes[0] == (
         "ipMode: Proxy is believed where this node's rules can't be read: there is no nft program"
     )
+
+
+def test_what_was_caught_counts_on_while_the_rules_can_not_be_read() -> None:
+    """One program that takes too long must not withdraw what serves the node."""
+    seen = ServiceRules(frozenset({CAUGHT}))
+    assert ServiceRules(notes=("nft took too long",)).after(seen).caught == {CAUGHT}
+    assert ServiceRules().after(seen).caught == frozenset()

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -35,6 +35,10 @@ class ServiceRules:
 
     caught: frozenset[IPAddress] = frozenset()
     notes: tuple[str, ...] = ()
+
+    def after(self, earlier: "ServiceRules") -> "ServiceRules":
+        """The same; where not all could be read, what was seen caught before counts on (fail static)."""
+        return replace(self, caught=self.caught | earlier.caught) if self.notes else self
 
 
 def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAddress]) -> ServiceRules:

@@ -1,0 +1,102 @@
+"""When a pass is due, and what it looks at: parts that failed or are held, and what others call for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from nodeagent.agent.appliers import build_appliers
+from nodeagent.agent.convergence import Convergence, Step
+from nodeagent.agent.facts import Circumstances
+from nodeagent.agent.parts import Part
+from nodeagent.agent.reconciler import Reconciler
+from nodeagent.config.options import AbsolutePath, Config, HostsOptions, RelayOptions
+from nodeagent.model.desired import Desired
+from nodeagent.model.objects import Snapshot
+from nodeagent.sources.node.api_server import ApiServers
+from nodeagent.sources.node.service_rules import ServiceRules
+
+_AROUND = Circumstances(ApiServers(), (), frozenset(), ServiceRules())
+
+
+class Passes:
+    """A reconciler at a time of one's choosing, over a node whose parts do as they are told.
+
+    The node is no node: what matters here is when it is looked at.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.now = 100.0
+        self.errors: dict[Part, str] = {}
+        """What fails when it is looked at."""
+        self.mends: tuple[Part, ...] = ()
+        """What another program has undone each time."""
+        self.silent = ""
+        """What a relay that does not answer is told as, in every pass."""
+        config = Config(
+            relay=RelayOptions(run_dir=AbsolutePath(directory)),
+            hosts=HostsOptions(file=AbsolutePath(directory / "hosts")),
+        )
+        (directory / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
+        monkeypatch.setattr("nodeagent.agent.reconciler.converge", self._converge)
+        self.reconciler = Reconciler(
+            "node1",
+            config,
+            build_appliers(config, adopt=False),
+            lambda _: _AROUND,
+            clock=lambda: self.now,
+        )
+
+    def look(self, drift: Mapping[Part, str] | None = None, *, everything: bool = False) -> frozenset[Part]:
+        """One pass; gives what it looked at."""
+        return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).parts
+
+    def _converge(
+        self, desired: Desired, _appliers: object, parts: frozenset[Part], _answering: object
+    ) -> Convergence:
+        done = Convergence(desired)
+        done.errors.update({part: why for part, why in self.errors.items() if part in parts})
+        done.steps.extend(Step(part, "mended") for part in self.mends if part in parts)
+        if self.silent:
+            done.errors["relay"] = self.silent
+        return done
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Passes:
+    """A reconciler that has made no pass yet."""
+    return Passes(monkeypatch, tmp_path)
+
+
+def test_a_part_that_is_fought_over_and_fails_waits_for_the_end_of_its_hold(passes: Passes) -> None:
+    """It would otherwise be due at once, over and over, without ever being tried."""
+    passes.look(everything=True)
+    passes.mends = ("hosts",)
+    while (hold := (passes.reconciler.next_due() or passes.now) - passes.now) < 8.0:
+        passes.now += hold + 0.1
+        passes.look({"hosts": "it was written"})
+    passes.errors = {"hosts": "another program wrote it meanwhile"}
+    passes.now += hold
+    assert "hosts" in passes.look()
+    failed = passes.now
+    while passes.now < failed + 5.0:
+        due = passes.reconciler.next_due()
+        assert due is not None
+        assert due > passes.now, "a pass is due that would look at nothing"
+        passes.now += 0.5
+        assert "hosts" not in passes.look()
+    passes.now = passes.reconciler.next_due() or 0.0
+    assert "hosts" in passes.look()
+
+
+def test_passes_for_other_reasons_do_not_put_off_the_next_try_of_a_silent_relay(passes: Passes) -> None:
+    """Events come all the time; a relay that answers again is to be found within its own pause."""
+    passes.silent = "nothing answers"
+    passes.look(everything=True)
+    first = passes.reconciler.next_due()
+    for _ in range(10):
+        assert "relay" not in passes.look({"hosts": "it was written"})
+    assert passes.reconciler.next_due() == first
+    assert first is not None
+    passes.now = first
+    assert "relay" in passes.look()
