@@ -191,6 +191,9 @@ def _raise_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
     guard = DnatDesired(guarded=done.desired.guarded, admitted=done.desired.admitted)
     if guard.guarded:
         state = appliers.dnat.read()
+        if state.superseded is not None and state.superseded.redirects:
+            # The other backend's guard stands, with redirects that are in force until this one's take over.
+            return
         yield from _dnat(done, appliers, state, grown(state, guard))
 
 

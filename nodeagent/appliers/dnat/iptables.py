@@ -53,6 +53,11 @@ class IptablesBackend:
                 "would be written if nothing of ours stood there"
             )
 
+    def await_lock(self) -> None:
+        """Wait until the xtables lock can be had, and let it go again. Raises ApplyError as `run` does."""
+        with xtables_lock(self._lock_wait):
+            pass
+
     def transaction(self, before: DnatState, desired: DnatDesired) -> Transaction:
         """The step from `before` to `desired`; see `DnatBackend.transaction`. PURE.
 

@@ -5,6 +5,7 @@ map (1.0.6). Success is judged by the exit code, the kind of a failure by the fi
 nft's messages have no translations, and LC_ALL=C keeps those of the C library from having any.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -19,6 +20,21 @@ _SEARCH = "/usr/local/sbin:/usr/sbin:/sbin"
 _AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
 
 _DENIED = "Operation not permitted"
+# strerror(3) of what passes: EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM.
+_PASSING = tuple(
+    map(
+        os.strerror,
+        (
+            errno.EAGAIN,
+            errno.EBUSY,
+            errno.EINTR,
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOBUFS,
+            errno.ENOMEM,
+        ),
+    )
+)
 
 
 class NftError(ApplyError):
@@ -27,6 +43,10 @@ class NftError(ApplyError):
 
 class NftPermissionError(NftError):
     """The kernel wants CAP_NET_ADMIN, for reading as for writing."""
+
+
+class NftBusyError(NftError):
+    """The node could not run it now (no time, memory or descriptors left): it says nothing of the kernel."""
 
 
 class NftMissingError(ApplyError):
@@ -95,12 +115,13 @@ class NftProgram:
                     env={"LC_ALL": "C", "PATH": _path()},
                 )
             except subprocess.TimeoutExpired as error:
-                raise NftError(
+                raise NftBusyError(
                     f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel took its "
                     "transaction whole or not at all. The next pass reads what stands."
                 ) from error
             except OSError as error:
-                raise ApplyError(f"{program} could not be started: {error.strerror}.") from error
+                kind = NftBusyError if error.strerror in _PASSING else ApplyError
+                raise kind(f"{program} could not be started: {error.strerror}.") from error
 
 
 def _path() -> str:
@@ -131,4 +152,4 @@ def _failing_line(message: str, script: str) -> str:
 def _error(message: str, text: str) -> NftError:
     if _DENIED in message:
         return NftPermissionError(f"{text}\n  It needs root or CAP_NET_ADMIN.")
-    return NftError(text)
+    return NftBusyError(text) if message.endswith(_PASSING) else NftError(text)

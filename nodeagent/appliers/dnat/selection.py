@@ -4,7 +4,13 @@ from typing import Literal
 
 from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState, Transaction
 from nodeagent.appliers.dnat.iptables import IptablesBackend
-from nodeagent.appliers.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
+from nodeagent.appliers.dnat.nft_program import (
+    NftBusyError,
+    NftError,
+    NftMissingError,
+    NftPermissionError,
+    NftProgram,
+)
 from nodeagent.appliers.dnat.nft_script import replacement
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.appliers.dnat.switching import SoleBackend
@@ -56,7 +62,8 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     Returns:
         The backend, which removes what another configuration left of the other one; for `none` one that only
         removes. Where nft does not work, nothing of ours can stand in nftables, and it is not asked again.
-        Without permission to probe (a dry run) nftables counts as working.
+        Without permission to probe (a dry run), and where the node is too busy for it, nftables counts as
+        working.
 
     Raises:
         ApplyError: what was asked for does not work on this node, and why.
@@ -87,7 +94,7 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
     """Let the kernel judge a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
         nft.check(replacement(DnatDesired(), table=_SCRATCH))
-    except NftPermissionError:
+    except (NftPermissionError, NftBusyError):
         return None
     except NftMissingError as error:
         return error

@@ -31,6 +31,7 @@ class SoleBackend:
     ) -> None:
         self.name = chosen
         self._nftables = nftables
+        self._iptables = iptables
         self._chosen: DnatBackend = nftables if chosen == "nftables" else iptables
         self._other: DnatBackend = iptables if chosen == "nftables" else nftables
 
@@ -68,7 +69,10 @@ class SoleBackend:
         if not desired.redirects:
             self._remove_other()
             self._run_chosen(desired)
-        elif self._chosen is self._nftables:
+            return
+        # Whoever holds the lock for long is waited for before connections are held back, not meanwhile.
+        self._iptables.await_lock()
+        if self._chosen is self._nftables:
             before = self._nftables.read()
             self._nftables.hold(desired)
             with self._undone(before):

@@ -47,7 +47,7 @@ def test_without_nft_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_an_nft_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After the time given."""
-    _fake_nft(monkeypatch, tmp_path, "exec /bin/sleep 60")
+    fake_nft(monkeypatch, tmp_path, "exec /bin/sleep 60")
     with pytest.raises(NftError, match=r"did not end within 0\.05 seconds"):
         NftProgram(timeout=0.05).run("add table inet nodeagent")
 
@@ -63,7 +63,7 @@ def test_a_kernel_without_inet_nat_is_told_with_what_it_takes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, message: str
 ) -> None:
     """As nft 1.0.6 says it on such a kernel."""
-    _fake_nft(monkeypatch, tmp_path, f'echo "{message}" >&2; exit 1')
+    fake_nft(monkeypatch, tmp_path, f'echo "{message}" >&2; exit 1')
     with pytest.raises(ApplyError, match="nft_chain_nat") as caught:
         choose("nftables")
     assert message in str(caught.value)
@@ -145,7 +145,8 @@ def only_path(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     monkeypatch.setattr(nft_program, "_SEARCH", str(directory))
 
 
-def _fake_nft(monkeypatch: pytest.MonkeyPatch, directory: Path, command: str) -> None:
+def fake_nft(monkeypatch: pytest.MonkeyPatch, directory: Path, command: str) -> None:
+    """Let nft be a shell's script."""
     only_path(monkeypatch, directory)
     program = directory / "nft"
     program.write_text(f"#!/bin/sh\n{command}\n")

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.appliers.dnat.awaited import found_or_awaited
 from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
 from nodeagent.appliers.dnat.iptables import IptablesBackend
+from nodeagent.appliers.dnat.nft_program import NftProgram
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.appliers.dnat.selection import Option, choose
 from nodeagent.errors import ApplyError
 from tests.appliers.dnat.network import Namespace
-from tests.appliers.dnat.test_program import only_path
+from tests.appliers.dnat.test_program import fake_nft, only_path
 from tests.appliers.dnat.world import KUBE_PROXY, LB, NODE, World, apply, guarded
 
 BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables"), ("iptables", "nftables")])
@@ -114,6 +116,36 @@ def test_without_nft_auto_takes_iptables(
     assert backend.name == "iptables"
     apply(backend, guarded())
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
+
+
+@pytest.mark.usefixtures("node")
+def test_nft_that_is_too_slow_for_a_moment_is_not_taken_for_a_kernel_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Or both backends would be in force: what stands in nftables would be forgotten."""
+    apply(choose("auto"), guarded())
+    with monkeypatch.context() as slow:
+        fake_nft(slow, tmp_path, "exec /bin/sleep 60")
+        backend = choose("auto", NftProgram(timeout=0.2))
+        with pytest.raises(ApplyError, match="did not end within"):
+            backend.read()
+    assert choose("auto").name == backend.name == "nftables"
+    assert standing() == ["nftables"]
+
+
+@pytest.mark.usefixtures("node")
+def test_a_backend_that_is_missing_is_found_once_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever installs nft, or loads a module, need not restart the agent."""
+    with monkeypatch.context() as without:
+        only_path(without, tmp_path)
+        backend = found_or_awaited("nftables", lambda: choose("nftables"))
+        for _ in range(2):
+            with pytest.raises(ApplyError, match="There is no nft program"):
+                backend.read()
+    apply(backend, guarded())
+    assert standing() == ["nftables"]
 
 
 @contextmanager
