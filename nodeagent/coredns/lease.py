@@ -136,7 +136,8 @@ class Elector:
     @property
     def is_leader(self) -> bool:
         """Whether this process holds the lease at this moment."""
-        return self._mine_until is not None and self._clock() < self._mine_until
+        until = self._mine_until  # once: the lease's thread may take it away in between
+        return until is not None and self._clock() < until
 
     @property
     def holder(self) -> str:

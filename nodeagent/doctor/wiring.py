@@ -85,8 +85,7 @@ def _packet_filter(around: NodeSurroundings) -> Finding:
             "packet filter",
             f"no nft program; {around.iptables}",
             remedy=(
-                "install nftables, or leave dnat.backend at auto: "
-                "legacy iptables serves where the kernel has it",
+                "install nftables, or leave dnat.backend at auto: legacy iptables, where the kernel has it",
             ),
         )
     return Finding(

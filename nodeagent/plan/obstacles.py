@@ -6,6 +6,18 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef
 
+NODE_PORTS: Mapping[int, str] = {
+    **dict.fromkeys((10248, 10250, 10255), "kubelet"),
+    **dict.fromkeys((10249, 10256), "kube-proxy"),
+    **dict.fromkeys((2379, 2380, 2381), "etcd"),
+    6443: "API server",
+    10257: "controller manager",
+    10259: "scheduler",
+}
+"""Ports that Kubernetes' own programs bind on every address of the node (kubernetes.io/docs, "Ports and
+Protocols"). Where a relay has one of them first, the program does not start (bind(2): EADDRINUSE), and
+whoever may create a Service could bring that about. Other programs' ports are told from what listens."""
+
 
 def obstacle(
     match: Endpoint, ref: ObjectRef, claims: Mapping[Endpoint, ObjectRef], facts: Facts

@@ -10,7 +10,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
 from nodeagent.plan.eligibility import Eligible, Refusal
 from nodeagent.plan.families import spoken_part
-from nodeagent.plan.obstacles import obstacle
+from nodeagent.plan.obstacles import NODE_PORTS, obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,8 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
 
 def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | None:
     found = obstacle(match, ref, around.claims, around.facts)
+    if found is None and match.port in NODE_PORTS:
+        return f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}"
     if found is None and (match.address.version, match.port) in around.facts.taken_ports:
         return (
             f"{match}: not relayed: a process of this node listens on port {match.port} of every "

@@ -82,6 +82,17 @@ def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
     assert len(decision.remarks) == 2
 
 
+@pytest.mark.parametrize(("port", "whose"), [(10250, "kubelet"), (10256, "kube-proxy"), (6443, "API server")])
+def test_a_port_of_the_nodes_own_daemons_is_never_taken_from_them(port: int, whose: str) -> None:
+    """Whether or not they listen just now: one that restarts must find it free."""
+    planned = desired(service(ports=("80", str(port))))
+    assert {listener.bind.port for listener in planned.listeners} == {80}
+    assert {redirect.match.port for redirect in planned.redirects} == {80}
+    (decision,) = planned.load_balancers
+    (remark,) = decision.remarks
+    assert remark.endswith(f"not relayed: port {port} is for the node's own {whose}")
+
+
 def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:
     """As MetalLB shares addresses."""
     planned = desired(service(ports=("80",)), service("green", ports=("443",)))
