@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests mostly wait for programs, so two at a time are faster even on one core. WORKERS=0 runs them one by one.
 WORKERS ?= 2
+# In the order of the folders, and not those with the most tests first: the few long ones would come last.
+IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema clean
@@ -34,7 +36,7 @@ world: packages ## the same world to look around in, and to break (as root): doc
 	@$(BIN)/python -m tests.testbed.visit
 
 test: packages ## all tests (as root: they make network namespaces)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest $(IN_PARALLEL)
 
 acceptance: packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
 	@$(BIN)/python -m tests.acceptance namespaces
@@ -43,7 +45,7 @@ vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
 test-matrix: packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'matrix or not matrix' tests/endtoend tests/testbed
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'matrix or not matrix' tests/endtoend tests/testbed
 
 test-unit: venv ## the tests that need neither root nor a testbed
 	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli
