@@ -5,12 +5,7 @@ from typing import Any
 
 import click
 
-from nodeagent.cli.doctor_document import document
-from nodeagent.cli.doctor_text import doctor_text
 from nodeagent.cli.invocation import common_options, invocation, option
-from nodeagent.doctor.examination import examine, why_elsewhere
-from nodeagent.doctor.question import Question
-from nodeagent.doctor.verdict import summarize
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.probes.image_reference import ImageReference
 
@@ -57,6 +52,13 @@ def doctor(output: str, host: str, origin: str, image: ImageReference | None, **
 
     Exit code 0: healthy. 2: affected and not yet remedied. 1: could not tell.
     """
+    # Here, so that the daemon does not hold them in memory.
+    from nodeagent.cli.doctor_document import document  # noqa: PLC0415
+    from nodeagent.cli.doctor_text import doctor_text  # noqa: PLC0415
+    from nodeagent.doctor.examination import examine, why_elsewhere  # noqa: PLC0415
+    from nodeagent.doctor.question import Question  # noqa: PLC0415
+    from nodeagent.doctor.verdict import summarize  # noqa: PLC0415
+
     call = invocation(**options)
     appliers = call.appliers()
     view = call.view(appliers)
