@@ -14,6 +14,7 @@ python=${1:?usage: acceptance.sh PYTHON}
 mkdir -p .vagrant
 vagrant ssh-config >.vagrant/ssh-config
 # k3s writes it for the machine itself; its certificate bears the other address, too.
+rm -f .vagrant/kubeconfig # an older one would keep its mode
 (umask 077 && vagrant ssh cp --command 'sudo cat /etc/rancher/k3s/k3s.yaml' \
     | sed "s/127\.0\.0\.1/$CP_ADDRESS/" >.vagrant/kubeconfig)
 
