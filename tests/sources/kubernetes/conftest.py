@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kubernetes import client
 
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.apiserver import ApiServer, objects
@@ -15,6 +16,8 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+    # The client's default belongs to the process: tests that ran before may have set it.
+    monkeypatch.setattr(client.Configuration, "_default", None)
 
 
 @pytest.fixture
