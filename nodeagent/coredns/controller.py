@@ -52,8 +52,8 @@ class Settings:
     """What the controller was started with.
 
     `identity` is its name among the others that strive for `lease`. `node_name` is any node's: it tells which
-    cloud this is. `config_file` is read anew when it
-    changes; None means all defaults. `telemetry` is where its pages are shown.
+    cloud this is. `config_file` is read anew when it changes; None means all defaults. `telemetry` is where
+    its pages are shown.
     """
 
     identity: str

@@ -127,7 +127,10 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
 def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | None:
     found = obstacle(match, ref, around.claims, around.facts)
     if found is None and match.port in NODE_PORTS:
-        return f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}"
+        return (
+            f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; "
+            "give the Service another port"
+        )
     if found is None and (match.address.version, match.port) in around.facts.taken_ports:
         return (
             f"{match}: not relayed: a process of this node listens on port {match.port} of every "

@@ -235,10 +235,11 @@ def _undetected(scene: Scene) -> Iterator[None]:
 
 
 @contextmanager
-def _stale_hosts_line(scene: Scene) -> Iterator[None]:
+def _remedied_beside(scene: Scene, line: str) -> Iterator[None]:
+    """Nodeagent serves, and the node's hosts file has a line of somebody else's."""
     node = scene.world.node1
     before = node.read_hosts()
-    node.write_hosts(before + f"192.0.2.99 {REGISTRY}\n".encode())
+    node.write_hosts(before + f"{line}\n".encode())
     try:
         with scene.remedied():
             yield
@@ -246,16 +247,12 @@ def _stale_hosts_line(scene: Scene) -> Iterator[None]:
         node.write_hosts(before)
 
 
-@contextmanager
-def _hairpin_proxy_line(scene: Scene) -> Iterator[None]:
-    node = scene.world.node1
-    before = node.read_hosts()
-    node.write_hosts(before + f"10.96.0.99 {REGISTRY} # Added by hairpin-proxy\n".encode())
-    try:
-        with scene.remedied():
-            yield
-    finally:
-        node.write_hosts(before)
+def _stale_hosts_line(scene: Scene) -> AbstractContextManager[None]:
+    return _remedied_beside(scene, f"192.0.2.99 {REGISTRY}")
+
+
+def _hairpin_proxy_line(scene: Scene) -> AbstractContextManager[None]:
+    return _remedied_beside(scene, f"10.96.0.99 {REGISTRY} # Added by hairpin-proxy")
 
 
 @contextmanager

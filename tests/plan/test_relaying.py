@@ -90,7 +90,7 @@ def test_a_port_of_the_nodes_own_daemons_is_never_taken_from_them(port: int, who
     assert {redirect.match.port for redirect in planned.redirects} == {80}
     (decision,) = planned.load_balancers
     (remark,) = decision.remarks
-    assert remark.endswith(f"not relayed: port {port} is for the node's own {whose}")
+    assert f"not relayed: port {port} is for the node's own {whose}" in remark
 
 
 def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:

@@ -84,9 +84,8 @@ class XtablesWatcher(Watcher):
         try:
             self._file_watch = self._inotify.watch_file(self._lock_file, _CLOSED)
         except FileNotFoundError:
-            self._file_watch = (
-                0  # no program has taken the lock since the boot; the directory tells the first
-            )
+            # No program has taken the lock since the boot; the directory tells of the first.
+            self._file_watch = 0
 
     def _close(self) -> None:
         if self._inotify is not None:
