@@ -80,7 +80,7 @@ class Daemon:
         self._cluster = Cluster(
             connection,
             settings.node_name,
-            (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
+            relay.existing_service,
             on_change=self._triggers.cluster_changed,
             config_maps=config.load_balancers.config_map_names,
         )

@@ -87,8 +87,7 @@ class Invocation:
 
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
         """The objects, and the API servers (host, port) that were asked for them."""
-        relay = self.config.relay
-        service = (relay.service.namespace, relay.service.name) if relay.kind == "service" else None
+        service = self.config.relay.existing_service
         config_maps = self.config.load_balancers.config_map_names
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service, config_maps), []

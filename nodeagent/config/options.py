@@ -259,6 +259,11 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
         """Where haproxy.cfg and HAProxy's sockets stand."""
         return self.haproxy_dir or self.run_dir
 
+    @property
+    def existing_service(self) -> tuple[str, str] | None:
+        """Namespace and name of the relay Service to read; None where the node relays itself."""
+        return (self.service.namespace, self.service.name) if self.kind == "service" else None
+
 
 class DnatOptions(Struct, frozen=True, rename="camel"):
     """The DNAT rules that send traffic for a load balancer to the relay."""

@@ -79,11 +79,10 @@ class Controller:
         self._settings = settings
         self._config = config
         self._triggers = Triggers()
-        relay = config.relay
         self._cluster = Cluster(
             connection,
             settings.node_name,
-            (relay.service.namespace, relay.service.name) if relay.kind == "service" else None,
+            config.relay.existing_service,
             on_change=self._triggers.cluster_changed,
             config_maps=config.load_balancers.config_map_names,
         )

@@ -36,8 +36,7 @@ def look(connection: Connection, node_name: str, config: Config, *, adopt: bool)
         SourceError: objects can't be had.
         CorefileError: a Corefile can't be edited.
     """
-    relay = config.relay
-    service = (relay.service.namespace, relay.service.name) if relay.kind == "service" else None
+    service = config.relay.existing_service
     snapshot = read_cluster(connection, node_name, service, config.load_balancers.config_map_names)
     maps = read_maps(connection, config)
     api = find_api_servers(servers=[connection.server])
