@@ -142,7 +142,7 @@ class Daemon:
         """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
         self._board.beat()
         self._api.update(self._cluster.states())
-        if self._config_file.has_changed() or self._reload:
+        if self._config_file.has_changed(at_once=self._reload) or self._reload:
             self._reload = False
             self._take_over_config()
         self._settle_role()

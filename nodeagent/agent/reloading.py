@@ -1,6 +1,7 @@
 """Whether a configuration that was read anew may take over from the one in force."""
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ConfigError
+
+_SETTLE_SECONDS = 1.0
 
 # What says where things stand: under another value the agent would lose sight of what it made.
 _FIXED: dict[str, Callable[[Config], object]] = {
@@ -59,20 +62,29 @@ class ConfigFile:
 
     Args:
         file: The file; None: there is none, and it never changes.
+        clock: Returns the time in seconds since 1970, as the file system counts it.
     """
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, clock: Callable[[], float] = time.time) -> None:
         self._file = file
+        self._clock = clock
         self._seen = self._stamp()
 
-    def has_changed(self) -> bool:
-        """Whether the file is another than at the last call, by inode, size and time, through links.
+    def has_changed(self, *, at_once: bool = False) -> bool:
+        """Whether the file is another than when this was last true, by inode, size and time, through links.
 
         A ConfigMap's file is a link that is swapped: the inode behind it changes. An absent file is no
-        change; it is told when it is back.
+        change; it is told when it is back. A file written to less than a second ago is no change yet: it may
+        be written in place, and half of it can be a configuration, too.
+
+        Args:
+            at_once: Do not wait for that second: somebody asked for the file as it is.
         """
         now = self._stamp()
         if now is None or now == self._seen:
+            return False
+        _, _, written_ns = now
+        if not at_once and 0 <= self._clock() - written_ns / 1e9 < _SETTLE_SECONDS:
             return False
         self._seen = now
         return True

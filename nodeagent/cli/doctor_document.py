@@ -1,5 +1,6 @@
 """What the doctor found as data: a documented, versioned schema (docs/schema/)."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -73,8 +74,22 @@ def document(node_name: str, on_node: bool, summary: Summary, findings: Sequence
 
 def doctor_schema() -> dict[str, Any]:
     """Pure: the JSON Schema (draft 2020-12) of the document."""
+    return schema_of(DoctorDocument, "nodeagent/cli/doctor_document.py")
+
+
+def schema_of(document: type[Struct], file: str) -> dict[str, Any]:
+    """Pure: the JSON Schema (draft 2020-12) of a document, the same under every version of Python.
+
+    Args:
+        document: The document's type. Docstrings become descriptions, without the indentation that Python
+            keeps up to 3.12.
+        file: Where the type is defined.
+    """
+    schema = msgspec.json.schema(document)
+    for definition in schema["$defs"].values():
+        definition["description"] = inspect.cleandoc(definition["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": "Made by `make schema` from nodeagent/cli/doctor_document.py",
-        **msgspec.json.schema(DoctorDocument),
+        "$comment": f"Made by `make schema` from {file}",
+        **schema,
     }

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema
+from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema, schema_of
 
 SCHEMA_VERSION = "1"
 """Raised whenever a field goes or changes its meaning; new fields alone do not raise it."""
@@ -169,11 +169,7 @@ def encode(document: Document) -> str:
 
 def schema() -> dict[str, Any]:
     """Pure: the JSON Schema (draft 2020-12) of the document."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": "Made by `make schema` from nodeagent/cli/document.py",
-        **msgspec.json.schema(Document),
-    }
+    return schema_of(Document, "nodeagent/cli/document.py")
 
 
 def main(directory: str) -> None:

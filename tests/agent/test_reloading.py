@@ -1,9 +1,16 @@
 """A configuration read anew takes over only when it is good and moves nothing that stands."""
 
+import os
+import time
 from pathlib import Path
 
 from nodeagent.agent.reloading import ConfigFile, Reloading
 from nodeagent.config.options import Config
+
+
+def later() -> float:
+    """An hour from now: what was written just now has long settled."""
+    return time.time() + 3600
 
 
 def reload(tmp_path: Path, text: str) -> tuple[Config, str]:
@@ -42,7 +49,7 @@ def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> No
         (tmp_path / version / "nodeagent.yaml").write_text("relay:\n")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "nodeagent.yaml").symlink_to("..data/nodeagent.yaml")
-    file = ConfigFile(tmp_path / "nodeagent.yaml")
+    file = ConfigFile(tmp_path / "nodeagent.yaml", later)
     assert not file.has_changed()
     (tmp_path / "..data_tmp").symlink_to("two")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
@@ -53,11 +60,41 @@ def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> No
 def test_a_file_that_is_gone_for_a_moment_is_no_change(tmp_path: Path) -> None:
     path = tmp_path / "nodeagent.yaml"
     path.write_text("relay:\n")
-    file = ConfigFile(path)
+    file = ConfigFile(path, later)
     path.unlink()
     assert not file.has_changed()
     path.write_text("hosts:\n  enabled: false\n")
     assert file.has_changed()
+
+
+def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> None:
+    """A file written in place is empty first, which means the defaults."""
+    path = tmp_path / "nodeagent.yaml"
+    path.write_text("hosts: {enabled: false}\n")
+    now = path.stat().st_mtime
+    file = ConfigFile(path, lambda: now)
+    path.write_text("")
+    os.utime(path, (now, now))
+    assert not file.has_changed()
+    path.write_text("hosts: {enabled: true}\n")
+    os.utime(path, (now + 0.5, now + 0.5))
+    now += 1.2
+    assert not file.has_changed()
+    now += 0.5
+    assert file.has_changed()
+    assert not file.has_changed()
+
+
+def test_a_file_is_read_at_once_if_somebody_asks(tmp_path: Path) -> None:
+    path = tmp_path / "nodeagent.yaml"
+    path.write_text("")
+    now = path.stat().st_mtime
+    file = ConfigFile(path, lambda: now)
+    path.write_text("hosts: {enabled: true}\n")
+    os.utime(path, (now, now))
+    assert file.has_changed(at_once=True)
+    now += 5
+    assert not file.has_changed(), "it is not read a second time"
 
 
 def test_without_a_file_nothing_changes() -> None:

@@ -1,12 +1,14 @@
 """The same questions as test_answering.py, asked of a real CoreDNS: `COREDNS=/path/to/coredns make test`.
 
-No package of Debian's or Python's brings one, so that without the variable these tests are skipped, visibly.
+No package of Debian's or Python's brings one, so without the variable these tests are skipped, visibly. The
+model of resolving.py is asked in any case.
 """
 
 import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -19,15 +21,14 @@ import pytest
 
 from nodeagent.coredns.corefile.answering import by_templates
 from nodeagent.coredns.corefile.managed import with_blocks
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON
+from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
 from tests.coredns.test_answering import ANSWERS, CASES, NEIGHBOURS
 from tests.testbed.waiting import wait_until
 
 COREDNS = os.environ.get("COREDNS", "")
 
-pytestmark = pytest.mark.skipif(not COREDNS, reason="COREDNS=/path/to/coredns is not given: no real CoreDNS")
-
-# What is not ours goes on: to the user's hosts lines, and what they don't know is theirs to refuse.
+# What is not ours goes on to the user's hosts lines, and names unknown there to another server. That is a
+# server block of its own: a `template` for every name would run before `hosts`, in any order.
 USER = """\
 .:{port} {{
     bind 127.0.0.1
@@ -36,23 +37,37 @@ USER = """\
         192.0.2.99 unrelated.example.net
         fallthrough
     }}
+    forward . 127.0.0.1:{other_port}
+    reload
+}}
+.:{other_port} {{
+    bind 127.0.0.1
     template IN ANY . {{
         rcode NXDOMAIN
     }}
-    reload
 }}
 """
+
+
+def corefile_with_ours(port: int, other_port: int) -> str:
+    """The user's Corefile with our block in it."""
+    text = USER.format(port=port, other_port=other_port)
+    return with_blocks(text, lambda _: by_templates(ANSWERS))
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Where a CoreDNS answers that was given our block."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        chosen: int = free.getsockname()[1]
+    if not COREDNS:
+        pytest.skip("COREDNS=/path/to/coredns is not given: no real CoreDNS")
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        chosen, other = (int(each.getsockname()[1]) for each in free)
     folder: Path = tmp_path_factory.mktemp("coredns")
     corefile = folder / "Corefile"
-    corefile.write_text(with_blocks(USER.format(port=chosen), lambda _: by_templates(ANSWERS)))
+    corefile.write_text(corefile_with_ours(chosen, other))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([COREDNS, "-conf", str(corefile)], stdout=log, stderr=log)
     try:
@@ -98,3 +113,15 @@ def test_a_neighbour_is_not(port: int, name: str, kind: str) -> None:
 
 def test_a_name_of_the_user_s_is_the_user_s(port: int) -> None:
     assert ask(port, "unrelated.example.net", "A") == "192.0.2.99"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "answer"),
+    [
+        *CASES,
+        *((name, kind, PASSED_ON) for name, kind in NEIGHBOURS),
+        ("unrelated.example.net", "A", "192.0.2.99"),
+    ],
+)
+def test_the_model_says_the_same(name: str, kind: str, answer: str) -> None:
+    assert model_answer(corefile_with_ours(53, 54), Question(name, kind)) == answer

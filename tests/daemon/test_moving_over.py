@@ -42,7 +42,8 @@ def test_metrics_are_shown_at_the_nodes_own_address_and_the_configuration_can_be
     agent = agents.start_ready("--telemetry-listen", "127.0.0.1:9555")
     with inside(world.node1):
         socket.create_connection(("127.0.0.1", 9555), timeout=5).close()
-    text = agents.config.read_text("utf-8")
-    agents.config.write_text(f"{text}\n# a word more\n", "utf-8")
+    rewritten = agents.config.with_suffix(".new")
+    rewritten.write_text(agents.config.read_text("utf-8") + "\n# a word more\n", "utf-8")
+    rewritten.replace(agents.config)  # written in place, it would be empty for a moment
     agent.await_line("the configuration was read anew")
     assert agent.metric("nodeagent_config_reloads_total", result="refused") == 0

@@ -13,6 +13,13 @@ from tests.testbed.waiting import wait_until
 
 _BURIAL_SECONDS = 5.0
 
+HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""Put before a command that is to end by SIGINT.
+
+A shell without job control starts background jobs with SIGINT ignored. Programs inherit that, and Python
+leaves it so.
+"""
+
 
 class Process:
     """A background program of one host, and the log it writes.

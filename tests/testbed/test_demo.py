@@ -17,6 +17,7 @@ from tests.testbed.demo_story import STORY
 from tests.testbed.errors import NotObservedError
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.processes import HEARS_CTRL_C
 from tests.testbed.telling import INTERRUPTED, Step
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def test_the_first_unobserved_step_ends_it(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     with subprocess.Popen(
-        _COMMAND,
+        [*HEARS_CTRL_C, *_COMMAND],
         cwd=_ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.testbed.fixtures import needs_root
+from tests.testbed.processes import HEARS_CTRL_C
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
 
@@ -72,7 +73,7 @@ def test_nothing_stays_after_a_failed_start(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGINT"])
 def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _STARTS_AND_STAYS],
+        [*HEARS_CTRL_C, sys.executable, "-c", _STARTS_AND_STAYS],
         cwd=_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -70,14 +70,16 @@ def _look_up_as_in(listing: Items) -> None:
 
 
 def _types_as_lists(listing: Items) -> None:
-    # src/json.c, set_dtype_json(): newer versions use it for a map's values, too
+    # src/json.c, set_dtype_json(): from nftables 1.1 on, it is used for a map's values, too
     for one in _of("map", listing):
-        one["map"] = one["map"].split(" . ")
+        for key in ("type", "map"):
+            one[key] = one[key].split(" . ") if isinstance(one[key], str) else one[key]
 
 
 def _types_as_text(listing: Items) -> None:
     for one in _of("map", listing):
-        one["type"] = " . ".join(one["type"])
+        for key in ("type", "map"):
+            one[key] = one[key] if isinstance(one[key], str) else " . ".join(one[key])
 
 
 def _lone_flag_bare(listing: Items) -> None:

@@ -1,3 +1,4 @@
+import ssl
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -169,7 +170,7 @@ def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
     context = api._context  # noqa: SLF001 - client certificates are not among the server's options
     assert context is not None
     context.load_verify_locations(client_made)
-    context.verify_mode = context.verify_mode.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_REQUIRED
     with api:
         user = {"client-certificate": str(client_made), "client-key": str(client_key)}
         yield api, changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
