@@ -38,6 +38,11 @@ def _image(_context: click.Context, _parameter: click.Parameter, text: str | Non
     help="node: look at this machine as the node. nowhere: at the cluster's objects alone. "
     "auto: node, where one of the Node's addresses stands on this machine.",
 )
+@option(
+    "--policy",
+    is_flag=True,
+    help="Print, instead of a report, a MutatingAdmissionPolicy that sets ipMode: Proxy.",
+)
 @option("--pull", "image", metavar="IMAGE", callback=_image, help="Rehearse the pull of an image.")
 @option(
     "--output",
@@ -47,7 +52,15 @@ def _image(_context: click.Context, _parameter: click.Parameter, text: str | Non
     show_default=True,
     help="json: docs/schema/doctor-v1.json.",
 )
-def doctor(output: str, host: str, origin: str, image: ImageReference | None, **options: Any) -> int:  # noqa: ANN401 - click's own
+def doctor(
+    *,
+    output: str,
+    host: str,
+    origin: str,
+    policy: bool,
+    image: ImageReference | None,
+    **options: Any,  # noqa: ANN401 - click's own
+) -> int:
     """Say whether this node or cluster is affected, by what, and what is the best remedy; change nothing.
 
     Exit code 0: healthy. 2: affected and not yet remedied. 1: could not tell.
@@ -55,11 +68,17 @@ def doctor(output: str, host: str, origin: str, image: ImageReference | None, **
     # Here, so that the daemon does not hold them in memory.
     from nodeagent.cli.doctor_document import document  # noqa: PLC0415
     from nodeagent.cli.doctor_text import doctor_text  # noqa: PLC0415
-    from nodeagent.doctor.examination import examine, why_elsewhere  # noqa: PLC0415
+    from nodeagent.doctor.examination import detections, examine, why_elsewhere  # noqa: PLC0415
+    from nodeagent.doctor.policy import policy_targets, policy_text  # noqa: PLC0415
     from nodeagent.doctor.question import Question  # noqa: PLC0415
     from nodeagent.doctor.verdict import summarize  # noqa: PLC0415
 
     call = invocation(**options)
+    if policy:
+        snapshot = call.snapshot()
+        targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))
+        click.echo(policy_text(targets, call.ask_cluster()), nl=False)
+        return 0
     appliers = call.appliers()
     view = call.view(appliers)
     elsewhere = {"node": "", "nowhere": "asked for --from nowhere"}.get(

@@ -70,11 +70,15 @@ class Invocation:
             desired = plan(snapshot, facts, self.config)
         return View(snapshot, facts, desired)
 
+    def snapshot(self) -> Snapshot:
+        """The cluster's objects. Raises SourceError when they are not available."""
+        return self._observe()[0]
+
     def ask_cluster(self) -> ClusterAnswers:
         """What the API server says besides its objects; manifests say nothing of that. Raises nothing."""
         if self.manifests is not None:
             why = "manifests do not tell"
-            return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why)))
+            return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))
         from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - as below
         from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ from nodeagent.agent.comparison import compare
 from nodeagent.agent.standing import read_standing
 from nodeagent.appliers.dnat.interface import DnatState
 from nodeagent.appliers.hosts.mounts import is_mount_point
+from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings
 from nodeagent.doctor.certificates import certificate_finding
 from nodeagent.doctor.codes import Code
@@ -61,7 +62,7 @@ def _off_node(question: Question) -> list[Finding]:
         f"{question.elsewhere}: connections, wiring and nodeagent's state were not looked at",
         remedy=("run nodeagent doctor on a node, with its name: --node NAME",),
     )
-    return [*_load_balancers(question, _detections(question), None), skipped]
+    return [*_load_balancers(question, _detected(question), None), skipped]
 
 
 def _on_node(question: Question) -> list[Finding]:
@@ -92,11 +93,11 @@ def _connections(
     question: Question, hosts: Mapping[ObjectRef, str], knowledge: Knowledge
 ) -> tuple[list[Finding], list[Finding]]:
     """What was found of the load balancers, and of the connections to them."""
-    detections = _detections(question)
+    detected = _detected(question)
     asked = [
-        (service, detections[service.ref].versions)
+        (service, detected[service.ref].versions)
         for service in question.snapshot.services
-        if detections[service.ref].code not in _LEFT_ALONE
+        if detected[service.ref].code not in _LEFT_ALONE
     ]
     observed = observe(find_targets(asked, hosts, knowledge.led_to, question.facts), knowledge)
     paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service, _ in asked}
@@ -110,37 +111,38 @@ def _connections(
         certificate_finding(target.host, target.service.ref.path, outcome)
         for target, outcome in observe_certificates(observed, context)
     ]
-    return _load_balancers(question, detections, paths), findings
+    return _load_balancers(question, detected, paths), findings
 
 
-def _detections(question: Question) -> dict[ObjectRef, Detection]:
+def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
+    """Return what decides for each load balancer. Pure."""
     return {
-        service.ref: detect(
-            service,
-            question.config.load_balancers,
-            question.snapshot.node,
-            question.snapshot.config_maps,
-        )
-        for service in question.snapshot.services
+        service.ref: detect(service, options, snapshot.node, snapshot.config_maps)
+        for service in snapshot.services
     }
+
+
+def _detected(question: Question) -> dict[ObjectRef, Detection]:
+    return detections(question.snapshot, question.config.load_balancers)
 
 
 def _load_balancers(
     question: Question,
-    detections: dict[ObjectRef, Detection],
+    detected: dict[ObjectRef, Detection],
     paths: dict[ObjectRef, list[Code]] | None,
 ) -> list[Finding]:
     return [
         load_balancer_finding(
             LoadBalancerObservation(
                 service=service,
-                proxy=detections[service.ref].proxy,
-                said=detections[service.ref].reason,
-                ignored=detections[service.ref].code in _LEFT_ALONE,
+                proxy=detected[service.ref].proxy,
+                said=detected[service.ref].reason,
+                ignored=detected[service.ref].code in _LEFT_ALONE,
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 provider=provider_of(service, question.snapshot.node),
             ),
             question.cluster.version,
+            question.cluster.policy_api,
         )
         for service in sorted(question.snapshot.services, key=lambda service: service.ref)
     ]

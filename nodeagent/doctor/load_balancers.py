@@ -47,15 +47,19 @@ class LoadBalancerObservation:
     provider: Provider | None
 
 
-def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str) -> Finding:
-    """The finding; `kubernetes` is the cluster's version, empty where it is not known."""
+def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
+    """The finding.
+
+    `kubernetes` is the cluster's version, `policy_api` that of its MutatingAdmissionPolicies; each is empty
+    where it is not known.
+    """
     code = _code(seen)
     return Finding(
         code=code,
         subject=seen.service.ref.path,
         seen=_SEEN[code],
         evidence=tuple(_evidence(seen, kubernetes)),
-        remedy=_remedy(code, seen, kubernetes),
+        remedy=_remedy(code, seen, kubernetes, policy_api),
     )
 
 
@@ -113,9 +117,9 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     return lines
 
 
-def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str) -> tuple[str, ...]:
+def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_api: str) -> tuple[str, ...]:
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject}:
-        return remedies(seen.service, seen.provider, kubernetes)
+        return remedies(seen.service, seen.provider, kubernetes, policy_api)
     if code is Code.IPModeIgnored:
         return (
             "bring what handles Services to a version that honours ipMode",

@@ -10,6 +10,10 @@ from nodeagent.plan.detection.providers import PROVIDERS
 _IP_MODE_SINCE = (1, 30)
 """Kubernetes 1.30 has the feature gate LoadBalancerIPMode on by default; 1.32 for good (KEP-1860)."""
 _PLACEHOLDER = "lb.example.com"
+_BY_POLICY = (
+    "without an agent: let a policy of the API server set ipMode: Proxy (docs/without-an-agent.md says when)",
+    "$ nodeagent doctor --policy > policy.yaml",
+)
 
 
 def provider_of(service: Service, node: Node | None) -> Provider | None:
@@ -23,17 +27,21 @@ def provider_of(service: Service, node: Node | None) -> Provider | None:
     return next((provider for provider in of_kind if scheme in provider.schemes), None)
 
 
-def remedies(service: Service, provider: Provider | None, kubernetes: str) -> tuple[str, ...]:
+def remedies(
+    service: Service, provider: Provider | None, kubernetes: str, policy_api: str = ""
+) -> tuple[str, ...]:
     """The ways out, the best first.
 
     Args:
         service: the load balancer.
         provider: whose it is; None where that is not known.
         kubernetes: the cluster's version, such as v1.33.2; empty where it is not known.
+        policy_api: the version in which it serves MutatingAdmissionPolicies; empty where it does not.
     """
     return (
         *_by_ip_mode(service, provider, kubernetes),
         *_by_hostname(service, provider),
+        *(_BY_POLICY if policy_api else ()),
         "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md)",
     )
 

@@ -23,12 +23,15 @@ class ClusterAnswers:
         version: the server's version, such as v1.33.2; empty where it is not known.
         pods: those on this node.
         dns: the ClusterIP of the cluster's DNS.
-        why: what could not be had, and why: "version", "pods" or "dns" to the reason.
+        policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty where they
+            are not, or where that is not known.
+        why: what could not be had, and why: "version", "pods", "dns" or "policies" to the reason.
     """
 
     version: str = ""
     pods: tuple[RunningPod, ...] | None = None
     dns: IPAddress | None = None
+    policy_api: str = ""
     why: tuple[tuple[str, str], ...] = ()
 
     def reason(self, what: str) -> str:

@@ -19,6 +19,9 @@ from nodeagent.plan.go_values import parse_bool
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
 
+ANNOTATED = "Annotated"
+"""The code of what the Service's own annotations decide."""
+
 FOREIGN = "ForeignAnnotation"
 """The code where nothing but another cloud's annotations speaks."""
 
@@ -110,7 +113,7 @@ def _by_own_annotation(service: Service, options: LoadBalancerOptions) -> Detect
     version = _OWN_WORDS[value]
     if version is None:
         return Detection("NotProxy", f"no PROXY: {said}")
-    return _proxy(service, "Annotated", dict.fromkeys(tcp_ports(service), version), said)
+    return _proxy(service, ANNOTATED, dict.fromkeys(tcp_ports(service), version), said)
 
 
 def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection | None:
@@ -145,7 +148,7 @@ def _by_findings(service: Service, believed: Sequence[Finding], remarks: tuple[s
     finding = believed[0]
     if not finding.proxy:
         return Detection("NotProxy", f"no PROXY: {finding.said}", remarks=remarks)
-    return _proxy(service, "Annotated", finding.versions, finding.said, remarks)
+    return _proxy(service, ANNOTATED, finding.versions, finding.said, remarks)
 
 
 def _by_config_map(

@@ -1,4 +1,4 @@
-"""Three questions to the API server besides its objects: its version, this node's pods, the cluster's DNS.
+"""What the API server is asked besides its objects: its version, pods of this node, cluster DNS, policies.
 
 A refusal is no error here: what could not be had is said, and the rest stands.
 """
@@ -15,10 +15,14 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ObjectRef
 from nodeagent.model.running import ClusterAnswers, RunningPod
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import NotFoundError
 
 _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
 """Under this name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
 _APP = "app.kubernetes.io/name"
+_POLICY_GROUP = "/apis/admissionregistration.k8s.io"
+_POLICY_VERSIONS = ("v1", "v1beta1")
+"""Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if told to."""
 _SECONDS = 10.0
 _MOST_PODS = 500
 """Kubernetes supports 110 pods a node; some clouds allow 256."""
@@ -54,6 +58,14 @@ class _Pods(Struct):
     items: list[_Pod]
 
 
+class _Served(Struct):
+    name: str
+
+
+class _Resources(Struct):
+    resources: list[_Served]
+
+
 class _ServiceSpec(Struct):
     clusterIP: str = ""  # noqa: N815 - the API's field
 
@@ -63,7 +75,7 @@ class _Service(Struct):
 
 
 def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
-    """Asks all three; changes nothing, and raises nothing."""
+    """Asks all of it; changes nothing, and raises nothing."""
     why: list[tuple[str, str]] = []
 
     def attempt(what: str, ask: Callable[[], _Answer]) -> _Answer | None:
@@ -76,7 +88,8 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     version = attempt("version", lambda: _version(connection))
     pods = attempt("pods", lambda: _pods(connection, node_name))
     dns = attempt("dns", lambda: _dns(connection))
-    return ClusterAnswers(version or "", pods, dns, tuple(why))
+    policies = attempt("policies", lambda: _policies(connection))
+    return ClusterAnswers(version or "", pods, dns, policies or "", tuple(why))
 
 
 def _version(connection: Connection) -> str:
@@ -102,3 +115,16 @@ def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
 def _dns(connection: Connection) -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
     return ip_address(msgspec.json.decode(answer, type=_Service).spec.clusterIP)
+
+
+def _policies(connection: Connection) -> str:
+    """The best version in which MutatingAdmissionPolicies are served; empty where they are not."""
+    for version in _POLICY_VERSIONS:
+        try:
+            answer = connection.get_json(f"{_POLICY_GROUP}/{version}", timeout=_SECONDS)
+        except NotFoundError:
+            continue
+        served = msgspec.json.decode(answer, type=_Resources).resources
+        if any(one.name == "mutatingadmissionpolicies" for one in served):
+            return version
+    return ""

@@ -1,0 +1,205 @@
+"""The fix that needs no agent: a MutatingAdmissionPolicy that sets `ipMode: Proxy` in each status. Pure.
+
+"Mutating Admission Policy" in the Kubernetes documentation (KEP-3962: v1beta1 in 1.34, v1 in 1.36) and
+KEP-1860 (ipMode). A JSON patch and not an apply configuration: the list of addresses is atomic, and an apply
+configuration may not change a part of an atomic list. The expressions use CEL's core alone, which is the same
+in every version.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from nodeagent.errors import SourceError, one_line
+from nodeagent.model.annotations import PROXY_PROTOCOL
+from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.model.running import ClusterAnswers
+from nodeagent.plan.detection.decision import ANNOTATED, Detection
+from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.plan.detection.sending import tcp_ports
+
+POLICY_NAME = "nodeagent-ip-mode-proxy"
+_MOST_ADDRESSES = 32
+"""Of one Service. CEL's core counts no list, so that each place is written out."""
+
+_PLACES = ", ".join(map(str, range(_MOST_ADDRESSES)))
+_SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode != 'Proxy')"
+_ADDRESSES = "object.status.loadBalancer.ingress"
+_PATCH = f"""\
+[{_PLACES}]
+  .filter(i, i < size({_ADDRESSES}) && {_SHORT_CIRCUITED.format(f"{_ADDRESSES}[i]")})
+  .map(i, JSONPatch{{
+    op: 'add',
+    path: '/status/loadBalancer/ingress/' + string(i) + '/ipMode',
+    value: 'Proxy'
+  }})
+"""
+_TO_CHANGE = (
+    "has(object.status) && has(object.status.loadBalancer) && has(object.status.loadBalancer.ingress) "
+    f"&& {_ADDRESSES}.exists(entry, {_SHORT_CIRCUITED.format('entry')})"
+)
+
+
+class _Block(str):
+    """A text that YAML shows line by line."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes `_Block` as a literal block."""
+
+
+_Dumper.add_representer(
+    _Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTarget:
+    """A Service for the policy: the annotations by which it sends PROXY, and how that was detected."""
+
+    service: Service
+    annotations: Mapping[str, str]
+    reason: str
+
+
+def policy_targets(
+    services: Iterable[Service], detections: Mapping[ObjectRef, Detection]
+) -> tuple[PolicyTarget, ...]:
+    """Return the Services that send PROXY and are published by an address, sorted. Pure.
+
+    One that has `ipMode: Proxy` already is among them: the policy may be the one that set it.
+    """
+    return tuple(
+        PolicyTarget(service, _annotations(service, detections[service.ref]), detections[service.ref].reason)
+        for service in sorted(services, key=lambda service: service.ref)
+        if detections[service.ref].proxy and any(point.ip is not None for point in service.points)
+    )
+
+
+def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str:
+    """Return the policy and its binding as YAML for kubectl, with comments on how to use it. Pure.
+
+    Raises:
+        SourceError: no Service needs it, or the API server has no such policies; the text says why.
+    """
+    found = tuple(targets)
+    if not found:
+        raise SourceError(
+            "no policy: no LoadBalancer Service with an address is known to send the PROXY header; "
+            "nodeagent doctor shows what was detected of each"
+        )
+    if not cluster.policy_api:
+        raise SourceError(f"no policy: {_absence(cluster)}; nodeagent doctor names the other fixes")
+    documents = [_policy(found, cluster.policy_api), _binding(cluster.policy_api)]
+    text = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
+    return "".join(f"# {line}\n" for line in _head(found)) + f"---\n{text}"
+
+
+def _annotations(service: Service, detection: Detection) -> dict[str, str]:
+    """The annotations by which the Service was told to send PROXY; none where the configuration says it."""
+    if detection.code != ANNOTATED:
+        return {}
+    keys = [PROXY_PROTOCOL] if PROXY_PROTOCOL in service.annotations else []
+    if not keys:
+        for provider in PROVIDERS:
+            if provider.applies(service):
+                for switch in provider.switches:
+                    keys += [switch.key.format(port=port) for port in tcp_ports(service)] or [switch.key]
+                    keys.append(switch.beside)
+    return {key: service.annotations[key] for key in keys if key in service.annotations}
+
+
+def _absence(cluster: ClusterAnswers) -> str:
+    version = cluster.version or "of this version"
+    return cluster.reason("policies") or (
+        f"Kubernetes {version} does not serve MutatingAdmissionPolicy: 1.36 and later do; 1.34 and 1.35 do "
+        "where the API server runs with --feature-gates=MutatingAdmissionPolicy=true and "
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true"
+    )
+
+
+def _policy(targets: tuple[PolicyTarget, ...], version: str) -> dict[str, Any]:
+    services = " ||\n".join(_condition(target) for target in targets)
+    return {
+        "apiVersion": f"admissionregistration.k8s.io/{version}",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": POLICY_NAME},
+        "spec": {
+            # Without the policy the cluster is as it was before: never hold back a controller's write.
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["UPDATE"],
+                        "resources": ["services/status"],
+                        "scope": "Namespaced",
+                    }
+                ]
+            },
+            "matchConditions": [
+                {"name": "services-that-send-proxy", "expression": _Block(f"{services}\n")},
+                {"name": "an-address-is-short-circuited", "expression": _TO_CHANGE},
+            ],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _Block(_PATCH)}}],
+        },
+    }
+
+
+def _binding(version: str) -> dict[str, Any]:
+    return {
+        "apiVersion": f"admissionregistration.k8s.io/{version}",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": POLICY_NAME},
+        "spec": {"policyName": POLICY_NAME},
+    }
+
+
+def _condition(target: PolicyTarget) -> str:
+    ref = target.service.ref
+    terms = [
+        f"object.metadata.namespace == {_literal(ref.namespace)}",
+        f"object.metadata.name == {_literal(ref.name)}",
+    ]
+    if target.annotations:
+        terms.append("has(object.metadata.annotations)")
+    for key, value in target.annotations.items():
+        terms.append(f"{_literal(key)} in object.metadata.annotations")
+        terms.append(f"object.metadata.annotations[{_literal(key)}] == {_literal(value)}")
+    return f"({' && '.join(terms)})"
+
+
+def _literal(text: str) -> str:
+    """A CEL string, with escapes for quotes and all but printable ASCII ("Language definition: Strings")."""
+    return "'" + "".join(_letter(letter) for letter in text) + "'"
+
+
+def _letter(letter: str) -> str:
+    plain = letter.isascii() and letter.isprintable() and letter not in "'\\"
+    return letter if plain else f"\\U{ord(letter):08x}"
+
+
+def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
+    yield "Sets ipMode: Proxy on each write of the status of these Services, so that kube-proxy no longer"
+    yield "short-circuits their addresses. When this is the better choice: docs/without-an-agent.md"
+    for target in targets:
+        addresses = ", ".join(
+            f"{point.ip} (ipMode {one_line(point.ip_mode or 'VIP')})"
+            for point in target.service.points
+            if point.ip is not None
+        )
+        yield one_line(f"  {target.service.ref.path}: {addresses}: {target.reason}")
+    yield "Save it, then: kubectl apply -f FILE. It acts on the next write of a status; to have one at once:"
+    for target in targets:
+        ref = target.service.ref
+        names = f"-n {shlex.quote(one_line(ref.namespace))} {shlex.quote(one_line(ref.name))}"
+        yield f"""  kubectl patch service {names} --subresource=status --type=merge -p '{{"status":{{}}}}'"""
+    yield f"To remove it: kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy {POLICY_NAME}"
+    yield "and the controller's next write restores its own ipMode."

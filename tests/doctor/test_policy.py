@@ -1,0 +1,209 @@
+"""`nodeagent doctor --policy`: what the printed policy does to recorded Services, and where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from nodeagent.config.options import LoadBalancerOptions
+from nodeagent.doctor.examination import detections
+from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
+from nodeagent.doctor.remedies import remedies
+from nodeagent.errors import SourceError
+from nodeagent.model.objects import Snapshot
+from nodeagent.model.running import ClusterAnswers
+from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.questions import ask_cluster
+from nodeagent.sources.manifests import read_manifests
+from tests.apiserver import ApiServer, Resource, faults
+from tests.doctor.admission import Policy
+from tests.plan.golden import CLUSTERS
+from tests.plan.made_up import config, point, service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+V1 = ClusterAnswers(version="v1.36.0", policy_api="v1")
+_DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
+_RECORDED = sorted(path.name for path in CLUSTERS.iterdir() if path.is_dir())
+_GROUP = "admissionregistration.k8s.io"
+_POLICIES = "mutatingadmissionpolicies"
+
+
+def _target(annotations: dict[str, str] | None = None, **fields: Any) -> PolicyTarget:  # noqa: ANN401 - a Service's
+    return PolicyTarget(service(annotations=annotations or {}, **fields), annotations or {}, "said so")
+
+
+def _raw(status: list[dict[str, str]], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "ingress", "name": "blue"}
+        | ({"annotations": annotations} if annotations is not None else {}),
+        "status": {"loadBalancer": {"ingress": status}},
+    }
+
+
+def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = obj["status"]["loadBalancer"]["ingress"]
+    return found
+
+
+def _services(directory: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(directory.rglob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text("utf-8")):
+            for obj in (document or {}).get("items", [document]) if document else []:
+                if obj["kind"] == "Service":
+                    yield obj
+
+
+@pytest.mark.parametrize("name", _RECORDED)
+def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name: str) -> None:
+    directory = CLUSTERS / name / "manifests"
+    snapshot = read_manifests(directory, "node1", None, ())
+    found = policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions()))
+    paths = {target.service.ref.path for target in found}
+    if not found:
+        with pytest.raises(SourceError, match="no policy: no LoadBalancer Service"):
+            policy_text(found, V1)
+        return
+    policy = Policy(policy_text(found, V1))
+    for obj in _services(directory):
+        metadata = obj["metadata"]
+        admitted = policy.admit(obj)
+        if f"{metadata.get('namespace', 'default')}/{metadata['name']}" not in paths:
+            assert admitted == obj
+            continue
+        expected = [{**entry, "ipMode": "Proxy"} if "ip" in entry else entry for entry in _entries(obj)]
+        assert _entries(admitted) == expected
+        assert {**admitted, "status": None} == {**obj, "status": None}
+        assert policy.admit(obj, "services") == obj
+        assert policy.admit(admitted) == admitted
+
+
+def test_each_provider_of_the_recorded_clusters_that_publishes_an_address_is_covered() -> None:
+    """The test above is no test of nothing: most clusters have a Service for the policy."""
+    with_targets = 0
+    for name in _RECORDED:
+        snapshot = read_manifests(CLUSTERS / name / "manifests", "node1", None, ())
+        with_targets += bool(policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions())))
+    assert with_targets > len(_RECORDED) / 2
+
+
+def test_a_list_of_all_sorts_is_changed_where_it_must_be_and_nowhere_else() -> None:
+    policy = Policy(policy_text([_target()], V1))
+    ports = [{"port": 443, "protocol": "TCP"}]
+    status: list[Any] = [
+        {"ip": "192.0.2.1", "ipMode": "VIP", "ports": ports},
+        {"hostname": "lb.example.com"},
+        {"ip": "2001:db8::1"},
+        {"ip": "192.0.2.2", "ipMode": "Proxy", "hostname": "both.example.com"},
+    ]
+    assert _entries(policy.admit(_raw(status))) == [
+        {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": ports},
+        {"hostname": "lb.example.com"},
+        {"ip": "2001:db8::1", "ipMode": "Proxy"},
+        {"ip": "192.0.2.2", "ipMode": "Proxy", "hostname": "both.example.com"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {"metadata": {"namespace": "ingress", "name": "blue"}},
+        {"metadata": {"namespace": "ingress", "name": "blue"}, "status": {}},
+        {"metadata": {"namespace": "ingress", "name": "blue"}, "status": {"loadBalancer": {}}},
+        _raw([]),
+        _raw([{"hostname": "lb.example.com"}]),
+    ],
+)
+def test_a_status_without_an_address_is_stored_as_it_comes(obj: dict[str, Any]) -> None:
+    assert Policy(policy_text([_target()], V1)).admit(obj) == obj
+
+
+def test_many_addresses_are_all_changed() -> None:
+    status = [{"ip": f"192.0.2.{number}"} for number in range(32)]
+    admitted = Policy(policy_text([_target()], V1)).admit(_raw(status))
+    assert {entry["ipMode"] for entry in _entries(admitted)} == {"Proxy"}
+
+
+def test_a_service_that_no_longer_asks_for_proxy_is_left_to_its_controller() -> None:
+    policy = Policy(policy_text([_target({_DIGITALOCEAN: "true"})], V1))
+    status = [{"ip": "192.0.2.1"}]
+    assert _entries(policy.admit(_raw(status, {_DIGITALOCEAN: "true"}))) != status
+    assert _entries(policy.admit(_raw(status, {_DIGITALOCEAN: "false"}))) == status
+    assert _entries(policy.admit(_raw(status, {}))) == status
+    assert _entries(policy.admit(_raw(status))) == status
+
+
+@pytest.mark.parametrize(
+    "value", ["it's", "a\\", "' || true || '", "line\nbreak", "\x1b[2J", "\U0001f600", "\\'", '"""', "é"]
+)
+def test_no_value_breaks_out_of_the_expression_or_its_comment(value: str) -> None:
+    target = replace(_target({"example.com/x": value}), reason=f"annotation example.com/x={value}")
+    text = policy_text([target], V1)
+    policy = Policy(text)
+    status = [{"ip": "192.0.2.1"}]
+    assert _entries(policy.admit(_raw(status, {"example.com/x": value}))) != status
+    assert _entries(policy.admit(_raw(status, {"example.com/x": "another"}))) == status
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert all(line.startswith("#") for line in text.partition("---\n")[0].splitlines())
+
+
+def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -> None:
+    found = service(annotations={_DIGITALOCEAN: "false"})
+    detected = detections(Snapshot(services=(found,)), config(proxies=["blue"]).load_balancers)
+    (target,) = policy_targets([found], detected)
+    assert target.annotations == {}
+
+
+def test_the_policy_is_one_that_the_api_takes() -> None:
+    for version in ("v1", "v1beta1"):
+        text = policy_text([_target({_DIGITALOCEAN: "true"})], replace(V1, policy_api=version))
+        for obj in yaml.safe_load_all(text):
+            assert obj["apiVersion"] == f"admissionregistration.k8s.io/{version}"
+            kubernetes_validate.validate(obj, "1.36", strict=True)
+
+
+def test_the_policy_is_a_remedy_where_the_server_has_it() -> None:
+    found = service(points=(point("192.0.2.1"),))
+    assert any("doctor --policy" in step for step in remedies(found, None, "v1.36.0", "v1"))
+    assert not any("policy" in step for step in remedies(found, None, "v1.36.0"))
+
+
+def test_the_reason_is_told_where_there_is_no_such_api() -> None:
+    with pytest.raises(SourceError, match=r"Kubernetes v1\.33\.2 does not serve .* 1\.36 and later do"):
+        policy_text([_target()], ClusterAnswers(version="v1.33.2"))
+    with pytest.raises(SourceError, match="no policy: connection refused"):
+        policy_text([_target()], ClusterAnswers(why=(("policies", "connection refused"),)))
+
+
+@pytest.mark.parametrize(
+    ("served", "best"), [((), ""), (("v1beta1",), "v1beta1"), (("v1beta1", "v1"), "v1"), (("v1alpha1",), "")]
+)
+def test_the_server_is_asked_which_version_it_has(tmp_path: Path, served: tuple[str, ...], best: str) -> None:
+    with ApiServer() as api:
+        # Every server has version v1 of the group, for webhooks.
+        api.store.serve(Resource(_GROUP, "v1", "validatingwebhookconfigurations", "X", namespaced=False))
+        api.store.serve(
+            *(
+                Resource(_GROUP, version, _POLICIES, "MutatingAdmissionPolicy", namespaced=False)
+                for version in served
+            )
+        )
+        with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
+            answers = ask_cluster(connection, "node1")
+        assert (answers.policy_api, answers.reason("policies")) == (best, "")
+
+
+def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(tmp_path: Path) -> None:
+    with ApiServer() as api:
+        api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
+        api.faults.add(faults.Answer(503), path="/apis/admissionregistration*", times=None)
+        with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
+            answers = ask_cluster(connection, "node1")
+    assert answers.policy_api == ""
+    assert "503" in answers.reason("policies") or "unable to handle" in answers.reason("policies")
