@@ -68,7 +68,10 @@ def test_mode_and_owner_stay(agent: Agent) -> None:
 def test_one_that_must_not_be_written_leaves_dnat_serving(
     world: World, agent: Agent, hosts_file: bytes, damage: str, words: str
 ) -> None:
-    agent.host.run(["sh", "-ec", damage])
+    damaged = agent.host.run(["sh", "-ec", damage], check=False)
+    if "chattr" in damage and damaged.returncode != 0:
+        pytest.skip(f"the file system of {world.tmp} has no immutable files: {damaged.stderr}")
+    assert damaged.returncode == 0, damaged
     try:
         answer = agent.apply()
         assert answer.exit_code == 1, answer

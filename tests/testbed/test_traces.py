@@ -96,12 +96,16 @@ def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
 
 
 def _standing_namespaces() -> set[int]:
-    """List the network namespaces of every process of the machine."""
+    """List the network namespaces of the machine's processes.
+
+    Of a process that root may not look into (a container's process 1 can be one) nothing is known; a world's
+    are none of these.
+    """
     found = set()
     for link in Path("/proc").glob("[0-9]*/ns/net"):
         try:
             found.add(link.stat().st_ino)
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
             continue
     return found
 
