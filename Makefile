@@ -10,7 +10,7 @@ WORKERS ?= 2
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema clean
+.PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema chart clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -26,6 +26,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+$(VENV)/.chart: $(VENV)/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[chart]'
+	@touch $@
+
 packages: venv
 	@scripts/install-packages packages/testbed.txt
 
@@ -35,7 +39,7 @@ demo: packages ## the main job, step by step, in a little world of network names
 world: packages ## the same world to look around in, and to break (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
-test: packages ## all tests (as root: they make network namespaces)
+test: packages $(VENV)/.chart ## all tests (as root: they make network namespaces)
 	@$(BIN)/python -m pytest $(IN_PARALLEL)
 
 acceptance: packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
@@ -62,8 +66,12 @@ lint: venv ## ruff, mypy --strict and the direction of imports
 deploy: venv ## write daemonset/deploy.yaml anew from the base
 	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 
-schema: venv ## write docs/schema/ anew from the code
+schema: venv ## write docs/schema/ and the chart's values.schema.json again from the code
 	@$(BIN)/python -m nodeagent.cli.document docs/schema
+	@$(BIN)/python -m release.chart_schema
+
+chart: $(VENV)/.chart ## check the Helm chart in charts/nodeagent: lint, render, schema, package
+	@$(BIN)/python -m pytest tests/charts
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema, schema_of
+from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
 
 SCHEMA_VERSION = "1"
 """Raised whenever a field goes or changes its meaning; new fields alone do not raise it."""
@@ -176,7 +177,11 @@ def main(directory: str) -> None:
     """Writes the schemas into `directory`."""
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
-    schemas = {f"report-v{SCHEMA_VERSION}": schema(), f"doctor-v{DOCTOR_SCHEMA_VERSION}": doctor_schema()}
+    schemas = {
+        f"report-v{SCHEMA_VERSION}": schema(),
+        f"doctor-v{DOCTOR_SCHEMA_VERSION}": doctor_schema(),
+        f"config-v{CONFIG_SCHEMA_VERSION}": config_schema(),
+    }
     for name, found in schemas.items():
         (target / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 

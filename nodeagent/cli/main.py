@@ -13,6 +13,7 @@ from nodeagent.cli.doctor import doctor
 from nodeagent.cli.plan import plan
 from nodeagent.cli.run import run as run_command
 from nodeagent.cli.status import status
+from nodeagent.cli.uninstall import uninstall
 from nodeagent.errors import NodeagentError
 
 ERROR = 1
@@ -24,7 +25,7 @@ def nodeagent() -> None:
     """Keeps a node's own traffic to PROXY-protocol load balancers working."""
 
 
-for command in (plan, apply, run_command, status, doctor, cleanup, coredns):
+for command in (plan, apply, run_command, status, doctor, cleanup, coredns, uninstall):
     nodeagent.add_command(command)
 
 

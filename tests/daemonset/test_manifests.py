@@ -14,6 +14,7 @@ import yaml
 from nodeagent import __version__
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
+from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import (
     COMPONENTS,
@@ -26,12 +27,8 @@ from tests.daemonset.manifests import (
 )
 from tests.daemonset.pod_security import faults
 
-_OLDEST = 29
-_NEWEST = int(str(kubernetes_validate.latest_version()).split(".")[1])
-_VERSIONS = [f"1.{minor}" for minor in range(_OLDEST, _NEWEST + 1)]
 
-
-def _all_objects(tmp_path: Path) -> list[Object]:
+def all_objects(tmp_path: Path) -> list[Object]:
     """Each object that any deployment or component makes, once."""
     found = [one for deployment in DEPLOYMENTS for one in render(DAEMONSET / deployment)]
     for component in COMPONENTS:
@@ -39,18 +36,18 @@ def _all_objects(tmp_path: Path) -> list[Object]:
     return list({json.dumps(one): one for one in found}.values())
 
 
-@pytest.mark.parametrize("version", _VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_knows_every_field(version: str, tmp_path: Path) -> None:
     """Strictly: no field that this version would drop or refuse."""
-    for found in _all_objects(tmp_path):
-        kubernetes_validate.validate(found, version, strict=True)
+    for found in all_objects(tmp_path):
+        validate(found, version)
 
 
 def test_the_validation_is_one() -> None:
     broken = deepcopy(the(render(DAEMONSET / "base"), "DaemonSet"))
     broken["spec"]["template"]["spec"]["hostNetwrok"] = True
     with pytest.raises(kubernetes_validate.ValidationError, match="hostNetwrok"):
-        kubernetes_validate.validate(broken, _VERSIONS[0], strict=True)
+        validate(broken, VERSIONS[0])
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

@@ -20,7 +20,7 @@ from nodeagent.sources.kubernetes.refusals import ApiPath, Asked, refusal
 CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must stand: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
 
-_METHODS = {"create": "POST", "update": "PUT"}
+_METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _READ_AT_ONCE = 262144
 _LONGEST_REFUSAL = 65536
 """Bytes of a refusal that are read: a Status is far smaller."""
@@ -142,6 +142,23 @@ class Connection:
             ApiError: another one of its kinds.
         """
         return self._write(self.asked("update", path), body, timeout)
+
+    def delete_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
+        """Deletes an object; idempotent but for its answer: a repetition raises NotFoundError.
+
+        Args:
+            path: the object's path.
+            body: DeleteOptions, as JSON values.
+            timeout: seconds until the whole answer must have arrived. After a time-out it is not known
+                whether the object was deleted.
+
+        Returns:
+            The object as it is being deleted, or a Status, as JSON.
+
+        Raises:
+            ApiError: one of its kinds.
+        """
+        return self._write(self.asked("delete", path), body, timeout)
 
     def _write(self, asked: Asked, body: Mapping[str, Any], timeout: float) -> bytes:
         deadline = time.monotonic() + timeout

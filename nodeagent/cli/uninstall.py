@@ -1,0 +1,91 @@
+"""`nodeagent uninstall`: the part of an uninstallation whose order matters."""
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.config.options import Config
+from nodeagent.config.reading import read_config
+from nodeagent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from nodeagent.sources.kubernetes.connection import Connection
+
+
+@click.command()
+@cluster_options
+@option(
+    "--daemonset",
+    metavar="NAMESPACE/NAME",
+    default="nodeagent/nodeagent",
+    show_default=True,
+    help="The agents' DaemonSet.",
+)
+@option(
+    "--coredns-deployment",
+    metavar="NAMESPACE/NAME",
+    default="nodeagent/nodeagent-coredns",
+    show_default=True,
+    help="The Deployment of `nodeagent coredns run`, and its Lease; empty if there is none.",
+)
+@option(
+    "--timeout",
+    type=click.FloatRange(1, 86400),
+    metavar="SECONDS",
+    default=600.0,
+    show_default=True,
+    help="How long the pods may take to end. A relay ends with its last connection.",
+)
+def uninstall(
+    config: Path | None, kubeconfig: Path | None, daemonset: str, coredns_deployment: str, timeout: float
+) -> int:
+    """Remove what nodeagent made in the cluster and on its nodes, in the right order.
+
+    First nodeagent's entries in CoreDNS, then the DaemonSet: each agent cleans up its node while its
+    permissions still exist. Returns when the last pod has ended. Then delete the other objects.
+
+    Exit code 0: done. 1: something is left; run it again.
+    """
+    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - it takes half a second
+    from nodeagent.sources.kubernetes.deletion import Workload, delete_and_wait  # noqa: PLC0415
+
+    deadline = time.monotonic() + timeout
+    options = read_config(config) if config else Config()
+    agents = Workload("DaemonSet", *_parts("--daemonset", daemonset))
+    with connect(kubeconfig) as connection:
+        if coredns_deployment:
+            controller = Workload("Deployment", *_parts("--coredns-deployment", coredns_deployment))
+            if delete_and_wait(connection, controller, deadline - time.monotonic()):
+                click.echo(f"{controller}: deleted")
+            _clean_coredns(connection, controller.namespace, controller.name, options)
+        if delete_and_wait(connection, agents, deadline - time.monotonic()):
+            click.echo(f"{agents}: deleted; its agents have cleaned up their nodes")
+        else:
+            click.echo(f"{agents}: there is none; on a node, `nodeagent cleanup` removes what it left")
+    return 0
+
+
+def _clean_coredns(connection: "Connection", namespace: str, name: str, options: Config) -> None:
+    from nodeagent.coredns.lease import LeaseName  # noqa: PLC0415 - as above
+    from nodeagent.coredns.once import clean_up, keeping_others_out  # noqa: PLC0415
+
+    holder = keeping_others_out(connection, LeaseName(namespace, name), f"uninstall on {os.uname().nodename}")
+    if holder is None:
+        return  # no controller ever wrote anything
+    try:
+        edits = clean_up(connection, options)
+    finally:
+        holder.release()
+    for edit in edits:
+        click.echo(f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}")
+
+
+def _parts(option_name: str, text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (slash and namespace and name) or "/" in name:
+        raise ConfigError(f"{option_name} {text!r}: write it as NAMESPACE/NAME")
+    return namespace, name

@@ -1,0 +1,188 @@
+"""The chart is one that Helm and Kubernetes take; bad values are rejected before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from nodeagent import __version__
+from release.chart_schema import CHART, VALUES_SCHEMA, chart_config_schema
+from tests.charts.rendering import HOOK, annotations_of, chart, everything, files, helm, normal, objects
+from tests.charts.test_same_as_kustomization import ADDED_BY, DEPLOYED_BY
+from tests.daemonset.kubernetes_schemas import VERSIONS, validate
+from tests.daemonset.kustomize import DAEMONSET
+from tests.daemonset.manifests import configuration, containers, pod, the
+from tests.daemonset.test_manifests import all_objects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.daemonset.kustomize import Object
+
+Values = dict[str, Any]
+
+DIGEST = f"sha256:{'1' * 64}"
+_EVERYTHING: Values = {
+    "config": {"dnat": {"backend": "iptables"}, "hosts": {"allow": ["corp.example.com"]}},
+    "image": {"repository": "images.example.com/nodeagent", "digest": DIGEST, "pullPolicy": "Always"},
+    "imagePullSecrets": ["pull"],
+    "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
+    "relay": {
+        "image": {"repository": "images.example.com/haproxy", "tag": "3.0.12"},
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
+    },
+    "terminationGracePeriodSeconds": 900,
+    "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}],
+    "nodeSelector": {"pool": "edge"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "edge", "operator": "Exists"}]}]
+            }
+        }
+    },
+    "podAnnotations": {"example.com/team": "edge"},
+    "podLabels": {"team": "edge"},
+    "adopt": True,
+    "hostsFileOnly": True,
+    "selinux": True,
+    "metrics": {"enabled": True, "ipv6": True, "dashboard": True},
+    "coredns": {"enabled": True, "replicas": 3},
+}
+_WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
+_MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": _EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
+
+
+def test_the_linter_finds_no_error_and_no_warning() -> None:
+    """`icon is recommended` is its only remark."""
+    found = helm.lint(CHART, strict=True)
+    assert found["errors"] == []
+    assert [one["error"] for one in found["messages"]] == ["icon is recommended"]
+
+
+def test_kubernetes_knows_every_field_of_every_rendering(tmp_path: Path) -> None:
+    """Those that equal the kustomization's are validated in tests/daemonset."""
+
+    def as_text(found: Object) -> str:
+        return json.dumps(normal(found), sort_keys=True)
+
+    validated = {as_text(one) for one in all_objects(tmp_path)}
+    rendered = {as_text(one): one for values in _MATRIX.values() for one in everything(values)}
+    own = [one for text, one in rendered.items() if text not in validated]
+    assert (
+        {"DaemonSet", "Deployment", "Job"}
+        <= {one["kind"] for one in own}
+        < {one["kind"] for one in rendered.values()}
+    )
+    for version in VERSIONS:
+        for found in own:
+            validate(found, version)
+
+
+def test_its_versions_are_the_agents() -> None:
+    metadata = chart().metadata
+    assert (metadata["version"], metadata["appVersion"]) == (__version__, __version__)
+
+
+def test_every_value_has_its_effect() -> None:
+    found = objects(_EVERYTHING)
+    spec = pod(found)
+    agent, relay = containers(spec)["agent"], containers(spec)["relay"]
+    assert agent["image"] == f"images.example.com/nodeagent@{DIGEST}"
+    assert {one["image"] for name, one in containers(spec).items() if name != "relay"} == {agent["image"]}
+    assert relay["image"] == "images.example.com/haproxy:3.0.12"
+    assert (agent["imagePullPolicy"], relay["imagePullPolicy"]) == ("Always", "IfNotPresent")
+    assert agent["resources"] == _EVERYTHING["agent"]["resources"]
+    assert relay["resources"] == _EVERYTHING["relay"]["resources"]
+    assert agent["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "NET_RAW"]
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["terminationGracePeriodSeconds"] == 900
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "edge"}
+    for name in ("tolerations", "affinity"):
+        assert spec[name] == _EVERYTHING[name]
+    template = the(found, "DaemonSet")["spec"]["template"]["metadata"]
+    assert template["annotations"]["example.com/team"] == "edge"
+    assert template["labels"] == {"app.kubernetes.io/name": "nodeagent", "team": "edge"}
+    assert {one["name"]: one.get("value") for one in agent["env"]}["NODEAGENT_TELEMETRY_LISTEN"] == (
+        "[$(HOST_IP)]:9467"
+    )
+    assert the(found, "Deployment", "nodeagent-coredns")["spec"]["replicas"] == 3
+
+
+def test_an_image_of_ones_own_does_not_keep_the_released_digest() -> None:
+    """A tag alone, or a repository alone, names an image that the release knows nothing about."""
+    for image, wanted in (
+        ({"tag": "0.2.0"}, "nodeagent:0.2.0"),
+        ({"repository": "images.example.com/na"}, f"images.example.com/na:{__version__}"),
+    ):
+        assert containers(pod(objects({"image": image})))["agent"]["image"] == wanted
+
+
+def test_a_configuration_is_merged_into_the_bases() -> None:
+    text = configuration(objects({"config": {"hosts": {"exclude": ["internal.example.com"]}}}))
+    assert yaml.safe_load(text)["hosts"] == {
+        "file": "/host/etc/hosts",
+        "allow": [],
+        "dnsServers": [],
+        "exclude": ["internal.example.com"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"config": {"hosts": {"alow": []}}}, "'alow' not allowed"),
+        ({"config": {"hosts": {"file": "/etc/hosts"}}}, "'file' not allowed"),
+        ({"config": {"relay": {"runDir": "/var/run"}}}, "'runDir' not allowed"),
+        ({"config": {"dnat": {"backend": "ipvs"}}}, "/config/dnat/backend"),
+        ({"config": {"loadBalancers": {"services": [{"name": "x"}]}}}, "missing property 'namespace'"),
+        ({"image": {"digest": "latest"}}, "/image/digest"),
+        ({"cordns": {"enabled": True}}, "'cordns' not allowed"),
+    ],
+)
+def test_bad_values_are_rejected_with_their_place(values: Values, complaint: str) -> None:
+    with pytest.raises(helm.HelmError, match=complaint):
+        objects(values)
+
+
+def test_the_schema_holds_the_configurations_own() -> None:
+    assert json.loads(VALUES_SCHEMA.read_text("utf-8"))["properties"]["config"] == chart_config_schema(), (
+        "run `make schema`"
+    )
+
+
+def test_the_notes_say_what_to_run_next() -> None:
+    notes = files(namespace="edge")["NOTES.txt"]
+    assert "kubectl -n edge rollout status daemonset/nodeagent" in notes
+    assert "-- nodeagent doctor" in notes
+    assert "nodeagent uninstall" not in notes
+    assert "nodeagent uninstall" in files(_WITHOUT_CLEAN_UP)["NOTES.txt"]
+
+
+def test_the_package_holds_the_objects_themselves(tmp_path: Path) -> None:
+    """In the repository they are links to daemonset/; a package must not need that directory."""
+    archive = helm.package(CHART, destination=tmp_path)
+    with tarfile.open(archive) as packed:
+        members = {one.name: one for one in packed.getmembers()}
+        assert all(one.isfile() for one in members.values())
+        held = packed.extractfile("nodeagent/files/base/daemonset.yaml")
+        assert held is not None
+        assert held.read() == (DAEMONSET / "base" / "daemonset.yaml").read_bytes()
+    assert "nodeagent/files/base/namespace.yaml" not in members
+    with helm.Chart.load(archive) as packaged:
+        assert packaged.render({}, name="nodeagent", namespace="nodeagent") == chart().render(
+            {}, name="nodeagent", namespace="nodeagent"
+        )
+
+
+def test_nothing_stays_behind_and_nothing_is_made_first() -> None:
+    """No hook but the clean-up's, and no object that an uninstallation would keep."""
+    hooks = {one["kind"]: annotations_of(one)[HOOK] for one in everything() if HOOK in annotations_of(one)}
+    assert hooks == dict.fromkeys(("ServiceAccount", "Role", "RoleBinding", "Job"), "pre-delete")
+    assert not any("helm.sh/resource-policy" in annotations_of(one) for one in everything(_EVERYTHING))
+    without = everything(_WITHOUT_CLEAN_UP)
+    assert [one for one in without if HOOK in annotations_of(one)] == []

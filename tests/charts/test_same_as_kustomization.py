@@ -1,0 +1,126 @@
+"""The chart makes what daemonset/ makes: the base by default, each overlay and component by values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from nodeagent.config.reading import parse_config
+from tests.charts.rendering import normal, objects
+from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.manifests import COMPONENTS, DEPLOYMENTS, with_components
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Values = dict[str, Any]
+
+DEPLOYED_BY: dict[str, Values] = {
+    "base": {},
+    "overlays/existing-relay": {
+        "config": {
+            "relay": {"kind": "service", "service": {"namespace": "hairpin-proxy", "name": "hairpin-proxy"}}
+        },
+        "adopt": True,
+    },
+    "overlays/hosts-only": {"config": {"dnat": {"backend": "none"}}},
+    "overlays/iptables": {"config": {"dnat": {"backend": "iptables"}}},
+    "overlays/k3s": {
+        "config": {
+            "loadBalancers": {
+                "services": [{"namespace": "kube-system", "name": "traefik", "proxyProtocol": "v1"}]
+            }
+        }
+    },
+}
+_CONTROLLER = {"namespace": "ingress-nginx", "name": "ingress-nginx-controller"}
+ADDED_BY: dict[str, Values] = {
+    "adopt": {"adopt": True},
+    "controller-configmap": {"config": {"loadBalancers": {"controllerConfigMaps": [_CONTROLLER]}}},
+    "hosts-file-only": {"hostsFileOnly": True},
+    "metrics": {"metrics": {"enabled": True}},
+    "selinux": {"selinux": True},
+    "../coredns": {"coredns": {"enabled": True}},
+}
+
+_CONFIGURED_BESIDE = {"controller-configmap"}
+"""The component grants a right; the user writes the configuration that needs it. The chart derives it."""
+
+
+def _by_identity(found: Sequence[Object]) -> dict[tuple[str, str, str], Object]:
+    """Each object by its kind and name; the text of the configuration is replaced by what it says."""
+    result = {}
+    for one in map(normal, found):
+        if one["kind"] == "ConfigMap" and "nodeagent.yaml" in one["data"]:
+            one["data"] = parse_config(one["data"]["nodeagent.yaml"], "nodeagent.yaml")
+        result[one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]] = one
+    # Helm makes the namespace of a release by itself, or it exists.
+    result.pop(("Namespace", "", "nodeagent"), None)
+    return result
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_base_and_each_overlay(deployment: str) -> None:
+    assert _by_identity(objects(DEPLOYED_BY[deployment])) == _by_identity(render(DAEMONSET / deployment))
+
+
+@pytest.mark.parametrize("component", [*COMPONENTS, "../coredns"])
+def test_each_component(component: str, tmp_path: Path) -> None:
+    theirs = _by_identity(render(with_components(tmp_path, "base", component)))
+    ours = _by_identity(objects(ADDED_BY[component]))
+    if component in _CONFIGURED_BESIDE:
+        key = ("ConfigMap", "nodeagent", "nodeagent")
+        assert ours.pop(key) != theirs.pop(key)
+    assert ours == theirs
+
+
+def test_a_reference_to_a_variable_comes_after_the_variable() -> None:
+    """The comparison above ignores the order of variables, which counts here."""
+    (daemonset,) = [one for one in objects(ADDED_BY["metrics"]) if one["kind"] == "DaemonSet"]
+    agent = daemonset["spec"]["template"]["spec"]["containers"][0]
+    names = [one["name"] for one in agent["env"]]
+    assert names.index("HOST_IP") < names.index("NODEAGENT_TELEMETRY_LISTEN")
+    assert names.index("POD_NAMESPACE") < names.index("NODEAGENT_DAEMONSET")
+
+
+def test_monitoring() -> None:
+    ours = objects({"metrics": {"podMonitor": True, "rules": True, "dashboard": True}})
+    kinds = {"PodMonitor", "PrometheusRule"}
+    assert _by_identity([one for one in ours if one["kind"] in kinds]) == _by_identity(
+        render(DAEMONSET / "monitoring")
+    )
+    (dashboard,) = [one for one in ours if one["metadata"]["name"] == "nodeagent-dashboard"]
+    assert dashboard["data"] == {
+        "nodeagent.json": (DAEMONSET / "monitoring" / "dashboard.json").read_text("utf-8")
+    }
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_in_another_namespace_everything_is_there() -> None:
+    """Nothing refers to the namespace `nodeagent` any more, except what is in no namespace."""
+    values = {"coredns": {"enabled": True}, "metrics": {"podMonitor": True, "rules": True}}
+    found = objects(values, namespace="edge")
+    assert {one["metadata"].get("namespace") for one in found} == {"edge", "kube-system", None}
+    for one in found:
+        assert {subject["namespace"] for subject in one.get("subjects", [])} <= {"edge"}
+    (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
+    assert 'job="edge/nodeagent"' in yaml.safe_dump(rules)
+    assert "nodeagent/nodeagent" not in yaml.safe_dump(rules)
+
+
+def test_two_reasons_to_read_one_namespace_make_one_role() -> None:
+    config = {
+        "relay": {"kind": "service"},
+        "loadBalancers": {"controllerConfigMaps": [{"namespace": "hairpin-proxy", "name": "x"}]},
+    }
+    roles = [
+        one
+        for one in objects({"config": config})
+        if one["kind"] == "Role" and one["metadata"]["namespace"] == "hairpin-proxy"
+    ]
+    assert [[rule["resources"] for rule in role["rules"]] for role in roles] == [
+        [["endpointslices"], ["configmaps"]]
+    ]

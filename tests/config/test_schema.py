@@ -1,0 +1,86 @@
+"""docs/schema/config-v1.json is what the options are, and accepts and rejects as reading a file does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from nodeagent.config.reading import parse_config
+from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
+from nodeagent.errors import ConfigError
+
+_ROOT = Path(__file__).parents[2]
+_FILE = _ROOT / "docs" / "schema" / f"config-v{CONFIG_SCHEMA_VERSION}.json"
+_VALIDATOR = Draft202012Validator(config_schema())
+
+
+def _documented() -> str:
+    """The whole configuration as docs/configuration.md shows it."""
+    return (
+        (_ROOT / "docs" / "configuration.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
+    )
+
+
+def test_the_published_schema_is_the_codes_own() -> None:
+    assert json.loads(_FILE.read_text("utf-8")) == config_schema(), "run `make schema`"
+    Draft202012Validator.check_schema(config_schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _documented(),
+        "relay:\nhosts: {allow: }\n",
+        "loadBalancers: {services: [{namespace: a, name: b, proxyProtocol: v2, ports: [443]}]}",
+        "loadBalancers: {ingressClasses: [{class: nginx, namespace: a, name: b}]}",
+        "loadBalancers: {controllerConfigMaps: [{namespace: a, name: b, service: {namespace: c, name: d}}]}",
+        "hosts: {dnsServers: ['192.0.2.53', '[2001:db8::53]:5353'], allow: [corp.example.com]}",
+        "relay: {ipv4: 169.254.0.0/16, ipv6: 'fd00::/125', interface: lo}",
+        "dnat: {podCIDRs: [10.244.1.0/24, 'fd00:10:244::/64'], pods: false}",
+        "telemetry: {listen: ''}",
+        "telemetry: {listen: '[::1]:9467'}",
+    ],
+)
+def test_what_reading_accepts_is_valid(text: str) -> None:
+    parse_config(text, "nodeagent.yaml")
+    assert list(_VALIDATOR.iter_errors(yaml.safe_load(text))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hosts: {alow: []}",
+        "hosts: {allow: [Bad_Name]}",
+        "hosts: {file: etc/hosts}",
+        "hosts: {dnsRecheckSeconds: 0}",
+        "relay: {kind: pigeon}",
+        "relay: {ipv4: 169.254.66.0/30}",
+        "relay: {interface: a-name-that-is-too-long}",
+        "loadBalancers: {services: [{name: b}]}",
+        "loadBalancers: {services: {name: b}}",
+        "loadBalancers: {services: [{namespace: a, name: b, ports: [70000]}]}",
+        "dnat: {pods: perhaps}",
+        "telemetry: {listen: 127.0.0.1}",
+        "unknown: 1",
+    ],
+)
+def test_what_it_rejects_is_what_reading_rejects(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(text, "nodeagent.yaml")
+    assert list(_VALIDATOR.iter_errors(yaml.safe_load(text))) != []
+
+
+def test_every_option_is_described_and_has_its_default() -> None:
+    """An editor shows it where it is typed."""
+    properties = config_schema()["properties"]
+    for section in properties.values():
+        assert section["description"]
+        for name, option in section["properties"].items():
+            assert option["description"], name
+    assert properties["relay"]["properties"]["ipv4"]["default"] == "169.254.66.0/24"
+    assert properties["hosts"]["properties"]["dnsRecheckSeconds"]["default"] == 30
+    assert properties["dnat"]["properties"]["podCIDRs"]["default"] == []

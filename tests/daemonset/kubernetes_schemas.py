@@ -1,0 +1,20 @@
+"""Each Kubernetes version's published schema, against which objects are validated strictly."""
+
+from functools import cache
+
+import kubernetes_validate
+from kubernetes_validate import utils
+
+from tests.daemonset.kustomize import Object
+
+_OLDEST = 29
+_NEWEST = int(str(kubernetes_validate.latest_version()).split(".")[1])
+VERSIONS = [f"1.{minor}" for minor in range(_OLDEST, _NEWEST + 1)]
+
+# It reads the definitions of all kinds, a megabyte, again for each object: most of its time.
+utils.schema_contents = cache(utils.schema_contents)
+
+
+def validate(found: Object, version: str) -> None:
+    """Raise kubernetes_validate.ValidationError for a field that this version would drop or reject."""
+    kubernetes_validate.validate(found, version, strict=True)
