@@ -1,5 +1,7 @@
 """The errors that reach a person. Each message says what failed, on what, and what was left as it was."""
 
+from nodeagent.printable import printable
+
 
 class NodeagentError(Exception):
     """The root of all errors that nodeagent raises on purpose; its text is meant to be read."""
@@ -19,8 +21,7 @@ class ApplyError(NodeagentError):
 
 def one_line(text: object) -> str:
     """The text on one line, with what could steer a terminal escaped: reasons hold other people's words."""
-    joined = " ".join(str(text).split())
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in joined)
+    return printable(" ".join(str(text).split()))
 
 
 def quoted(text: str, longest: int = 60) -> str:

@@ -6,6 +6,7 @@ import click
 
 from nodeagent.agent.convergence import converge
 from nodeagent.cli.invocation import adopt_option, common_options, invocation
+from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text
 
 
@@ -21,5 +22,5 @@ def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
     appliers = call.appliers()
     with call.exclusively():
         done = converge(call.desired(appliers), appliers)
-    click.echo(convergence_text(call.node_name, done, "in sync, nothing to do"), nl=False)
+    show_text(convergence_text(call.node_name, done, "in sync, nothing to do"))
     return 1 if done.errors else 0

@@ -8,6 +8,7 @@ import click
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.telemetry.listening import remove_stale
 from nodeagent.cli.invocation import common_options, invocation
+from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text
 
 
@@ -24,5 +25,5 @@ def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
         done = clean_up(appliers)
         # Sockets of agents that were killed: they would keep the run directory.
         remove_stale(Path(call.config.relay.run_dir))
-    click.echo(convergence_text(call.node_name, done, "nothing of nodeagent stands here"), nl=False)
+    show_text(convergence_text(call.node_name, done, "nothing of nodeagent stands here"))
     return 1 if done.errors else 0

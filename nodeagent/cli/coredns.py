@@ -15,6 +15,7 @@ from nodeagent.cli.daemon_options import listen_address, log_options, telemetry_
 from nodeagent.cli.invocation import cluster_options, option, running_options
 from nodeagent.cli.logs import configure
 from nodeagent.cli.plan import PENDING
+from nodeagent.cli.terminal import show, show_text
 from nodeagent.cli.text import coredns_text
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -63,7 +64,7 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     for edit in found.edits.pending:
         diffs[edit.config_map] = diffs.get(edit.config_map, "") + edit.diff()
     decided = replace(found.desired, names=found.edits.decisions)
-    click.echo(coredns_text(decided, found.edits.remarks, diffs), nl=False)
+    show_text(coredns_text(decided, found.edits.remarks, diffs))
     return PENDING if diffs else 0
 
 
@@ -151,18 +152,16 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
         try:
             if previous:
                 for path in restore(connection, options):
-                    click.echo(
-                        f"ConfigMap {path}: the Corefile is the one from before nodeagent's first edit"
-                    )
+                    show([f"ConfigMap {path}: the Corefile is the one from before nodeagent's first edit"])
                 return 0
             edits = clean_up(connection, options)
         finally:
             if holder is not None:
                 holder.release()
     for edit in edits:
-        click.echo(f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}")
+        show([f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}"])
     if not edits:
-        click.echo("CoreDNS: nothing of nodeagent stands there")
+        show(["CoreDNS: nothing of nodeagent stands there"])
     return 0
 
 

@@ -1,11 +1,11 @@
 """`nodeagent doctor`: is this node or cluster affected, by what, and what is the best remedy."""
 
-import os
 from typing import Any
 
 import click
 
 from nodeagent.cli.invocation import common_options, invocation, option
+from nodeagent.cli.terminal import show_text
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.probes.image_reference import ImageReference
 
@@ -100,10 +100,7 @@ def doctor(
     where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
     summary = summarize(where, findings)
     if output == "json":
-        click.echo(document(call.node_name, not elsewhere, summary, findings), nl=False)
+        show_text(document(call.node_name, not elsewhere, summary, findings))
     else:
-        # https://no-color.org: any value that is not empty. click itself looks for a terminal alone.
-        click.echo(
-            doctor_text(summary, findings), nl=False, color=False if os.environ.get("NO_COLOR") else None
-        )
+        show_text(doctor_text(summary, findings))
     return summary.exit_code

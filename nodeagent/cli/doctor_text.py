@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import click
-
+from nodeagent.cli.terminal import Line, Styled, terminal_text
 from nodeagent.doctor.codes import Verdict
 from nodeagent.doctor.finding import Finding
 from nodeagent.doctor.verdict import Summary
@@ -39,32 +38,33 @@ _WIDTH = max(len(verdict.value) for verdict in Verdict)
 
 
 def doctor_text(summary: Summary, findings: Sequence[Finding]) -> str:
-    """The sentence, a table for each group of checks, the remedies; ANSI codes are click's to strip."""
-    lines = [click.style(summary.sentence, fg=_OVERALL[summary.overall], bold=True), ""]
+    """The sentence, a table for each group of checks, the remedies, as `terminal_text` gives it."""
+    lines: list[Line] = [Styled(summary.sentence, _OVERALL[summary.overall], bold=True), ""]
     for title, checks in GROUPS.items():
         rows = [finding for check in checks for finding in findings if finding.check == check]
         if rows:
-            lines += [click.style(title, bold=True), *_table(rows), ""]
-    return "\n".join([*lines, *_remedies(findings)]).rstrip("\n") + "\n"
+            lines += [Styled(title, bold=True), *_table(rows), ""]
+    lines += _remedies(findings)
+    return terminal_text(lines[:-1] if lines[-1] == "" else lines)
 
 
-def _table(rows: Sequence[Finding]) -> Iterator[str]:
+def _table(rows: Sequence[Finding]) -> Iterator[Line]:
     width = max(len(one_line(finding.subject)) for finding in rows)
     for finding in rows:
-        word = click.style(f"{finding.verdict.value:{_WIDTH}}", fg=_COLOURS[finding.verdict])
+        word = Styled(f"{finding.verdict.value:{_WIDTH}}", _COLOURS[finding.verdict])
         subject = f"{one_line(finding.subject):{width}}"
-        yield f"  {word}  {subject}  {one_line(finding.seen)} [{finding.code.value}]"
+        yield "  ", word, f"  {subject}  {one_line(finding.seen)} [{finding.code.value}]"
         yield from (f"  {'':{_WIDTH}}  - {one_line(line)}" for line in finding.evidence)
 
 
-def _remedies(findings: Iterable[Finding]) -> Iterator[str]:
+def _remedies(findings: Iterable[Finding]) -> Iterator[Line]:
     found: dict[tuple[str, ...], list[str]] = {}
     for finding in findings:
         if finding.remedy:
             found.setdefault(finding.remedy, []).append(finding.subject)
     if not found:
         return
-    yield click.style("What to do", bold=True)
+    yield Styled("What to do", bold=True)
     for remedy, subjects in found.items():
         yield f"  {', '.join(one_line(subject) for subject in subjects)}"
         for step in remedy:

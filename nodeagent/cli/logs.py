@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from nodeagent.agent.telemetry.printable import printable
+from nodeagent.printable import printable
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -13,6 +13,7 @@ from nodeagent.cli.doctor import doctor
 from nodeagent.cli.plan import plan
 from nodeagent.cli.run import run as run_command
 from nodeagent.cli.status import status
+from nodeagent.cli.terminal import block, show
 from nodeagent.cli.uninstall import uninstall
 from nodeagent.errors import NodeagentError
 
@@ -41,9 +42,9 @@ def run(arguments: Sequence[str]) -> int:
         error.show(sys.stderr)
         return ERROR
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; whatever step was under way is whole or undone", err=True)
+        show(["interrupted; whatever step was under way is whole or undone"], error=True)
         return ERROR
     except NodeagentError as error:
-        click.echo(f"nodeagent: {error}", err=True)
+        show(block(f"nodeagent: {error}"), error=True)
         return ERROR
     return result if isinstance(result, int) else 0

@@ -8,6 +8,7 @@ from nodeagent.agent.comparison import compare
 from nodeagent.cli.document import encode
 from nodeagent.cli.invocation import adopt_option, common_options, invocation, output_option
 from nodeagent.cli.report import report
+from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import plan_text
 
 PENDING = 2
@@ -27,9 +28,9 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     desired = call.desired(appliers)
     comparison = compare(desired, appliers)
     if output == "json":
-        click.echo(encode(report("Plan", call.node_name, desired, comparison)), nl=False)
+        show_text(encode(report("Plan", call.node_name, desired, comparison)))
     else:
-        click.echo(plan_text(call.node_name, desired, comparison), nl=False)
+        show_text(plan_text(call.node_name, desired, comparison))
     if comparison.errors:
         return 1
     return PENDING if comparison.pending else 0

@@ -9,6 +9,7 @@ from nodeagent.agent.standing import read_standing
 from nodeagent.cli.document import encode
 from nodeagent.cli.invocation import common_options, invocation, output_option
 from nodeagent.cli.report import report
+from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import status_text
 
 DRIFTED = 2
@@ -28,9 +29,9 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     comparison = compare(desired, appliers)
     standing = read_standing(desired, appliers)
     if output == "json":
-        click.echo(encode(report("Status", call.node_name, desired, comparison, standing)), nl=False)
+        show_text(encode(report("Status", call.node_name, desired, comparison, standing)))
     else:
-        click.echo(status_text(call.node_name, desired, comparison, standing), nl=False)
+        show_text(status_text(call.node_name, desired, comparison, standing))
     if comparison.errors:
         return 1
     silent = any(not found.answers for found in standing.values())

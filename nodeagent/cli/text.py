@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-import click
-
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.convergence import Convergence
 from nodeagent.agent.parts import Part
 from nodeagent.agent.standing import ListenerStanding
+from nodeagent.cli.terminal import Line, Styled, block, terminal_text
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 
@@ -22,14 +21,13 @@ _TITLES: Mapping[Part, str] = {
 
 
 def plan_text(node_name: str, desired: Desired, comparison: Comparison) -> str:
-    """What would change and why, whole. Colours are ANSI codes; click strips them where no terminal is."""
-    return "\n".join(
+    """What would change and why, whole, as `terminal_text` gives it."""
+    return terminal_text(
         [
             *_decisions(desired, comparison.remarks),
             *_changes(comparison),
             *_errors(comparison.errors),
             _verdict(node_name, comparison, "nodeagent apply makes it so"),
-            "",
         ]
     )
 
@@ -41,7 +39,7 @@ def status_text(
     standing: Mapping[Endpoint, ListenerStanding],
 ) -> str:
     """What stands on the node, for each load balancer and each name."""
-    lines: list[str] = []
+    lines: list[Line] = []
     for decision in desired.load_balancers:
         lines += _load_balancer(decision, desired)
         lines += [
@@ -49,7 +47,7 @@ def status_text(
             for listener in desired.listeners
             if listener.load_balancer == decision.load_balancer
         ]
-    return "\n".join(
+    return terminal_text(
         [
             *_section("Load balancers", lines),
             *_section("Names", _names(desired.names, _written_marks(desired, comparison.written_names))),
@@ -57,33 +55,33 @@ def status_text(
             *_section("Drift", [_TITLES[name] for name in comparison.pending]),
             *_errors(comparison.errors),
             _verdict(node_name, comparison, "nodeagent plan shows what, nodeagent apply mends it"),
-            "",
         ]
     )
 
 
 def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> str:
     """What would change of CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
-    lines = [*_decisions(decided, remarks)]
+    lines: list[Line] = [*_decisions(decided, remarks)]
     for path, diff in diffs.items():
         lines += _section(f"ConfigMap {path}", _coloured(diff))
     if diffs:
         lines.append(f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run makes it so")
     else:
         lines.append("CoreDNS: in sync, nothing to do")
-    return "\n".join([*lines, ""])
+    return terminal_text(lines)
 
 
 def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
     """What was done, step by step, and what was not, and why; `nothing` is what to say of no step at all."""
-    lines = [line for step in done.steps for line in _step(step.part, step.text)]
+    lines: list[Line] = [line for step in done.steps for line in _step(step.part, step.text)]
     lines += _section("Not served", _refusals(done.desired))
     if not done.steps and not done.errors:
         lines.append(f"node {node_name}: {nothing}")
-    return "\n".join([*lines, *_errors(done.errors)]).rstrip("\n") + "\n"
+    lines += _errors(done.errors)
+    return terminal_text(lines[:-1] if lines[-1] == "" else lines)
 
 
-def _refusals(desired: Desired) -> Iterator[str]:
+def _refusals(desired: Desired) -> Iterator[Line]:
     """What an administrator should look at: load balancers and names that were refused, unusable objects."""
     for decision in desired.load_balancers:
         if decision.verdict is Verdict.REFUSED:
@@ -93,19 +91,19 @@ def _refusals(desired: Desired) -> Iterator[str]:
 
 
 def _step(part: str, text: str) -> list[str]:
-    first, *rest = text.splitlines()
+    first, *rest = block(text)
     width = len("addresses")
     return [f"{part:{width}}  {first}", *(f"{'':{width}}  {line}" for line in rest)]
 
 
-def _decisions(desired: Desired, remarks: Iterable[str]) -> Iterator[str]:
+def _decisions(desired: Desired, remarks: Iterable[str]) -> Iterator[Line]:
     lines = [line for decision in desired.load_balancers for line in _load_balancer(decision, desired)]
     yield from _section("Load balancers", lines)
     yield from _section("Names", _names(desired.names))
     yield from _notes(desired, remarks)
 
 
-def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[str]:
+def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[Line]:
     ports = sorted(
         {
             listener.bind.port
@@ -117,8 +115,11 @@ def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[str
     if ports:
         relays = ", ".join(map(str, decision.relay_addresses))
         route += f" -> {relays} port {', '.join(map(str, ports))}"
-    lines = [f"{_verdict_word(decision.verdict)} {decision.load_balancer.path}: {route}: {decision.reason}"]
-    return lines + [f"         {remark}" for remark in decision.remarks]
+    said = f" {decision.load_balancer.path}: {route}: {decision.reason}"
+    return [
+        (_verdict_word(decision.verdict), said),
+        *(f"         {remark}" for remark in decision.remarks),
+    ]
 
 
 def _written_marks(desired: Desired, written: frozenset[str] | None) -> dict[str, str]:
@@ -129,37 +130,36 @@ def _written_marks(desired: Desired, written: frozenset[str] | None) -> dict[str
     return {name: " [written]" if name in written else " [not written]" for name in served}
 
 
-def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    lines = []
+def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = MappingProxyType({})) -> list[Line]:
+    lines: list[Line] = []
     for decision in decisions:
         state = marks.get(decision.name, "") if decision.verdict is Verdict.SERVED else ""
         shown = decision.name if decision.name.isprintable() else ascii(decision.name)
-        lines.append(
-            f"{_verdict_word(decision.verdict)} {shown}{state} ({decision.claimed_by}): {decision.reason}"
-        )
+        said = f" {shown}{state} ({decision.claimed_by}): {decision.reason}"
+        lines.append((_verdict_word(decision.verdict), said))
     return lines
 
 
-def _standing_line(found: ListenerStanding) -> str:
-    answers = "answers" if found.answers else click.style("does not answer", fg="red")
+def _standing_line(found: ListenerStanding) -> Line:
+    answers = Styled("answers") if found.answers else Styled("does not answer", "red")
     redirected = ", ".join(map(str, found.redirected)) or "nothing"
     backend = f", ingress controller {found.backend}" if found.backend else ""
-    return f"         relay {found.bind} {answers}, redirected to it: {redirected}{backend}"
+    return f"         relay {found.bind} ", answers, f", redirected to it: {redirected}{backend}"
 
 
-def _notes(desired: Desired, remarks: Iterable[str]) -> Iterator[str]:
+def _notes(desired: Desired, remarks: Iterable[str]) -> Iterator[Line]:
     yield from _section("Not usable", [f"{entry.where}: {entry.reason}" for entry in desired.unreadable])
     yield from _section("Remarks", [*desired.remarks, *remarks])
 
 
-def _changes(comparison: Comparison) -> Iterator[str]:
+def _changes(comparison: Comparison) -> Iterator[Line]:
     if comparison.addresses:
         yield from _section(_TITLES["addresses"], _coloured(str(comparison.addresses)))
     if comparison.relay:
         yield from _section(_TITLES["relay"], _coloured(str(comparison.relay)))
     if comparison.dnat:
         title = f"{_TITLES['dnat']} ({comparison.dnat_backend} transaction)"
-        yield from _section(title, comparison.dnat.text.splitlines())
+        yield from _section(title, block(comparison.dnat.text))
     if comparison.hosts:
         how = (
             "replaced in one step" if comparison.hosts.how == "rename" else "written in place: it is a mount"
@@ -168,22 +168,21 @@ def _changes(comparison: Comparison) -> Iterator[str]:
         yield from _section(title, _coloured(comparison.hosts.diff()))
 
 
-def _coloured(text: str) -> list[str]:
+def _coloured(text: str) -> list[Line]:
     colours = {"+": "green", "-": "red", "!": "yellow"}
-    return [click.style(line, fg=colours.get(line[:1])) for line in text.splitlines()]
+    return [Styled(line, colours.get(line[:1])) for line in block(text)]
 
 
-def _errors(errors: Mapping[Part, str]) -> Iterator[str]:
+def _errors(errors: Mapping[Part, str]) -> Iterator[Line]:
     for applier, text in errors.items():
-        title = click.style(f"{_TITLES[applier]} failed", fg="red")
-        yield from _section(title, text.splitlines())
+        yield from _section(Styled(f"{_TITLES[applier]} failed", "red", bold=True), block(text))
 
 
-def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _section(title: str | Styled, lines: Iterable[Line]) -> Iterator[Line]:
     found = list(lines)
     if found:
-        yield click.style(title, bold=True)
-        yield from (f"  {line}".rstrip() for line in found)
+        yield title if isinstance(title, Styled) else Styled(title, bold=True)
+        yield from (("  ", *(line if isinstance(line, tuple) else (line,))) for line in found)
         yield ""
 
 
@@ -197,5 +196,5 @@ def _verdict(node_name: str, comparison: Comparison, advice: str) -> str:
     return f"node {node_name}: in sync, nothing to do"
 
 
-def _verdict_word(verdict: Verdict) -> str:
-    return click.style(f"{verdict.value:8}", fg=_COLOURS[verdict])
+def _verdict_word(verdict: Verdict) -> Styled:
+    return Styled(f"{verdict.value:8}", _COLOURS[verdict])

@@ -11,6 +11,7 @@ import yaml
 
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import Node, Snapshot, Unreadable
+from nodeagent.printable import printable
 from nodeagent.sources.assembling import assembled
 from nodeagent.sources.decoding import (
     decode_config_map,
@@ -106,25 +107,26 @@ def _files(directory: Path) -> list[Path]:
 
 def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
     """Yields (file:line, document); a document that can't be parsed goes to `unreadable`, alone."""
+    shown = printable(str(file))
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        unreadable.append(Unreadable(str(file), f"can't be read: {error}"))
+        unreadable.append(Unreadable(shown, f"can't be read: {printable(str(error))}"))
         return
     if text.lstrip().startswith(("{", "[")):
         # JSON, mostly; YAML in its flow style may begin so, too, but takes no surrogate pairs.
         try:
-            yield f"{file}:1", msgspec.json.decode(text)
+            yield f"{shown}:1", msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             if file.suffix != ".json":
-                yield from _yaml_documents(text, file, unreadable)
+                yield from _yaml_documents(text, shown, unreadable)
             else:
-                unreadable.append(Unreadable(str(file), f"not JSON: {one_line(error)}"))
+                unreadable.append(Unreadable(shown, f"not JSON: {one_line(error)}"))
     else:
-        yield from _yaml_documents(text, file, unreadable)
+        yield from _yaml_documents(text, shown, unreadable)
 
 
-def _yaml_documents(text: str, file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
+def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
     for line, part in _split(text):
         try:
             document = _load(part)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from threading import Lock
 from types import MappingProxyType
 
-from nodeagent.agent.telemetry.printable import printable
+from nodeagent.printable import printable
 
 
 class Role(StrEnum):

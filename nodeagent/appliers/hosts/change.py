@@ -10,6 +10,7 @@ from nodeagent.appliers.hosts.block import Problem
 from nodeagent.appliers.hosts.file import Stamp
 from nodeagent.appliers.hosts.outside import LegacyLine
 from nodeagent.model.desired import HostsLine
+from nodeagent.printable import printable
 
 How = Literal["rename", "in place"]
 
@@ -62,9 +63,5 @@ def _shown(content: bytes) -> list[str]:
 
 def _shown_line(line: bytes) -> str:
     text = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
-    safe = "".join(character if _is_plain(character) else repr(character)[1:-1] for character in text)
+    safe = "\t".join(printable(part) for part in text.split("\t"))
     return safe + ("\n" if line.endswith(b"\n") else "\n\\ No newline at end of file\n")
-
-
-def _is_plain(character: str) -> bool:
-    return character.isprintable() or character == "\t"

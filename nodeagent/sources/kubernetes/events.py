@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
+from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import AlreadyExistsError
 
 _API_VERSIONS = {"Ingress": "networking.k8s.io/v1"}
 _LONGEST_MESSAGE = 1024
-"""Characters: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
+"""Bytes: the API's limit for an Event's note (k8s.io/kubernetes, validation of events)."""
 _LONGEST_NAME = 253
 _HOUR = 3600.0
 _MINUTE = 60.0
@@ -40,7 +41,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
         connection: to the API server; RBAC: create events.
         involved: what it is about.
         reason: one word in CamelCase, for machines.
-        message: for people; cut after 1,024 characters.
+        message: for people; made safe for a terminal, and cut after 1,024 bytes.
         type: Normal or Warning.
         node_name: the node that says so.
         now: the time; None for now.
@@ -50,7 +51,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
         None when the Event stands, else why it could not be created: no reason to stop doing one's work.
     """
     moment = now or datetime.now(UTC)
-    event = _event(involved, reason, message[:_LONGEST_MESSAGE], moment)
+    event = _event(involved, reason, cut_to_bytes(printable(message), _LONGEST_MESSAGE), moment)
     event["type"] = type
     event["source"] |= {"host": node_name} if node_name else {}
     event["reportingInstance"] = node_name

@@ -48,6 +48,17 @@ def test_an_object_without_namespace_has_its_events_in_default(
     assert event["involvedObject"]["uid"] == "u-1"
 
 
+def test_a_message_is_safe_for_a_terminal_and_as_long_as_an_event_may_be(
+    api: ApiServer, connection: Connection
+) -> None:
+    message = "\x1b[31mred\n\u202e" + "\u00fc" * 1000
+    assert post_event(connection, REF, "NameRefused", message) is None
+    (event,) = api.store.all("events")
+    assert event["message"].startswith(r"\x1b[31mred\n\u202e" + "\u00fc")
+    assert event["message"].endswith("...")
+    assert 1021 < len(event["message"].encode()) <= 1024
+
+
 def test_failures_are_returned(api: ApiServer, connection: Connection) -> None:
     api.access.allow_only([Rule([""], ["services"], ["list"])])
     refused = post_event(connection, REF, "NameRefused", "x")

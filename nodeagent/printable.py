@@ -1,0 +1,26 @@
+"""Text from elsewhere on one line that it can't break out of: what terminal, log, pages and Events show."""
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with every letter that is not printable written as an escape: `\n`, `\x1b`, `\u202e`.
+
+    Pure. These are the letters that Unicode calls controls, format characters (bidirectional ones among
+    them), separators other than the space, surrogates, and those that are not assigned. So a name or a
+    message from elsewhere can neither begin a line of its own nor move a terminal's cursor.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
+
+def cut_to_bytes(text: str, most: int) -> str:
+    """Return `text` if its UTF-8 has at most `most` bytes, else as much of it as fits, and "..." behind it.
+
+    Pure.
+    """
+    encoded = text.encode("utf-8", "backslashreplace")
+    if len(encoded) <= most:
+        return encoded.decode("utf-8")
+    return encoded[: most - 3].decode("utf-8", "ignore") + "..."

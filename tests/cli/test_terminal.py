@@ -1,0 +1,190 @@
+"""Whatever any object holds, nothing that is shown to a person holds a letter that could steer a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from functools import cache
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nodeagent.agent.announcements import announcements
+from nodeagent.agent.comparison import Comparison
+from nodeagent.agent.convergence import Convergence, Step
+from nodeagent.agent.standing import ListenerStanding
+from nodeagent.cli.doctor_document import document
+from nodeagent.cli.doctor_text import doctor_text
+from nodeagent.cli.document import encode
+from nodeagent.cli.logs import json_line, text_line
+from nodeagent.cli.report import report
+from nodeagent.cli.terminal import Styled, block, terminal_text
+from nodeagent.cli.text import convergence_text, coredns_text, plan_text, status_text
+from nodeagent.config.options import Config
+from nodeagent.config.reading import read_config
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.finding import Finding
+from nodeagent.doctor.verdict import summarize
+from nodeagent.model.facts import Facts
+from nodeagent.plan.planner import plan
+from nodeagent.printable import cut_to_bytes, printable
+from nodeagent.sources.manifests import read_manifests
+from tests.plan.golden import CLUSTERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+_HOSTILE = ("\x1b[31m", "\n  served   forged: all is well", "\u202e", "\x9b2J", "\u2066\u200b", "\0", "\x7f")
+hostile = st.sampled_from(_HOSTILE) | st.text(max_size=12)
+text_of_utf8 = st.sampled_from(_HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+Document = dict[str, Any]
+
+
+@cache
+def _documents(cluster: str) -> tuple[Document, ...]:
+    return tuple(
+        found
+        for file in sorted((CLUSTERS / cluster / "manifests").glob("*.yaml"))
+        for found in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if found
+    )
+
+
+def _hostile_in(value: Any, chance: Random) -> Any:  # noqa: ANN401 - any JSON value
+    """The value with some of its texts, and of its keys, replaced or grown by hostile ones."""
+    if isinstance(value, dict):
+        found = {key: _hostile_in(item, chance) for key, item in value.items() if key != "kind"}
+        kept = {"kind": value["kind"]} if "kind" in value else {}
+        return kept | {key if chance.random() < 0.95 else _odd(key, chance): found[key] for key in found}
+    if isinstance(value, list):
+        return [_hostile_in(item, chance) for item in value]
+    return _odd(value, chance) if isinstance(value, str) and chance.random() < 0.15 else value
+
+
+def _odd(text: str, chance: Random) -> str:
+    return chance.choice(["", text]) + chance.choice([*_HOSTILE, chr(chance.randrange(0x20, 0xD800))])
+
+
+def _assert_harmless(text: str) -> None:
+    # Colours are ours: click's own codes, and no others, are taken out.
+    shown = click.unstyle(text)
+    assert [letter for letter in shown if not (letter.isprintable() or letter == "\n")] == []
+    assert not any(line.startswith("  served   forged") for line in shown.split("\n"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(sorted(path.name for path in CLUSTERS.iterdir() if path.name != "hundreds-of-tenants")),
+    st.integers(0, 2**32),
+    text_of_utf8,
+)
+def test_whatever_any_object_holds(
+    tmp_path_factory: pytest.TempPathFactory, cluster: str, seed: int, said: str
+) -> None:
+    directory = tmp_path_factory.mktemp("manifests")
+    chance = Random(seed)  # noqa: S311 - which texts are hostile
+    items = [_hostile_in(found, chance) for found in _documents(cluster)]
+    # YAML has dates; the API server writes them as text.
+    (directory / "all.json").write_text(json.dumps(_list(items), default=str))
+    config_file = CLUSTERS / cluster / "config.yaml"
+    config = read_config(config_file) if config_file.exists() else Config()
+    desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
+    comparison = Comparison(None, None, None, None, "none", {"hosts": said}, (said,))
+    standing = {
+        one.bind: ListenerStanding(one.bind, answers=False, redirected=(), backend=said)
+        for one in desired.listeners
+    }
+    done = Convergence(desired, steps=[Step("dnat", f"+ {said}")], errors={"relay": said})
+    texts = [
+        plan_text(said, desired, comparison),
+        status_text(said, desired, comparison, standing),
+        convergence_text(said, done, said),
+        coredns_text(replace(desired, remarks=(said,)), [said], {said: f"+{said}"}),
+    ]
+    for text in texts:
+        _assert_harmless(text)
+    for one in announcements(desired):
+        _assert_harmless(_logged(one.message))
+    _assert_exact(json.loads(encode(report("Plan", "node1", desired, comparison))), desired)
+
+
+def _list(items: list[Document]) -> Document:
+    return {"kind": "List", "apiVersion": "v1", "items": items}
+
+
+def _assert_exact(found: Document, desired: Any) -> None:  # noqa: ANN401 - mypy knows it above
+    assert [entry["reason"] for entry in found["names"]] == [entry.reason for entry in desired.names]
+    assert [entry["remarks"] for entry in found["loadBalancers"]] == [
+        list(entry.remarks) for entry in desired.load_balancers
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from(Code), hostile, hostile), max_size=4), text_of_utf8)
+def test_whatever_the_doctor_saw(seen: list[tuple[Code, str, str]], said: str) -> None:
+    findings = [Finding(code, one, other, (one, other), (other, one)) for code, one, other in seen]
+    summary = summarize(said, findings)
+    _assert_harmless(doctor_text(summary, findings))
+    assert json.loads(document("node1", on_node=True, summary=summary, findings=[]))["sentence"]
+
+
+@given(hostile, hostile)
+def test_whatever_is_logged(key: str, value: str) -> None:
+    _assert_harmless(_logged(value, **{key: value, "list": [value], "map": {value: value}}))
+
+
+def _logged(message: str, **fields: object) -> str:
+    record = logging.LogRecord("nodeagent", logging.INFO, "", 0, message.replace("%", "%%"), (), None)
+    record.fields = fields
+    assert json_line(record).isascii()
+    json.loads(json_line(record))
+    line = text_line(record)
+    assert "\n" not in line
+    return line
+
+
+@given(st.lists(hostile | hostile.map(lambda text: Styled(text, "red", bold=True))))
+def test_every_line_is_one(lines: list[str | Styled]) -> None:
+    text = terminal_text(lines)
+    _assert_harmless(text)
+    assert text.count("\n") == len(lines)
+
+
+@given(st.text())
+def test_a_block_loses_no_line(text: str) -> None:
+    assert len(list(block(text))) == (text.removesuffix("\n").count("\n") + 1 if text else 0)
+
+
+@given(st.text())
+@example("\ud800")
+def test_what_is_printable_stays(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert printable(shown) == shown
+    assert shown == text or not text.isprintable()
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_cut_text_fits_and_says_so(text: str, most: int) -> None:
+    shown = cut_to_bytes(text, most)
+    assert len(shown.encode()) <= most
+    assert shown.endswith("...") or shown == text.encode("utf-8", "backslashreplace").decode()
+
+
+def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    directory = tmp_path / "manifests"
+    directory.mkdir()
+    name = b"\xff\x1b[31m.yaml".decode(sys.getfilesystemencoding(), "surrogateescape")
+    (directory / name).write_text("a: [b", encoding="ascii")
+    desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), Config())
+    comparison = Comparison(None, None, None, None, "none", {})
+    assert r"\udcff\x1b[31m.yaml" in plan_text("node1", desired, comparison)
+    (entry,) = json.loads(encode(report("Plan", "node1", desired, comparison)))["unreadable"]
+    assert r"\udcff" in entry["where"]
