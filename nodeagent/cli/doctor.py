@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from nodeagent.cli.invocation import common_options, invocation, option
-from nodeagent.cli.terminal import show_text
+from nodeagent.cli.terminal import block, show, show_text
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.probes.image_reference import ImageReference
 
@@ -77,7 +77,7 @@ def doctor(
     if policy:
         snapshot = call.snapshot()
         targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))
-        click.echo(policy_text(targets, call.ask_cluster()), nl=False)
+        show(block(policy_text(targets, call.ask_cluster())))
         return 0
     appliers = call.appliers()
     view = call.view(appliers)
