@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.cli.terminal import show
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import ConfigError
@@ -60,12 +61,12 @@ def uninstall(
         if coredns_deployment:
             controller = Workload("Deployment", *_parts("--coredns-deployment", coredns_deployment))
             if delete_and_wait(connection, controller, deadline - time.monotonic()):
-                click.echo(f"{controller}: deleted")
+                show([f"{controller}: deleted"])
             _clean_coredns(connection, controller.namespace, controller.name, options)
         if delete_and_wait(connection, agents, deadline - time.monotonic()):
-            click.echo(f"{agents}: deleted; its agents have cleaned up their nodes")
+            show([f"{agents}: deleted; its agents have cleaned up their nodes"])
         else:
-            click.echo(f"{agents}: there is none; on a node, `nodeagent cleanup` removes what it left")
+            show([f"{agents}: there is none; on a node, `nodeagent cleanup` removes what it left"])
     return 0
 
 
@@ -81,7 +82,7 @@ def _clean_coredns(connection: "Connection", namespace: str, name: str, options:
     finally:
         holder.release()
     for edit in edits:
-        click.echo(f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}")
+        show([f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}"])
 
 
 def _parts(option_name: str, text: str) -> tuple[str, str]:
