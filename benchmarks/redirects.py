@@ -8,11 +8,12 @@ from ipaddress import IPv4Address
 from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Figure, spread
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import difference
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.appliers.dnat.network import Namespace
 
@@ -46,14 +47,14 @@ def _of(backend: DnatBackend, size: int) -> Iterator[Figure]:
         yield Figure(PART, f"{backend.name}: {what}", "ms", size, spread(taken))
 
 
-def _entries(count: int) -> DnatDesired:
+def _entries(count: int) -> DnatRules:
     owner = ObjectRef("Service", "ingress-nginx", "controller")
-    return DnatDesired(tuple(Redirect(Endpoint(_FIRST + i, 443), _RELAY, owner) for i in range(count)))
+    return DnatRules(tuple(Redirect(Endpoint(_FIRST + i, 443), _RELAY, owner) for i in range(count)))
 
 
-def _apply(backend: DnatBackend, desired: DnatDesired) -> None:
+def _apply(backend: DnatBackend, desired: DnatRules) -> None:
     """As a pass does: read, compare, run, read back."""
-    backend.run(backend.transaction(backend.read(), desired))
+    backend.run(difference(backend.read(), desired))
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -4,12 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.appliers.addresses.applier import AddressApplier
-from nodeagent.appliers.dnat.awaited import found_or_awaited
-from nodeagent.appliers.dnat.interface import DnatBackend
-from nodeagent.appliers.dnat.selection import choose
+from nodeagent.appliers.dnat.component import Dnat
 from nodeagent.appliers.hosts.applier import HostsApplier
 from nodeagent.appliers.relay import RelayApplier
-from nodeagent.config.options import Config, DnatOptions
+from nodeagent.config.options import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +16,7 @@ class Appliers:
 
     addresses: AddressApplier
     relay: RelayApplier
-    dnat: DnatBackend
+    dnat: Dnat
     hosts: HostsApplier
 
 
@@ -32,12 +30,8 @@ def build_appliers(config: Config, *, adopt: bool) -> Appliers:
     return Appliers(
         addresses=AddressApplier(relay.interface, (relay.ipv4, relay.ipv6)),
         relay=RelayApplier(relay),
-        dnat=_dnat(config.dnat),
+        dnat=Dnat(config.dnat.backend),
         hosts=HostsApplier(
             Path(config.hosts.file), (relay.ipv4, relay.ipv6), Path(relay.run_dir), adopt=adopt
         ),
     )
-
-
-def _dnat(options: DnatOptions) -> DnatBackend:
-    return found_or_awaited(options.backend, lambda: choose(options.backend))

@@ -6,9 +6,8 @@ from typing import TypeVar
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import Part
-from nodeagent.agent.redirection import redirection
 from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.appliers.dnat.interface import Transaction
+from nodeagent.appliers.dnat.change import DnatChange
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.appliers.relay import RelayChange
 from nodeagent.errors import ApplyError
@@ -23,9 +22,10 @@ class Comparison:
 
     addresses: AddressChange | None
     relay: RelayChange | None
-    dnat: Transaction | None
+    dnat: DnatChange | None
     hosts: HostsChange | None
     dnat_backend: str
+    dnat_script: str
     errors: Mapping[Part, str]
     remarks: tuple[str, ...] = ()
 
@@ -69,23 +69,25 @@ def compare(desired: Desired, appliers: Appliers) -> Comparison:
     def addresses() -> AddressChange:
         return appliers.addresses.change(appliers.addresses.read(), desired.addresses)
 
-    def dnat() -> Transaction:
+    def dnat() -> DnatChange:
         state = appliers.dnat.read()
         if state.unreadable:
             remarks.append(state.unreadable)
-        return appliers.dnat.transaction(state, redirection(desired))
+        return appliers.dnat.diff(state, desired)
 
     def hosts() -> HostsChange:
         change = appliers.hosts.change(desired.hosts)
         remarks.extend(hosts_remarks(change))
         return change
 
+    dnat_change = attempt("dnat", dnat)
     return Comparison(
         addresses=attempt("addresses", addresses),
         relay=attempt("relay", lambda: appliers.relay.change(desired.listeners)),
-        dnat=attempt("dnat", dnat),
+        dnat=dnat_change,
         hosts=attempt("hosts", hosts),
-        dnat_backend=appliers.dnat.name,
+        dnat_backend=appliers.dnat.backend,
+        dnat_script=appliers.dnat.script(dnat_change) if dnat_change else "",
         errors=errors,
         remarks=tuple(remarks),
     )

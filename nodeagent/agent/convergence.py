@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import ALL_PARTS, Part
-from nodeagent.agent.redirection import redirection
 from nodeagent.appliers.addresses.state import AddressResult
-from nodeagent.appliers.dnat.delta import grown, normalised
-from nodeagent.appliers.dnat.interface import DnatDesired, DnatState, FamilyUnavailableError
+from nodeagent.appliers.dnat.backend import FamilyUnavailableError
+from nodeagent.appliers.dnat.change import DnatChange, DnatState
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -40,8 +39,7 @@ class Convergence:
     the hosts file, made or found needless, and `transactions` how many the kernel took from the DNAT
     backend: by these a watcher tells our own doing from others'; `displacements` of these did no more than
     put ours before another program's rules again. `blocking` are the parts whose errors leave it open what
-    still points at the relay; `dnat_settled` says that nothing is left to be removed there, `guard_lingers`
-    that a guard is.
+    still points at the relay; `dnat` is what is in the kernel, once it was read.
     """
 
     desired: Desired
@@ -53,8 +51,7 @@ class Convergence:
     transactions: int = 0
     displacements: int = 0
     blocking: set[Part] = field(default_factory=set)
-    dnat_settled: bool = False
-    guard_lingers: bool = False
+    dnat: DnatState | None = None
 
 
 def converge(
@@ -187,22 +184,18 @@ def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
 
 
 def _raise_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    """Before anything listens that strangers should not reach."""
-    guard = DnatDesired(guarded=done.desired.guarded, admitted=done.desired.admitted)
-    if guard.guarded:
-        state = appliers.dnat.read()
-        if state.superseded is not None and state.superseded.redirects:
-            # The other backend's guard stands, with redirects that are in force until this one's take over.
+    """Before anything listens that other hosts should not reach."""
+    guard = replace(done.desired.dnat, redirects=(), pods=())
+    if guard:
+        state = _dnat_state(done, appliers)
+        if state.superseded is not None and state.superseded[1].rules.redirects:
+            # The other backend's guard is there, with redirects that hold until this one's take over.
             return
-        yield from _dnat(done, appliers, state, grown(state, guard))
+        yield from _grow(done, appliers, replace(done.desired, dnat=guard))
 
 
 def _grow_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    state = appliers.dnat.read()
-    target = grown(state, redirection(done.desired))
-    yield from _dnat(done, appliers, state, target)
-    # What stands was read before or after: where that is all that is desired, it need not be read again.
-    done.dnat_settled = normalised(target) == normalised(redirection(done.desired))
+    yield from _grow(done, appliers, done.desired)
 
 
 def _write_hosts(done: Convergence, appliers: Appliers) -> Iterator[str]:
@@ -219,36 +212,51 @@ def _hosts_summary(change: HostsChange) -> str:
 
 
 def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    """All that is not desired goes, but a guard: what it guards goes after this."""
-    if done.dnat_settled:
-        return
-    state = appliers.dnat.read()
-    target = redirection(done.desired)
-    if state.guarded and not target.guarded:
-        done.guard_lingers = True
-        target = replace(target, guarded=state.guarded, admitted=state.admitted)
-    yield from _dnat(done, appliers, state, target)
+    """Remove all that is not desired but a guard: what it guards is removed after this."""
+    wanted, held = done.desired.dnat, _dnat_state(done, appliers).rules
+    if not wanted.guarded:
+        wanted = replace(wanted, guarded=held.guarded, admitted=held.admitted)
+    yield from _shrink(done, appliers, replace(done.desired, dnat=wanted))
 
 
 def _drop_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    if done.guard_lingers:
-        yield from _dnat(done, appliers, appliers.dnat.read(), redirection(done.desired))
+    yield from _shrink(done, appliers, done.desired)
 
 
-def _dnat(done: Convergence, appliers: Appliers, state: DnatState, target: DnatDesired) -> Iterator[str]:
-    transaction = appliers.dnat.transaction(state, target)
-    if not transaction:
-        return
+def _grow(done: Convergence, appliers: Appliers, desired: Desired) -> Iterator[str]:
+    change = appliers.dnat.diff(_dnat_state(done, appliers), desired)
+    if change.growing:
+        yield from _apply(done, change.growing, lambda: appliers.dnat.grow(change))
+
+
+def _shrink(done: Convergence, appliers: Appliers, desired: Desired) -> Iterator[str]:
+    change = appliers.dnat.diff(_dnat_state(done, appliers), desired)
+    if change:
+        yield from _apply(done, change, lambda: appliers.dnat.shrink(change))
+
+
+def _dnat_state(done: Convergence, appliers: Appliers) -> DnatState:
+    """The state that the last step left; read where there was none."""
+    if done.dnat is None:
+        done.dnat = appliers.dnat.read()
+    return done.dnat
+
+
+def _apply(done: Convergence, change: DnatChange, work: Callable[[], DnatState]) -> Iterator[str]:
     try:
-        appliers.dnat.run(transaction)
+        done.dnat = work()
     except FamilyUnavailableError as error:
+        done.dnat = error.state
         done.transactions += 1
         if error.applied:
             yield error.applied
         raise
+    except ApplyError:
+        done.dnat = None
+        raise
     done.transactions += 1
-    done.displacements += transaction.change.displaced
-    yield str(transaction.change)
+    done.displacements += change.displaced
+    yield str(change)
 
 
 def _shrink_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:

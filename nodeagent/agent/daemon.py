@@ -195,7 +195,7 @@ class Daemon:
         self._last_everything = 0.0
 
     def _start_watching(self) -> None:
-        self._watch = NodeWatch(self._config, self._appliers.dnat.name, self._triggers.drifted)
+        self._watch = NodeWatch(self._config, self._appliers.dnat.backend, self._triggers.drifted)
         self._watch.start()
 
     def _stop_watching(self) -> None:
@@ -238,7 +238,7 @@ class Daemon:
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
-        if watch.dnat_backend != self._appliers.dnat.name:  # one that was missing is there now
+        if watch.dnat_backend != self._appliers.dnat.backend:  # one that was missing is there now
             self._stop_watching()
             self._start_watching()
         first = not self._last_everything

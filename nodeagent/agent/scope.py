@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from nodeagent.agent.parts import ALL_PARTS, Part
-from nodeagent.agent.redirection import redirection
 from nodeagent.model.desired import Desired
 
 # A part's change can move what rests on it: addresses carry the relay, the relay what points at it.
@@ -22,7 +21,7 @@ def changed_parts(before: Desired | None, after: Desired) -> frozenset[Part]:
     compared: dict[Part, bool] = {
         "addresses": before.addresses != after.addresses,
         "relay": before.listeners != after.listeners,
-        "dnat": redirection(before) != redirection(after),
+        "dnat": before.dnat != after.dnat,
         "hosts": before.hosts != after.hosts,
     }
     return frozenset(part for part, differs in compared.items() if differs)

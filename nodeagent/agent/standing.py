@@ -36,7 +36,7 @@ def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, Listen
             for server in statistics
         }
     try:
-        redirects = appliers.dnat.read().redirects
+        redirects = appliers.dnat.read().rules.redirects
     except ApplyError:
         redirects = ()
     return {

@@ -11,7 +11,6 @@ from nodeagent.agent.drift.nftables import NftablesWatcher
 from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.agent.drift.watcher import OnDrift, Watcher, WatcherState
 from nodeagent.agent.drift.xtables import XtablesWatcher
-from nodeagent.agent.redirection import redirection
 from nodeagent.config.options import Config
 
 _MASTER_SOCKET = "master.sock"
@@ -71,7 +70,7 @@ class NodeWatch:
         if self._xtables is None:
             self._nftables.expect(done.transactions)
         elif done.transactions or not self._settled:
-            self._xtables.expect(None if "dnat" in done.errors else redirection(done.desired))
+            self._xtables.expect(None if "dnat" in done.errors else done.desired.dnat)
         self._settled = True
         self._addresses.expect(address.address for address in done.desired.addresses)
         self._relay.expect(running=bool(done.desired.listeners))

@@ -109,22 +109,24 @@ class DnatEntry(Struct, frozen=True, rename="camel"):
     service: ObjectName
 
 
-class DnatChanges(Struct, frozen=True, rename="camel"):
-    """DNAT entries to add and to remove; `transaction` is what the backend would run, whole.
+class DnatRules(Struct, frozen=True, rename="camel"):
+    """Rules of DNAT: `redirects`, the ranges of pods they hold for, and the guard of the relay.
 
-    `pods*` are ranges whose pods are redirected, `guarded*` relay ranges that only this node and the
-    `admitted*` ranges reach.
+    Only this node and the `admitted` ranges reach what is `guarded`.
     """
 
+    redirects: list[DnatEntry]
+    pods: list[str]
+    guarded: list[str]
+    admitted: list[str]
+
+
+class DnatChanges(Struct, frozen=True, rename="camel"):
+    """Rules of DNAT to add and to remove; `transaction` is what the backend would run, whole."""
+
     backend: str
-    add: list[DnatEntry]
-    remove: list[DnatEntry]
-    pods_add: list[str]
-    pods_remove: list[str]
-    guarded_add: list[str]
-    guarded_remove: list[str]
-    admitted_add: list[str]
-    admitted_remove: list[str]
+    add: DnatRules
+    remove: DnatRules
     damage: list[str]
     transaction: str
 

@@ -6,12 +6,12 @@ from typing import Literal
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.standing import ListenerStanding
 from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.appliers.dnat.interface import Transaction
+from nodeagent.appliers.dnat.change import DnatChange
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.appliers.relay.state import RelayChange
 from nodeagent.cli import document as doc
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, Listener, LoadBalancerDecision, NameDecision, Redirect
+from nodeagent.model.desired import Desired, DnatRules, Listener, LoadBalancerDecision, NameDecision, Redirect
 from nodeagent.model.objects import ObjectRef
 
 
@@ -32,7 +32,7 @@ def report(
         changes=doc.Changes(
             addresses=_addresses(comparison.addresses),
             relay=_relay(comparison.relay),
-            dnat=_dnat(comparison.dnat, comparison.dnat_backend),
+            dnat=_dnat(comparison.dnat, comparison.dnat_backend, comparison.dnat_script),
             hosts=_hosts(comparison.hosts),
         ),
         errors={str(part): text for part, text in comparison.errors.items()},
@@ -112,24 +112,24 @@ def _listener(listener: Listener) -> doc.Relay:
     )
 
 
-def _dnat(transaction: Transaction | None, backend: str) -> doc.DnatChanges | None:
-    if not transaction:
+def _dnat(change: DnatChange | None, backend: str, script: str) -> doc.DnatChanges | None:
+    if not change:
         return None
-    change = transaction.change
     return doc.DnatChanges(
         backend=backend,
-        add=[_entry(redirect) for redirect in (*change.added, *(pair.after for pair in change.changed))],
-        remove=[
-            _entry(redirect) for redirect in (*change.removed, *(pair.before for pair in change.changed))
-        ],
-        pods_add=[str(network) for network in change.pods_added],
-        pods_remove=[str(network) for network in change.pods_removed],
-        guarded_add=[str(network) for network in change.guarded_added],
-        guarded_remove=[str(network) for network in change.guarded_removed],
-        admitted_add=[str(network) for network in change.admitted_added],
-        admitted_remove=[str(network) for network in change.admitted_removed],
+        add=_rules(change.added),
+        remove=_rules(change.removed),
         damage=list(change.damage),
-        transaction=transaction.text,
+        transaction=script,
+    )
+
+
+def _rules(rules: DnatRules) -> doc.DnatRules:
+    return doc.DnatRules(
+        redirects=[_entry(redirect) for redirect in rules.redirects],
+        pods=[str(network) for network in rules.pods],
+        guarded=[str(network) for network in rules.guarded],
+        admitted=[str(network) for network in rules.admitted],
     )
 
 

@@ -159,7 +159,7 @@ def _changes(comparison: Comparison) -> Iterator[Line]:
         yield from _section(_TITLES["relay"], _coloured(str(comparison.relay)))
     if comparison.dnat:
         title = f"{_TITLES['dnat']} ({comparison.dnat_backend} transaction)"
-        yield from _section(title, block(comparison.dnat.text))
+        yield from _section(title, block(comparison.dnat_script))
     if comparison.hosts:
         how = (
             "replaced in one step" if comparison.hosts.how == "rename" else "written in place: it is a mount"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.parts import Part
 from nodeagent.agent.standing import ListenerStanding
-from nodeagent.appliers.dnat.interface import DnatState
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
 from nodeagent.model.addresses import Endpoint
@@ -124,7 +124,8 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
     if seen.dnat is None or seen.dnat.unreadable:
         why = seen.dnat.unreadable if seen.dnat else "the rules can't be read"
         return [Finding(Code.DnatUnreadable, "DNAT", why)]
-    if not seen.dnat.redirects:
+    redirects = seen.dnat.rules.redirects
+    if not redirects:
         return []
     subject = f"DNAT ({seen.comparison.dnat_backend})"
     ahead = overtaking(seen.rules, seen.comparison.dnat_backend)
@@ -133,14 +134,16 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
             Finding(
                 Code.DnatOvertaken,
                 subject,
-                f"{len(seen.dnat.redirects)} entries, but other rules translate first",
+                f"{len(redirects)} entries, but other rules translate first",
                 tuple(ahead),
                 ("the first chain that translates wins: let that table run later, or rely on hosts lines",),
             )
         ]
     return [
         Finding(
-            Code.DnatFirst, subject, f"{len(seen.dnat.redirects)} entries in force, before kube-proxy's rules"
+            Code.DnatFirst,
+            subject,
+            f"{len(redirects)} entries in force, before kube-proxy's rules",
         )
     ]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.comparison import compare
 from nodeagent.agent.standing import read_standing
-from nodeagent.appliers.dnat.interface import DnatState
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.hosts.mounts import is_mount_point
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings
@@ -75,7 +75,7 @@ def _on_node(question: Question) -> list[Finding]:
     readable = dnat is not None and not dnat.unreadable
     knowledge = Knowledge(
         relays=_standing_relays(question, dnat),
-        redirected=frozenset(redirect.match for redirect in dnat.redirects) if dnat and readable else None,
+        redirected=frozenset(one.match for one in dnat.rules.redirects) if dnat and readable else None,
         in_rules=rules.held if rules.modes else None,
         led_to=led_to,
     )
@@ -164,7 +164,7 @@ def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoin
         if relay.address in standing
     }
     if dnat is not None:
-        found |= {redirect.match: redirect.to for redirect in dnat.redirects}
+        found |= {redirect.match: redirect.to for redirect in dnat.rules.redirects}
     return found
 
 

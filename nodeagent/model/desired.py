@@ -42,6 +42,27 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
+class DnatRules:
+    """What DNAT does on a node: the redirects, whose pods they hold for besides the node, and the guard.
+
+    The guard drops what arrives for a `guarded` range over any interface but lo, unless it comes from an
+    `admitted` one. In a family without redirects `pods` mean nothing, in one without `guarded` ranges
+    `admitted` means nothing; without either, there are no rules at all and the value is false.
+    """
+
+    redirects: tuple[Redirect, ...] = ()
+    pods: tuple[IPNetwork, ...] = ()
+    guarded: tuple[IPNetwork, ...] = ()
+    admitted: tuple[IPNetwork, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.redirects or self.guarded)
+
+
+NO_RULES = DnatRules()
+
+
+@dataclass(frozen=True, slots=True)
 class HostsLine:
     """One `address name` line of the managed block."""
 
@@ -99,18 +120,15 @@ class NameDecision:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """All that shall stand on this node, in a fixed order, with the reason of each decision.
+    """The desired state of this node, in a fixed order, with the reason of each decision.
 
-    `pod_cidrs` are the pods whose traffic is redirected. `guarded` are the relay ranges that nobody reaches
-    but the node itself and `admitted`: its own pods, redirected or not (CoreDNS may give them relay names).
+    Of `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may give
+    them relay addresses.
     """
 
     addresses: tuple[RelayAddress, ...] = ()
     listeners: tuple[Listener, ...] = ()
-    redirects: tuple[Redirect, ...] = ()
-    pod_cidrs: tuple[IPNetwork, ...] = ()
-    guarded: tuple[IPNetwork, ...] = ()
-    admitted: tuple[IPNetwork, ...] = ()
+    dnat: DnatRules = NO_RULES
     hosts: tuple[HostsLine, ...] = ()
     load_balancers: tuple[LoadBalancerDecision, ...] = ()
     names: tuple[NameDecision, ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
-from nodeagent.model.desired import Desired, RelayAddress
+from nodeagent.model.desired import Desired, DnatRules, RelayAddress
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.collecting import claims_of
@@ -27,10 +27,12 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     return Desired(
         addresses=addresses,
         listeners=tuple(listener for plan in load_balancers for listener in plan.listeners),
-        redirects=tuple(redirect for plan in load_balancers for redirect in plan.redirects) if dnat else (),
-        pod_cidrs=pods.redirected,
-        guarded=guarded,
-        admitted=pods.admitted if guarded else (),
+        dnat=DnatRules(
+            tuple(redirect for plan in load_balancers for redirect in plan.redirects) if dnat else (),
+            pods.redirected,
+            guarded,
+            pods.admitted if guarded else (),
+        ),
         hosts=hosts_lines(names, load_balancers),
         load_balancers=tuple(plan.decision for plan in load_balancers),
         names=names,

@@ -22,7 +22,10 @@ def withhold(desired: Desired, answering: AbstractSet[Endpoint]) -> Desired:
     written = {line.name for line in hosts}
     return replace(
         desired,
-        redirects=tuple(redirect for redirect in desired.redirects if redirect.to not in silent),
+        dnat=replace(
+            desired.dnat,
+            redirects=tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent),
+        ),
         hosts=hosts,
         load_balancers=tuple(_remark(decision, silent, answering) for decision in desired.load_balancers),
         names=tuple(_wait(decision, written) for decision in desired.names),

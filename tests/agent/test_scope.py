@@ -8,7 +8,7 @@ import pytest
 from nodeagent.agent.parts import ALL_PARTS
 from nodeagent.agent.scope import changed_parts, with_dependents
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, HostsLine, Listener, Redirect, RelayAddress
+from nodeagent.model.desired import Desired, DnatRules, HostsLine, Listener, Redirect, RelayAddress
 from nodeagent.model.objects import ObjectRef
 
 RANGES = (ip_network("169.254.66.0/24"),)
@@ -17,7 +17,7 @@ RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BEFORE = Desired(
     addresses=(RelayAddress(RELAY.address, LB),),
     listeners=(Listener(RELAY, Endpoint(ip_address("10.96.0.10"), 443), "v1", LB),),
-    redirects=(Redirect(Endpoint(ip_address("203.0.113.10"), 443), RELAY, LB),),
+    dnat=DnatRules((Redirect(Endpoint(ip_address("203.0.113.10"), 443), RELAY, LB),)),
     hosts=(HostsLine(RELAY.address, "site.example.test"),),
 )
 
@@ -31,23 +31,20 @@ def test_the_same_plan_gives_no_reason() -> None:
 
 
 def test_a_name_more_concerns_the_hosts_file_alone() -> None:
-    after = Desired(BEFORE.addresses, BEFORE.listeners, BEFORE.redirects)
+    after = replace(BEFORE, hosts=())
     assert with_dependents(changed_parts(BEFORE, after)) == {"hosts"}
 
 
 def test_other_pods_concern_dnat_alone() -> None:
-    after = Desired(
-        BEFORE.addresses,
-        BEFORE.listeners,
-        BEFORE.redirects,
-        (ip_network("10.244.1.0/24"),),
-        hosts=BEFORE.hosts,
-    )
+    after = replace(BEFORE, dnat=replace(BEFORE.dnat, pods=(ip_network("10.244.1.0/24"),)))
     assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
 
 
-@pytest.mark.parametrize("after", [replace(BEFORE, guarded=RANGES), replace(BEFORE, admitted=RANGES)])
-def test_another_guard_concerns_dnat_alone(after: Desired) -> None:
+@pytest.mark.parametrize(
+    "rules", [replace(BEFORE.dnat, guarded=RANGES), replace(BEFORE.dnat, admitted=RANGES)]
+)
+def test_another_guard_concerns_dnat_alone(rules: DnatRules) -> None:
+    after = replace(BEFORE, dnat=rules)
     assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.standing import ListenerStanding
 from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.appliers.dnat.interface import DnatState
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.hosts_lines import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.kube_proxy import BaseChain, KubeProxy
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
 REDIRECT = Redirect(BALANCER, RELAY, ObjectRef("Service", "ingress", "blue"))
-IN_SYNC = Comparison(AddressChange("lo"), None, None, None, "nftables", {})
+IN_SYNC = Comparison(AddressChange("lo"), None, None, None, "nftables", "", {})
 OURS = BaseChain("inet", "nodeagent", "output", "output", -105)
 THEIRS = BaseChain("ip", "kube-proxy", "nat-output", "output", -100)
 
 SERVING = AgentObservation(
     comparison=IN_SYNC,
     standing={RELAY: ListenerStanding(RELAY, answers=True, redirected=(BALANCER,), backend="UP (fine)")},
-    dnat=DnatState(redirects=(REDIRECT,), present=True),
+    dnat=DnatState(DnatRules((REDIRECT,)), present=True),
     rules=KubeProxy(chains=(OURS, THEIRS)),
     addresses=True,
 )

@@ -146,7 +146,7 @@ def of_name(planned: Desired, name: str) -> NameDecision:
 
 def redirects(planned: Desired) -> dict[str, str]:
     """Load balancer endpoint to relay endpoint, as text."""
-    return {str(redirect.match): str(redirect.to) for redirect in planned.redirects}
+    return {str(redirect.match): str(redirect.to) for redirect in planned.dnat.redirects}
 
 
 def relay_of(planned: Desired, name: str = "blue") -> dict[int, str]:

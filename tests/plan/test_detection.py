@@ -45,7 +45,7 @@ def test_a_service_that_is_not_listed_is_skipped() -> None:
     decision = of_service(planned, "red")
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
     assert "not listed in loadBalancers.services" in decision.reason
-    assert not planned.redirects
+    assert not planned.dnat.redirects
     assert not planned.addresses
 
 
@@ -131,7 +131,7 @@ def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAnnotation")
     assert "is none of v1, v2, off" in decision.reason
     assert len(decision.reason) < 200
-    assert not planned.redirects
+    assert not planned.dnat.redirects
 
 
 @pytest.mark.parametrize("given", [{PROXY_PROTOCOL: "off"}, {EXCLUDE: "true"}, {DIGITALOCEAN: "nonsense"}])
@@ -152,7 +152,7 @@ def test_an_excluded_service_is_left_alone() -> None:
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
     assert decision.reason == "annotation nodeagent.io/exclude: true"
-    assert not planned.redirects
+    assert not planned.dnat.redirects
 
 
 @pytest.mark.parametrize("provider_id", ["hcloud://4711", "aws:///eu-west-1a/i-0123", "gce://p/z/i"])

@@ -37,7 +37,7 @@ def test_every_address_is_redirected_in_both_families() -> None:
 def test_an_address_given_twice_is_redirected_once() -> None:
     """Some providers repeat it, once with a hostname."""
     planned = desired(service(points=(point("192.0.2.1"), point("192.0.2.1", hostname="lb")), ports=("443",)))
-    assert len(planned.redirects) == 1
+    assert len(planned.dnat.redirects) == 1
 
 
 @pytest.mark.parametrize("protocol", ["UDP", "SCTP"])
@@ -116,7 +116,7 @@ def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAddress")
     assert decision.remarks == (f"{ip}: can't be a load balancer's address; left alone",)
-    assert not planned.redirects
+    assert not planned.dnat.redirects
 
 
 def test_an_impossible_address_leaves_the_others_served() -> None:
@@ -139,5 +139,5 @@ def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() ->
 def test_what_is_not_served_leaves_no_trace(points: tuple[LoadBalancerPoint, ...]) -> None:
     """Neither address, listener nor redirect."""
     planned = desired(service(points=points))
-    assert (planned.addresses, planned.listeners, planned.redirects) == ((), (), ())
+    assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
     assert of_service(planned).relay_addresses == ()

@@ -64,7 +64,7 @@ def test_a_family_without_an_address_of_the_nodes_own_is_left_alone(
 ) -> None:
     """A loopback, link-local or node-local address is none by which the node could be known."""
     planned = desired(DUAL, facts=on_a_node(own), node=BARE)
-    assert {str(redirect.match.address) for redirect in planned.redirects} == {relayed}
+    assert {str(redirect.match.address) for redirect in planned.dnat.redirects} == {relayed}
     (remark,) = of_service(planned).remarks
     assert remark == f"{left_alone}: not relayed: this node has no IPv{family} address of its own"
 
@@ -91,7 +91,7 @@ def test_a_load_balancer_of_the_other_family_alone_is_skipped() -> None:
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "FamilyNotSpoken")
     assert "2001:db8::1: not relayed: this node has no IPv6 address of its own" in decision.remarks
-    assert (planned.addresses, planned.listeners, planned.redirects) == ((), (), ())
+    assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
 
 
 @pytest.mark.parametrize(

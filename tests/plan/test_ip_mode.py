@@ -55,7 +55,7 @@ def test_an_impossible_address_stays_one() -> None:
     """Whatever its ipMode."""
     loopback = service(points=(point("127.0.0.1", mode="Proxy"),))
     planned = desired(loopback, options=config(options("ignore")))
-    assert not planned.redirects
+    assert not planned.dnat.redirects
 
 
 @pytest.mark.parametrize("mode", ["honour", "ignore"])

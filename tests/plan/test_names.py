@@ -142,7 +142,7 @@ def test_with_hosts_switched_off_no_name_is_written() -> None:
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HostsDisabled")
     assert hosts(planned) == []
-    assert planned.redirects
+    assert planned.dnat.redirects
 
 
 def test_a_wildcard_is_covered_by_dnat_alone() -> None:

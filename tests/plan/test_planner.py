@@ -5,7 +5,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, DnatRules
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import FACTS, NODE, config, desired, hosts, ingress, relay_of, service
@@ -13,13 +13,13 @@ from tests.plan.made_up import FACTS, NODE, config, desired, hosts, ingress, rel
 
 def test_an_empty_cluster_asks_for_nothing() -> None:
     """Nothing but the pods' ranges, which redirect nothing by themselves."""
-    assert desired() == Desired(pod_cidrs=NODE.pod_cidrs)
+    assert desired() == Desired(dnat=DnatRules(pods=NODE.pod_cidrs))
 
 
 def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
     """The relay stands all the same."""
     planned = desired(service(), ingress("www.example.com"), options=config("dnat: {backend: none}"))
-    assert (planned.redirects, planned.pod_cidrs) == ((), ())
+    assert (planned.dnat.redirects, planned.dnat.pods) == ((), ())
     assert planned.listeners
     assert hosts(planned) == [f"{relay_of(planned)[4]} www.example.com"]
 
@@ -33,7 +33,7 @@ def test_pod_ranges_come_from_the_node() -> None:
             for text in ("fd00:244::/64", "10.244.9.0/24", "10.244.1.128/25", "10.244.1.0/24")
         ),
     )
-    assert [str(network) for network in desired(node=node).pod_cidrs] == [
+    assert [str(network) for network in desired(node=node).dnat.pods] == [
         "10.244.1.0/24",
         "10.244.9.0/24",
         "fd00:244::/64",
@@ -42,7 +42,7 @@ def test_pod_ranges_come_from_the_node() -> None:
 
 def test_configured_pod_ranges_replace_the_nodes() -> None:
     """For a CNI that gives its own."""
-    assert desired(options=config("dnat: {podCIDRs: [10.7.0.0/16]}")).pod_cidrs == (
+    assert desired(options=config("dnat: {podCIDRs: [10.7.0.0/16]}")).dnat.pods == (
         ip_network("10.7.0.0/16"),
     )
 
@@ -51,7 +51,7 @@ def test_configured_pod_ranges_replace_the_nodes() -> None:
 def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object) -> None:
     """With the option that mends it."""
     planned = plan(Snapshot(node=node), FACTS, config())  # type: ignore[arg-type]
-    assert planned.pod_cidrs == ()
+    assert planned.dnat.pods == ()
     (remark,) = planned.remarks
     assert "no pod range of node 'node1' is known" in remark
     assert "set dnat.podCIDRs" in remark
@@ -61,7 +61,7 @@ def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object
 def test_pods_that_are_not_to_be_served_need_no_range(options: str) -> None:
     """And no remark."""
     planned = desired(node=None, options=config(options))
-    assert (planned.pod_cidrs, planned.remarks) == ((), ())
+    assert (planned.dnat.pods, planned.remarks) == ((), ())
 
 
 def test_the_notes_of_the_facts_are_handed_on() -> None:
@@ -76,7 +76,7 @@ def test_what_could_not_be_read_is_handed_on_and_the_rest_is_served() -> None:
     unreadable = (Unreadable("b.yaml:1", "not YAML"), Unreadable("a.yaml:9", "not YAML"))
     planned = plan(Snapshot((service(),), unreadable=unreadable), FACTS, config())
     assert planned.unreadable == unreadable[::-1]
-    assert planned.redirects
+    assert planned.dnat.redirects
 
 
 def test_load_balancers_are_told_in_the_order_of_their_names() -> None:

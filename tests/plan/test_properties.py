@@ -54,8 +54,8 @@ def test_what_is_planned_hangs_together(planned: Desired) -> None:
     """No two listeners on one bind; every pointer has something to point to."""
     binds = [listener.bind for listener in planned.listeners]
     assert len(set(binds)) == len(binds)
-    assert {redirect.to for redirect in planned.redirects} <= set(binds)
-    matches = [redirect.match for redirect in planned.redirects]
+    assert {redirect.to for redirect in planned.dnat.redirects} <= set(binds)
+    matches = [redirect.match for redirect in planned.dnat.redirects]
     assert len(set(matches)) == len(matches)
     standing = {relay.address for relay in planned.addresses}
     assert standing == {bind.address for bind in binds}
@@ -85,7 +85,7 @@ def test_nothing_that_must_not_be_redirected_is(snapshot: Snapshot, facts: Facts
     """The API server, the loopback, what no administrator listed."""
     planned = plan(snapshot, facts, config)
     listed = {entry.path for entry in config.load_balancers.services}
-    for redirect in planned.redirects:
+    for redirect in planned.dnat.redirects:
         assert redirect.match not in facts.api_servers
         assert not redirect.match.address.is_loopback
         assert redirect.load_balancer.path in listed
@@ -129,7 +129,9 @@ def test_a_newer_service_changes_nothing_for_the_older_ones(
     assert before.load_balancers == tuple(
         decision for decision in after.load_balancers if decision.load_balancer != late.ref
     )
-    assert before.redirects == tuple(each for each in after.redirects if each.load_balancer != late.ref)
+    assert before.dnat.redirects == tuple(
+        each for each in after.dnat.redirects if each.load_balancer != late.ref
+    )
     assert before.listeners == tuple(each for each in after.listeners if each.load_balancer != late.ref)
 
 
@@ -140,9 +142,9 @@ def test_nothing_is_left_that_points_to_a_silent_relay(planned: Desired, chance:
     binds = [listener.bind for listener in planned.listeners]
     answering = {bind for bind in binds if chance.random() < 0.5}
     left = withhold(planned, answering)
-    assert {redirect.to for redirect in left.redirects} <= answering
+    assert {redirect.to for redirect in left.dnat.redirects} <= answering
     assert {line.address for line in left.hosts} <= {bind.address for bind in answering}
-    assert set(left.redirects) <= set(planned.redirects)
+    assert set(left.dnat.redirects) <= set(planned.dnat.redirects)
     assert set(left.hosts) <= set(planned.hosts)
     assert (left.addresses, left.listeners) == (planned.addresses, planned.listeners)
     served = {decision.name for decision in left.names if decision.verdict is Verdict.SERVED}
@@ -167,7 +169,7 @@ def test_an_external_ip_is_redirected_only_for_who_is_listed(
     own = {endpoint.address for endpoint in facts.api_servers}
     own |= set(snapshot.node.addresses if snapshot.node else ())
     services = {service.ref: service for service in snapshot.services}
-    for redirect in planned.redirects:
+    for redirect in planned.dnat.redirects:
         service = services[redirect.load_balancer]
         if redirect.match.address not in service.load_balancer_ips:
             assert redirect.match.address in service.external_ips
@@ -181,4 +183,4 @@ def test_what_sends_no_proxy_is_never_redirected(snapshot: Snapshot, facts: Fact
     """Every redirect leads to a listener that adds the line."""
     planned = plan(snapshot, facts, config)
     adding = {listener.bind for listener in planned.listeners if listener.proxy}
-    assert {redirect.to for redirect in planned.redirects} <= adding
+    assert {redirect.to for redirect in planned.dnat.redirects} <= adding

@@ -56,7 +56,7 @@ def test_a_load_balancer_with_the_api_servers_port_alone_is_refused() -> None:
     planned = desired(service(ips=("2001:db8::1",), ports=("443",)), facts=facts)
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
-    assert (planned.redirects, planned.listeners, planned.addresses) == ((), (), ())
+    assert (planned.dnat.redirects, planned.listeners, planned.addresses) == ((), (), ())
 
 
 def test_the_api_server_on_another_port_of_the_address_hinders_nothing() -> None:
@@ -87,7 +87,7 @@ def test_a_port_of_the_nodes_own_daemons_is_never_taken_from_them(port: int, who
     """Whether or not they listen just now: one that restarts must find it free."""
     planned = desired(service(ports=("80", str(port))))
     assert {listener.bind.port for listener in planned.listeners} == {80}
-    assert {redirect.match.port for redirect in planned.redirects} == {80}
+    assert {redirect.match.port for redirect in planned.dnat.redirects} == {80}
     (decision,) = planned.load_balancers
     (remark,) = decision.remarks
     assert f"not relayed: port {port} is for the node's own {whose}" in remark
@@ -105,7 +105,7 @@ def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:
 def test_of_two_services_with_one_address_and_port_the_older_has_it() -> None:
     """The younger is told whose it is."""
     planned = desired(service(ports=("443",), created=5), service("green", ports=("443", "80"), created=1))
-    assert {str(each.match): each.load_balancer.name for each in planned.redirects} == {
+    assert {str(each.match): each.load_balancer.name for each in planned.dnat.redirects} == {
         "192.0.2.1:80": "green",
         "192.0.2.1:443": "green",
     }

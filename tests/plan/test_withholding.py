@@ -74,7 +74,7 @@ def test_the_relay_itself_is_not_withheld() -> None:
     """Addresses and listeners come first: nothing answers before they stand."""
     planned = withhold(PLANNED, frozenset())
     assert (planned.addresses, planned.listeners) == (PLANNED.addresses, PLANNED.listeners)
-    assert (planned.redirects, planned.hosts) == ((), ())
+    assert (planned.dnat.redirects, planned.hosts) == ((), ())
 
 
 def test_names_that_were_skipped_keep_their_reasons() -> None:

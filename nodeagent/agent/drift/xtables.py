@@ -12,10 +12,11 @@ from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.agent.parts import Part
-from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
+from nodeagent.appliers.dnat.change import DnatState, difference
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.xt_lock import lock_path
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import DnatRules
 
 _CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE
 _APPEARED = inotify.CREATE | inotify.MOVED_TO
@@ -51,7 +52,7 @@ class XtablesWatcher(Watcher):
         self._expected: DnatState | None = None
         self._told: DnatState | str | None = None
 
-    def expect(self, desired: DnatDesired | None) -> None:
+    def expect(self, desired: DnatRules | None) -> None:
         """Say what stands by our own will, in the `quiet` block that made it so.
 
         The tables are read at once. If they hold just that, nobody is woken as long as they go on to do so;
@@ -66,7 +67,7 @@ class XtablesWatcher(Watcher):
             self._expected = None if isinstance(found, str) else found
             if desired is None or isinstance(found, str):
                 return
-            if self._backend.transaction(found, desired):
+            if difference(found, desired):
                 self._expected = None
                 self._touched = True
                 self._ring()

@@ -1,23 +1,19 @@
-"""The iptables backend: our chains in the legacy tables nat and mangle, and no others. EFFECTS."""
+"""The iptables backend: our chains in the legacy tables nat and mangle, and no others. Effects."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
-from nodeagent.appliers.dnat.delta import difference, normalised, without_families
-from nodeagent.appliers.dnat.interface import (
-    DnatDesired,
-    DnatState,
-    FamilyUnavailableError,
-    NotConverged,
-    Transaction,
-)
+from nodeagent.appliers.dnat.backend import FamilyUnavailableError, NotConverged
+from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference, without_families
 from nodeagent.appliers.dnat.xt_layout import FAMILIES, TABLES, Key, TableLayout, TableName, layout
 from nodeagent.appliers.dnat.xt_lock import WAIT_SECONDS, xtables_lock
 from nodeagent.appliers.dnat.xt_questions import is_denied, tables_with_ours
-from nodeagent.appliers.dnat.xt_script import script
-from nodeagent.appliers.dnat.xt_state import Standing, state_of
+from nodeagent.appliers.dnat.xt_state import ABSENT, TableState, XtState, state_of
+from nodeagent.appliers.dnat.xt_steps import script as xt_script
 from nodeagent.appliers.dnat.xt_tables import XtMissingError, XtTable
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
+from nodeagent.model.desired import NO_RULES
 
 
 class _DeniedError(Exception):
@@ -46,7 +42,7 @@ class IptablesBackend:
             ApplyError: the kernel or python-iptables does not answer.
         """
         try:
-            return state_of({key: self._standing(*key) for key in self._tables})
+            return state_of({key: self._state(*key) for key in self._tables})
         except _DeniedError:
             return DnatState(
                 unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN: shown is what "
@@ -58,95 +54,75 @@ class IptablesBackend:
         with xtables_lock(self._lock_wait):
             pass
 
-    def transaction(self, before: DnatState, desired: DnatDesired) -> Transaction:
-        """The step from `before` to `desired`; see `DnatBackend.transaction`. PURE.
+    def script(self, change: DnatChange) -> str:
+        """Return the steps as iptables-restore takes them; see `DnatBackend.script`. Pure.
 
-        Raises:
-            ApplyError: `desired` contradicts itself.
+        Shown to a person. Under the lock they are worked out again, from the tables as they are then.
         """
-        wanted = normalised(desired)
-        change = difference(before, wanted)
-        return Transaction(change, script(change, before, wanted), wanted)
+        tables = change.before.tables if isinstance(change.before, XtState) else ABSENT
+        return xt_script(tables, layout(change.desired)) if change.action != "none" else ""
 
-    def check(self, transaction: Transaction) -> None:
-        """Make the change in libiptc's memory and drop it; the kernel's own judgement can't be had before.
-
-        Raises:
-            ApplyError: it would be refused.
-        """
-        for key, wanted in self._work(transaction):
-            self._tables[key].rehearse(wanted)
-
-    def run(self, transaction: Transaction) -> None:
-        """Apply the transaction, table by table, and read back; see `DnatBackend.run`.
+    def run(self, change: DnatChange) -> DnatState:
+        """Apply the change, table by table, and read back; see `DnatBackend.run`.
 
         Raises:
-            ApplyError: it was refused; the table it tells of, and those after it, stand as before.
-            NotConverged: it was accepted, but something else stands now.
+            ApplyError: it was refused; the table it names, and those after it, are as before.
+            NotConverged: it was accepted, but the tables hold something else now.
             FamilyUnavailableError: one family has no legacy tables on this node.
         """
-        work = list(self._work(transaction))
+        work = list(self._work(change))
         if not work:
-            return
+            return change.before
         missing: dict[Family, str] = {}
         with xtables_lock(self._lock_wait):
-            self._each(work, missing, XtTable.change)
-        self._judge(transaction, missing)
+            for (family, table), wanted in work:
+                if family in missing:
+                    continue
+                try:
+                    self._tables[family, table].change(wanted)
+                except XtMissingError as error:
+                    missing[family] = str(error)
+        if missing.keys() == {family for (family, _), _ in work}:
+            raise XtMissingError("\n".join(missing.values()))
+        return self._judged(change, missing)
 
-    def _standing(self, family: Family, table: TableName) -> Standing:
+    def _state(self, family: Family, table: TableName) -> TableState:
         try:
             if table not in tables_with_ours(family):
-                return Standing()
+                return TableState()
         except OSError as error:
             if is_denied(error):
                 raise _DeniedError from error
             raise ApplyError(f"the kernel does not tell its legacy tables: {error.strerror}") from error
         return self._tables[family, table].read()
 
-    def _work(self, transaction: Transaction) -> Iterator[tuple[Key, TableLayout]]:
-        """The tables that may have to change, in order: the guard comes first and goes last."""
-        if not transaction:
+    def _work(self, change: DnatChange) -> Iterator[tuple[Key, TableLayout]]:
+        """Yield the tables that may have to change, in order: the guard is made first and removed last."""
+        if not change:
             return
-        layouts = layout(transaction.desired)
-        for table in TABLES if transaction.desired.guarded else reversed(TABLES):
+        layouts = layout(change.desired)
+        for table in TABLES if change.desired.guarded else reversed(TABLES):
             for family in FAMILIES:
-                if layouts[family, table] or self._standing(family, table):
+                if layouts[family, table] or self._state(family, table):
                     yield (family, table), layouts[family, table]
 
-    def _each(
-        self,
-        work: list[tuple[Key, TableLayout]],
-        missing: dict[Family, str],
-        step: Callable[[XtTable, TableLayout], object],
-    ) -> None:
-        """Take the step with each table, but for families found to be missing."""
-        for (family, table), wanted in work:
-            if family in missing:
-                continue
-            try:
-                step(self._tables[family, table], wanted)
-            except XtMissingError as error:
-                missing[family] = str(error)
-        if missing.keys() == {family for (family, _), _ in work}:
-            raise XtMissingError("\n".join(missing.values()))
-
-    def _judge(self, transaction: Transaction, missing: dict[Family, str]) -> None:
-        if left := difference(self.read(), _without(transaction.desired, missing)):
+    def _judged(self, change: DnatChange, missing: dict[Family, str]) -> DnatState:
+        state = self.read()
+        if left := difference(state, without_families(change.desired, missing)):
             raise NotConverged(
                 "the kernel accepted the change, but iptables' tables are not as they were meant to be: "
                 f"another program changes them too. What still differs:\n{left}"
             )
         for family, reason in missing.items():
-            applied = str(without_families(transaction.change, missing))
-            raise FamilyUnavailableError(
-                f"IPv{family} is not redirected, the other family is. {reason}", applied
+            served = replace(
+                change,
+                added=without_families(change.added, missing),
+                removed=without_families(change.removed, missing),
             )
-
-
-def _without(desired: DnatDesired, families: Container[int]) -> DnatDesired:
-    return DnatDesired(
-        tuple(redirect for redirect in desired.redirects if redirect.match.address.version not in families),
-        tuple(network for network in desired.pod_cidrs if network.version not in families),
-        tuple(network for network in desired.guarded if network.version not in families),
-        tuple(network for network in desired.admitted if network.version not in families),
-    )
+            unchanged = served.added == served.removed == NO_RULES and not change.damage
+            raise FamilyUnavailableError(
+                f"IPv{family} is not redirected, the other family is. {reason}",
+                "" if unchanged else str(served),
+                state,
+            )
+        return state

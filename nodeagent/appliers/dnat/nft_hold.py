@@ -6,7 +6,6 @@ never two backends redirect at once. The addresses held expire by themselves: if
 node goes on after some seconds, and the next pass finds a table that is not as it should be.
 """
 
-from nodeagent.appliers.dnat.interface import DnatDesired
 from nodeagent.appliers.dnat.nft_script import (
     FAMILIES,
     TABLE,
@@ -17,6 +16,7 @@ from nodeagent.appliers.dnat.nft_script import (
     sets_of_ranges,
 )
 from nodeagent.model.addresses import Family
+from nodeagent.model.desired import DnatRules
 
 HOLD_SECONDS = 5
 """Many times what the change takes, and less than the time after which a person or a probe gives up."""
@@ -24,7 +24,7 @@ HOLD_SECONDS = 5
 _PRIORITY = -150  # NF_IP_PRI_MANGLE: before every translation, ours and kube-proxy's
 
 
-def hold(desired: DnatDesired) -> str:
+def hold(desired: DnatRules) -> str:
     """The text that puts the holding table in place of whatever stands under its name, in one transaction.
 
     Args:

@@ -11,8 +11,8 @@ from ipaddress import ip_address, ip_network
 import msgspec
 from msgspec import Raw, Struct
 
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.dnat.comments import owner_of
-from nodeagent.appliers.dnat.interface import DnatState
 from nodeagent.appliers.dnat.nft_rules import expected_rules, normal_rule
 from nodeagent.appliers.dnat.nft_script import (
     FAMILIES,
@@ -26,7 +26,7 @@ from nodeagent.appliers.dnat.nft_script import (
 )
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 
 
 class _Prefix(Struct):
@@ -130,10 +130,12 @@ def state_of(listing: bytes) -> DnatState:
         ) from error
     _check_whole(gathered)
     return DnatState(
-        redirects=tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
-        pod_cidrs=_ranges(gathered, pods_name),
-        guarded=_ranges(gathered, guarded_name),
-        admitted=_ranges(gathered, admitted_name),
+        DnatRules(
+            tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
+            _ranges(gathered, pods_name),
+            _ranges(gathered, guarded_name),
+            _ranges(gathered, admitted_name),
+        ),
         present=True,
         damage=(*gathered.in_the_way, *gathered.lacking),
         obstructed=bool(gathered.in_the_way),

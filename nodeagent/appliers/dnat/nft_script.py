@@ -7,12 +7,12 @@ packet costs one look-up however many load balancers there are, and a delta name
 docs/iptables-porting.md).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from nodeagent.appliers.dnat.change import DnatChange
 from nodeagent.appliers.dnat.comments import comment_of
-from nodeagent.appliers.dnat.interface import DnatChange, DnatDesired
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 
 TABLE = "nodeagent"
 
@@ -52,13 +52,8 @@ def range_sets(family: Family) -> tuple[str, str, str]:
     return pods_name(family), guarded_name(family), admitted_name(family)
 
 
-def script(change: DnatChange, desired: DnatDesired) -> str:
-    """The transaction for `change`, as `nft -f -` takes it; empty when nothing is to do.
-
-    Args:
-        change: What differs, as `delta.difference` returns it.
-        desired: What it leads to, as `delta.normalised` returns it.
-    """
+def script(change: DnatChange) -> str:
+    """Return the transaction for `change`, as `nft -f -` takes it; empty when nothing is to do."""
     match change.action:
         case "none" | "supersede":
             return ""
@@ -69,7 +64,7 @@ def script(change: DnatChange, desired: DnatDesired) -> str:
         case "repair":
             return _repair(change)
         case "create" | "rebuild":
-            return replacement(desired)
+            return replacement(change.desired)
 
 
 def removal() -> str:
@@ -77,7 +72,7 @@ def removal() -> str:
     return f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
 
 
-def replacement(desired: DnatDesired, table: str = TABLE) -> str:
+def replacement(desired: DnatRules, table: str = TABLE) -> str:
     """The text that puts the whole table in place of whatever stands under its name, in one transaction.
 
     `add` before `delete` makes the deletion succeed with no table there, too. A packet sees the old table or
@@ -90,14 +85,15 @@ def replacement(desired: DnatDesired, table: str = TABLE) -> str:
     return head + _structure(table) + "".join(elements) + add_ranges(desired, table)
 
 
-def add_ranges(desired: DnatDesired, table: str = TABLE) -> str:
-    """The text that fills the sets of ranges."""
-    filled = (
-        (pods_name, desired.pod_cidrs),
-        (guarded_name, desired.guarded),
-        (admitted_name, desired.admitted),
-    )
-    return "".join(_add(_range(name, network), table) for name, networks in filled for network in networks)
+def add_ranges(rules: DnatRules, table: str = TABLE) -> str:
+    """Return the text that fills the sets of ranges."""
+    return "".join(_add(_range(name, network), table) for name, network in _ranges(rules))
+
+
+def _ranges(rules: DnatRules) -> Iterator[tuple[Callable[[Family], str], IPNetwork]]:
+    """Yield each range with the function that names its set."""
+    filled = ((pods_name, rules.pods), (guarded_name, rules.guarded), (admitted_name, rules.admitted))
+    return ((name, network) for name, networks in filled for network in networks)
 
 
 def _repair(change: DnatChange) -> str:
@@ -165,16 +161,10 @@ def _delta(change: DnatChange) -> str:
 
     An element is deleted by its key alone; its value and comment need not be known.
     """
-    gone = [_delete(_map_key(redirect)) for redirect in change.removed]
-    gone += [_delete(_map_key(pair.before)) for pair in change.changed]
-    gone += [_delete(_range(pods_name, network)) for network in change.pods_removed]
-    gone += [_delete(_range(guarded_name, network)) for network in change.guarded_removed]
-    gone += [_delete(_range(admitted_name, network)) for network in change.admitted_removed]
-    new = [_add(_map_element(pair.after)) for pair in change.changed]
-    new += [_add(_map_element(redirect)) for redirect in change.added]
-    new += [_add(_range(pods_name, network)) for network in change.pods_added]
-    new += [_add(_range(guarded_name, network)) for network in change.guarded_added]
-    new += [_add(_range(admitted_name, network)) for network in change.admitted_added]
+    gone = [_delete(_map_key(redirect)) for redirect in change.removed.redirects]
+    gone += [_delete(_range(name, network)) for name, network in _ranges(change.removed)]
+    new = [_add(_map_element(redirect)) for redirect in change.added.redirects]
+    new += [_add(_range(name, network)) for name, network in _ranges(change.added)]
     return "".join(gone + new)
 
 

@@ -1,8 +1,8 @@
-"""Which backend serves this node. EFFECTS: asks nft and the kernel, but makes nothing of ours."""
+"""Which backend serves this node. Effects: asks nft and the kernel, but makes nothing of ours."""
 
 from typing import Literal
 
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState, Transaction
+from nodeagent.appliers.dnat.backend import DnatBackend
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nft_program import (
     NftBusyError,
@@ -13,43 +13,15 @@ from nodeagent.appliers.dnat.nft_program import (
 )
 from nodeagent.appliers.dnat.nft_script import replacement
 from nodeagent.appliers.dnat.nftables import NftablesBackend
-from nodeagent.appliers.dnat.switching import SoleBackend
+from nodeagent.appliers.dnat.switching import ExclusiveBackend
 from nodeagent.appliers.dnat.xt_questions import missing_table
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
+from nodeagent.model.desired import NO_RULES
 
 Option = Literal["auto", "nftables", "iptables", "none"]
 
 _SCRATCH = "nodeagent_probe"
-
-
-class RemovingBackend:
-    """Whatever is desired, it leads to nothing: rules of an earlier configuration go, none are made.
-
-    Args:
-        backend: Whose rules are removed.
-    """
-
-    name = "none"
-
-    def __init__(self, backend: DnatBackend) -> None:
-        self._backend = backend
-
-    def read(self) -> DnatState:
-        """What stands; see `DnatBackend.read`."""
-        return self._backend.read()
-
-    def transaction(self, before: DnatState, desired: DnatDesired) -> Transaction:  # noqa: ARG002
-        """The step from `before` to nothing."""
-        return self._backend.transaction(before, DnatDesired())
-
-    def check(self, transaction: Transaction) -> None:
-        """Let the kernel judge the removal."""
-        self._backend.check(transaction)
-
-    def run(self, transaction: Transaction) -> None:
-        """Remove what stands."""
-        self._backend.run(transaction)
 
 
 def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
@@ -60,10 +32,10 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
         program: How nft is run.
 
     Returns:
-        The backend, which removes what another configuration left of the other one; for `none` one that only
-        removes. Where nft does not work, nothing of ours can stand in nftables, and it is not asked again.
-        Without permission to probe (a dry run), and where the node is too busy for it, nftables counts as
-        working.
+        The backend, which removes what another configuration left of the other one; for `none`, by which no
+        rules are ever desired, one that can remove what is left of both. Where nft does not work, nothing of
+        ours can be in nftables, and it is not asked again. Without permission to probe (a dry run), and
+        where the node is too busy for it, nftables counts as working.
 
     Raises:
         ApplyError: what was asked for does not work on this node, and why.
@@ -73,11 +45,8 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     iptables = IptablesBackend()
     if obstacle is None:
         nftables = NftablesBackend(nft)
-        sole = SoleBackend("iptables" if option == "iptables" else "nftables", nftables, iptables)
-        return RemovingBackend(sole) if option == "none" else sole
-    if option == "none":
-        return RemovingBackend(iptables)
-    if option == "iptables":
+        return ExclusiveBackend("iptables" if option == "iptables" else "nftables", nftables, iptables)
+    if option in ("iptables", "none"):
         return iptables
     if option == "nftables":
         raise obstacle
@@ -93,7 +62,7 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
 def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
     """Let the kernel judge a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
-        nft.check(replacement(DnatDesired(), table=_SCRATCH))
+        nft.check(replacement(NO_RULES, table=_SCRATCH))
     except (NftPermissionError, NftBusyError):
         return None
     except NftMissingError as error:

@@ -1,23 +1,19 @@
-"""One backend in force, never both: what another configuration left of the other one goes. EFFECTS."""
+"""One backend in force, never both: what another configuration left of the other one goes. Effects."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.appliers.dnat.interface import (
-    DnatBackend,
-    DnatDesired,
-    DnatState,
-    FamilyUnavailableError,
-    Transaction,
-)
+from nodeagent.appliers.dnat.backend import DnatBackend, FamilyUnavailableError
+from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import NO_RULES, DnatRules
 
 
-class SoleBackend:
+class ExclusiveBackend:
     """Implements `interface.DnatBackend` by one of the two, and removes what stands of the other.
 
     Args:
@@ -39,55 +35,42 @@ class SoleBackend:
         """What stands of either; see `DnatBackend.read`."""
         state = self._chosen.read()
         left = self._other.read()
-        return replace(state, superseded=left) if left.present else state
+        return replace(state, superseded=(self._other.name, left)) if left.present else state
 
-    def transaction(self, before: DnatState, desired: DnatDesired) -> Transaction:
-        """The step from `before` to `desired` in the one and to nothing in the other. PURE."""
-        own = self._chosen.transaction(before, desired)
-        if before.superseded is None:
-            return own
-        removal = self._other.transaction(before.superseded, DnatDesired())
-        action = own.change.action if own else "supersede"
-        change = replace(own.change, action=action, superseded=self._other.name)
-        return Transaction(change, removal.text + own.text, own.desired)
+    def script(self, change: DnatChange) -> str:
+        """Return both backends' parts, the removal first; see `DnatBackend.script`. Pure."""
+        left = change.before.superseded
+        removal = self._other.script(difference(left[1], NO_RULES)) if left else ""
+        return removal + self._chosen.script(change)
 
-    def check(self, transaction: Transaction) -> None:
-        """Let the kernel judge the chosen backend's part; a removal is never refused."""
-        if not transaction.change.superseded:
-            self._chosen.check(transaction)
-
-    def run(self, transaction: Transaction) -> None:
-        """Apply the transaction; see `DnatBackend.run`.
+    def run(self, change: DnatChange) -> DnatState:
+        """Apply the change; see `DnatBackend.run`.
 
         Where rules go from one backend to the other, connections are held back for that moment: see
         docs/decisions/0011-iptables-backend.md.
         """
-        if not transaction.change.superseded:
-            self._chosen.run(transaction)
-            return
-        desired = transaction.desired
+        if not change.superseded:
+            return self._chosen.run(change)
+        desired = change.desired
         if not desired.redirects:
             self._remove_other()
-            self._run_chosen(desired)
-            return
-        # Whoever holds the lock for long is waited for before connections are held back, not meanwhile.
+            return self._run_chosen(desired)
+        # A program that holds the lock for long is waited for before connections are held back.
         self._iptables.await_lock()
+        before = self._nftables.read()
+        self._nftables.hold(desired)
         if self._chosen is self._nftables:
-            before = self._nftables.read()
-            self._nftables.hold(desired)
             with self._undone(before):
                 self._remove_other()
-            self._nftables.put(desired)
-        else:
-            left = self._nftables.read()
-            self._nftables.hold(desired)
-            with self._undone(left):
-                try:
-                    self._run_chosen(desired)
-                except FamilyUnavailableError:
-                    self._remove_other()
-                    raise
-            self._remove_other()
+            return self._nftables.put(desired)
+        with self._undone(before):
+            try:
+                state = self._run_chosen(desired)
+            except FamilyUnavailableError:
+                self._remove_other()
+                raise
+        self._remove_other()
+        return state
 
     @contextmanager
     def _undone(self, before: DnatState) -> Iterator[None]:
@@ -97,16 +80,11 @@ class SoleBackend:
         except FamilyUnavailableError:
             raise
         except ApplyError:
-            self._nftables.put(told(before))
+            self._nftables.put(before.rules)
             raise
 
-    def _run_chosen(self, desired: DnatDesired) -> None:
-        self._chosen.run(self._chosen.transaction(self._chosen.read(), desired))
+    def _run_chosen(self, desired: DnatRules) -> DnatState:
+        return self._chosen.run(difference(self._chosen.read(), desired))
 
     def _remove_other(self) -> None:
-        self._other.run(self._other.transaction(self._other.read(), DnatDesired()))
-
-
-def told(state: DnatState) -> DnatDesired:
-    """What a state amounts to, as something to be made."""
-    return DnatDesired(state.redirects, state.pod_cidrs, state.guarded, state.admitted)
+        self._other.run(difference(self._other.read(), NO_RULES))

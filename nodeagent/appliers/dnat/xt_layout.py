@@ -20,10 +20,9 @@ from itertools import groupby
 from typing import Final, Literal
 
 from nodeagent.appliers.dnat.comments import comment_of
-from nodeagent.appliers.dnat.interface import DnatDesired
 from nodeagent.appliers.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import Family, IPAddress, IPNetwork
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 
 FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 TableName = Literal["mangle", "nat"]
@@ -55,7 +54,7 @@ Key = tuple[Family, TableName]
 Layout = Mapping[Key, TableLayout]
 
 
-def layout(desired: DnatDesired) -> Layout:
+def layout(desired: DnatRules) -> Layout:
     """Every table's part; an empty part for a table in which nothing of ours shall stand.
 
     Args:
@@ -74,7 +73,7 @@ def tree_chain(network: IPNetwork) -> str:
     return PREFIX + base64.b32encode(digest).decode("ascii")[:_HASH_LETTERS]
 
 
-def _guard(desired: DnatDesired, family: Family) -> TableLayout:
+def _guard(desired: DnatRules, family: Family) -> TableLayout:
     guarded = [network for network in desired.guarded if network.version == family]
     if not guarded:
         return TableLayout()
@@ -84,11 +83,11 @@ def _guard(desired: DnatDesired, family: Family) -> TableLayout:
     return TableLayout({GUARD: rules}, {"PREROUTING": jumps})
 
 
-def _nat(desired: DnatDesired, family: Family) -> TableLayout:
+def _nat(desired: DnatRules, family: Family) -> TableLayout:
     redirects = [redirect for redirect in desired.redirects if redirect.match.address.version == family]
     if not redirects:
         return TableLayout()
-    pods = [network for network in desired.pod_cidrs if network.version == family]
+    pods = [network for network in desired.pods if network.version == family]
     chains: dict[str, tuple[XtRule, ...]] = {
         OUTPUT: (XtRule(TREE, tcp=True),),
         PREROUTING: tuple(XtRule(TREE, source=where(network), tcp=True) for network in pods),

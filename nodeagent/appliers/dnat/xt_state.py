@@ -1,16 +1,16 @@
-"""What stands in the legacy tables -> DnatState. PURE."""
+"""The legacy tables as read -> the actual state. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Literal
 
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.dnat.comments import owner_of
-from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
-from nodeagent.appliers.dnat.xt_layout import GUARD, PREROUTING, TREE, Key, Layout, layout
+from nodeagent.appliers.dnat.xt_layout import FAMILIES, GUARD, PREROUTING, TABLES, TREE, Key, Layout, layout
 from nodeagent.appliers.dnat.xt_rules import XtRule
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 
 PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
 """What a person calls the tables of a family."""
@@ -19,10 +19,10 @@ _EVERYTHING: Mapping[Family, IPNetwork] = {4: ip_network("0.0.0.0/0"), 6: ip_net
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Our part of one table as it stands: our chains, and the rules elsewhere that lead to them.
+class TableState:
+    """Our part of one table: our chains, and the rules elsewhere that lead to them.
 
-    `jumps` tells of the kernel's own chains each rule that leads into ours, with its place (0 is the top).
+    `jumps` has for the kernel's own chains each rule that leads into ours, with its place (1 is the top).
     """
 
     chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
@@ -32,11 +32,20 @@ class Standing:
         return bool(self.chains or any(self.jumps.values()))
 
 
-Tables = Mapping[Key, Standing]
+Tables = Mapping[Key, TableState]
+ABSENT: Tables = {(family, table): TableState() for family in FAMILIES for table in TABLES}
+"""Nothing of ours in any table."""
 
 
-def state_of(tables: Tables) -> DnatState:
-    """The state that the tables tell.
+@dataclass(frozen=True, slots=True)
+class XtState(DnatState):
+    """The actual state with the tables it was read from."""
+
+    tables: Tables = field(default_factory=lambda: ABSENT, repr=False)
+
+
+def state_of(tables: Tables) -> XtState:
+    """Return the state that the tables are in.
 
     Whatever is not as `layout` makes it for the very entries that stand is damage; none of it ever obstructs,
     since every chain can be written anew where it is.
@@ -45,33 +54,31 @@ def state_of(tables: Tables) -> DnatState:
     pods: list[IPNetwork] = []
     guarded: list[IPNetwork] = []
     admitted: list[IPNetwork] = []
-    for (family, _), standing in tables.items():
-        for redirect in _redirects(standing):
+    for (family, _), state in tables.items():
+        for redirect in _redirects(state):
             redirects.setdefault(redirect.match, redirect)
-        jumps = (rule for jumps in standing.jumps.values() for _, rule in jumps)
-        pods += _ranges(family, standing.chains.get(PREROUTING, ()), TREE, "source")
-        admitted += _ranges(family, standing.chains.get(GUARD, ()), "RETURN", "source")
+        jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
+        pods += _ranges(family, state.chains.get(PREROUTING, ()), TREE, "source")
+        admitted += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
         guarded += _ranges(family, jumps, GUARD, "destination")
-    told = DnatDesired(
+    rules = DnatRules(
         tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
         _ordered(pods),
         _ordered(guarded),
         _ordered(admitted),
     )
-    damage = tuple(_damage(tables, layout(told)))
-    return DnatState(
-        redirects=told.redirects,
-        pod_cidrs=told.pod_cidrs,
-        guarded=told.guarded,
-        admitted=told.admitted,
+    damage = tuple(_damage(tables, layout(rules)))
+    return XtState(
+        rules,
         present=any(tables.values()),
         damage=tuple(text for text, _ in damage),
         displaced=bool(damage) and all(displaced for _, displaced in damage),
+        tables=tables,
     )
 
 
-def _redirects(standing: Standing) -> Iterator[Redirect]:
-    for rules in standing.chains.values():
+def _redirects(state: TableState) -> Iterator[Redirect]:
+    for rules in state.chains.values():
         for rule in rules:
             address = rule.destination
             if rule.to and rule.port and isinstance(address, (IPv4Address, IPv6Address)):
@@ -94,19 +101,19 @@ def _ordered(networks: list[IPNetwork]) -> tuple[IPNetwork, ...]:
 
 def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:
     """Each damage, and whether it is no more than others' rules before our jumps."""
-    for (family, table), standing in tables.items():
+    for (family, table), state in tables.items():
         wanted = expected[family, table]
         where = f"of the {PROGRAMS[family]} table {table}"
-        for chain in sorted({*standing.chains, *wanted.chains}):
-            if chain not in standing.chains:
+        for chain in sorted({*state.chains, *wanted.chains}):
+            if chain not in state.chains:
                 yield f"chain {chain} {where} is missing", False
             elif chain not in wanted.chains:
                 yield f"chain {chain} {where} leads nowhere", False
-            elif standing.chains[chain] != wanted.chains[chain]:
+            elif state.chains[chain] != wanted.chains[chain]:
                 yield f"the rules of chain {chain} {where} are altered", False
-        for chain in sorted({*standing.jumps, *wanted.jumps}):
-            jumps = standing.jumps.get(chain, ())
+        for chain in sorted({*state.jumps, *wanted.jumps}):
+            jumps = state.jumps.get(chain, ())
             if tuple(rule for _, rule in jumps) != wanted.jumps.get(chain, ()):
                 yield f"the jump to our chain in {chain} {where} is missing or altered", False
-            elif [place for place, _ in jumps] != list(range(len(jumps))):
+            elif [place for place, _ in jumps] != list(range(1, len(jumps) + 1)):
                 yield f"another rule stands before the jump to our chain in {chain} {where}", True

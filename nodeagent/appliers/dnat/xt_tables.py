@@ -19,7 +19,8 @@ from typing import Any, Final
 from nodeagent.appliers.dnat.xt_layout import PREFIX, TableLayout, TableName
 from nodeagent.appliers.dnat.xt_questions import knows_target
 from nodeagent.appliers.dnat.xt_rules import DNAT_REVISION, OLD_DNAT_REVISION, XtRule, decode, encode
-from nodeagent.appliers.dnat.xt_state import PROGRAMS, Standing
+from nodeagent.appliers.dnat.xt_state import PROGRAMS, TableState
+from nodeagent.appliers.dnat.xt_steps import XtStep, steps
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
 
@@ -58,14 +59,14 @@ class XtTable:
         self._family: Family = family
         self._name: TableName = name
 
-    def read(self) -> Standing:
+    def read(self) -> TableState:
         """Our part of the table. Needs no lock: the kernel hands out a table whole.
 
         Raises:
             XtError: of the kind that fits.
         """
         with self._open() as handle:
-            return self._standing(handle)
+            return self._state(handle)
 
     def change(self, wanted: TableLayout) -> bool:
         """Bring our part to `wanted` in one commit; to be called with the xtables lock held.
@@ -79,21 +80,18 @@ class XtTable:
         for _ in range(_ATTEMPTS):
             try:
                 with self._open() as handle:
-                    if not self._alter(handle, self._standing(handle), wanted):
-                        return False
-                    self._commit(handle)
-                    return True
+                    todo = tuple(steps(self._state(handle), wanted))
+                    for step in todo:
+                        self._take(handle, step)
+                    if todo:
+                        self._commit(handle)
+                    return bool(todo)
             except _ChangedMeanwhileError:
                 continue
         raise XtError(
             f"{PROGRAMS[self._family]}: another program changed table {self._name} {_ATTEMPTS} times between "
             "our reading and our commit, and takes no lock; no rule of it was changed"
         )
-
-    def rehearse(self, wanted: TableLayout) -> None:
-        """Make the change in memory alone: libiptc checks names and jumps, the kernel is not asked."""
-        with self._open() as handle:
-            self._alter(handle, self._standing(handle), wanted)
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -121,18 +119,18 @@ class XtTable:
                 raise _ChangedMeanwhileError from error
             raise
 
-    def _standing(self, handle: Any) -> Standing:  # noqa: ANN401
+    def _state(self, handle: Any) -> TableState:  # noqa: ANN401
         chains: dict[str, tuple[XtRule, ...]] = {}
         jumps: dict[str, tuple[tuple[int, XtRule], ...]] = {}
         for chain in [found.name for found in handle.chains]:
             if chain.startswith(PREFIX):
                 chains[chain] = tuple(self._rules(handle, chain))
             elif handle.builtin_chain(chain):
-                rules = enumerate(self._rules(handle, chain, only=PREFIX.encode("ascii")))
+                rules = enumerate(self._rules(handle, chain, only=PREFIX.encode("ascii")), 1)
                 found = tuple((place, rule) for place, rule in rules if rule is not None)
                 if found:
                     jumps[chain] = found
-        return Standing(chains, jumps)
+        return TableState(chains, jumps)
 
     def _rules(self, handle: Any, chain: str, only: bytes = b"") -> Iterator[Any]:  # noqa: ANN401
         """The chain's rules; None in place of each that leads elsewhere than `only` says."""
@@ -146,44 +144,26 @@ class XtTable:
                 yield None
             entry = handle.next_rule(entry)
 
-    def _alter(self, handle: Any, standing: Standing, wanted: TableLayout) -> bool:  # noqa: ANN401
-        altered = False
-        for chain in wanted.chains.keys() - standing.chains.keys():
-            handle.create_chain(chain)
-            altered = True
-        for chain, rules in wanted.chains.items():
-            if standing.chains.get(chain, ()) != rules:
-                handle.flush_entries(chain)
-                for rule in rules:
-                    handle.append_entry(chain, self._bytes(rule))
-                altered = True
-        for chain in sorted({*standing.jumps, *wanted.jumps}):
-            altered |= self._put_on_top(
-                handle, chain, standing.jumps.get(chain, ()), wanted.jumps.get(chain, ())
-            )
-        gone = standing.chains.keys() - wanted.chains.keys()
-        for chain in gone:
-            handle.flush_entries(chain)
-        for chain in gone:
-            handle.delete_chain(chain)
-        return altered or bool(gone)
-
-    def _put_on_top(
-        self,
-        handle: Any,  # noqa: ANN401
-        chain: str,
-        standing: tuple[tuple[int, XtRule], ...],
-        wanted: tuple[XtRule, ...],
-    ) -> bool:
-        if standing == tuple(enumerate(wanted)):
-            return False
-        for place, _ in reversed(standing):
-            # Its delete_entry() goes by the rule's bytes, which are another program's where it is damaged.
-            if handle._iptc.iptc_delete_num_entry(chain.encode("ascii"), place, handle._handle) != 1:  # noqa: SLF001
-                raise _library().IPTCError(f"can't delete a rule of {chain}: {handle.strerror()}")
-        for place, rule in enumerate(wanted):
-            handle.insert_entry(chain, self._bytes(rule), place)
-        return True
+    def _take(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
+        match step.command:
+            case ":":
+                if handle.is_chain(step.chain):
+                    handle.flush_entries(step.chain)
+                else:
+                    handle.create_chain(step.chain)
+            case "-A" if step.rule:
+                handle.append_entry(step.chain, self._bytes(step.rule))
+            case "-I" if step.rule:
+                handle.insert_entry(step.chain, self._bytes(step.rule), step.place - 1)
+            case "-D":
+                # Its delete_entry() goes by the rule's bytes: another program's where the rule is damaged.
+                number = handle._iptc.iptc_delete_num_entry  # noqa: SLF001
+                if number(step.chain.encode("ascii"), step.place - 1, handle._handle) != 1:  # noqa: SLF001
+                    raise _library().IPTCError(f"can't delete a rule of {step.chain}: {handle.strerror()}")
+            case "-X":
+                handle.delete_chain(step.chain)
+            case _:
+                raise AssertionError(f"a step without its rule: {step}")
 
     def _bytes(self, rule: XtRule) -> "ctypes.Array[ctypes.c_char]":
         encoded = encode(self._family, rule, _dnat_revision(self._family))

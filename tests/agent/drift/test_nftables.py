@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.drift.nftables import NftablesWatcher
-from nodeagent.appliers.dnat.interface import DnatDesired
 from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import apply, redirect
@@ -48,9 +48,9 @@ class Watched:
         assert "rule deleted" in self.said.next()
 
 
-def desired(count: int) -> DnatDesired:
+def desired(count: int) -> DnatRules:
     entries = (redirect(f"203.0.113.{each}", "169.254.66.5") for each in range(1, count + 1))
-    return DnatDesired(tuple(entries), ())
+    return DnatRules(tuple(entries), ())
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from nodeagent.agent.drift import xtables
 from nodeagent.agent.drift.xtables import XtablesWatcher
-from nodeagent.appliers.dnat.interface import DnatDesired
 from nodeagent.appliers.dnat.iptables import IptablesBackend
+from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import apply, redirect
@@ -36,9 +36,9 @@ class Watched:
         assert "rules of chain NODEAGENT-OUTPUT" in self.said.next()
 
 
-def desired(count: int) -> DnatDesired:
+def desired(count: int) -> DnatRules:
     entries = (redirect(f"203.0.113.{each}", "169.254.66.5") for each in range(1, count + 1))
-    return DnatDesired(tuple(entries), ())
+    return DnatRules(tuple(entries), ())
 
 
 @pytest.fixture(autouse=True)

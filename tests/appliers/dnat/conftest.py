@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatBackend
+from nodeagent.appliers.dnat.backend import DnatBackend
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from tests.appliers.dnat.network import Namespace

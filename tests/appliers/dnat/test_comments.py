@@ -1,7 +1,9 @@
 import pytest
 
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import difference
 from nodeagent.appliers.dnat.comments import COMMENT_LIMIT, comment_of
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
+from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import LB, RELAY, apply, redirect
@@ -23,11 +25,11 @@ def test_a_hostile_name_stays_inside_its_comment(node: Namespace, backend: DnatB
     """The entry is made, other tables stay, and nothing is left to do."""
     node.nft("table ip other { chain c { counter; }; }")
     other = node.rules()
-    desired = DnatDesired((redirect(LB[4], RELAY[4], ObjectRef("Service", name, name)),))
+    desired = DnatRules((redirect(LB[4], RELAY[4], ObjectRef("Service", name, name)),))
     apply(backend, desired)
-    assert [one.match for one in backend.read().redirects] == [desired.redirects[0].match]
-    assert not backend.transaction(backend.read(), desired)
-    apply(backend, DnatDesired())
+    assert [one.match for one in backend.read().rules.redirects] == [desired.redirects[0].match]
+    assert not difference(backend.read(), desired)
+    apply(backend, DnatRules())
     assert node.rules() == other
 
 
@@ -36,7 +38,7 @@ def test_the_longest_name_is_kept_and_a_longer_one_cut(backend: DnatBackend) -> 
     """Every Service that an API server admits is named in full."""
     longest = ObjectRef("Service", "n" * 63, "s" * 63)
     absurd = ObjectRef("Service", "n" * 300, "s" * 300)
-    apply(backend, DnatDesired((redirect(LB[4], RELAY[4], longest), redirect(LB[6], RELAY[6], absurd))))
-    four, six = backend.read().redirects
+    apply(backend, DnatRules((redirect(LB[4], RELAY[4], longest), redirect(LB[6], RELAY[6], absurd))))
+    four, six = backend.read().rules.redirects
     assert four.load_balancer == longest
     assert six.load_balancer.name == "n" * COMMENT_LIMIT == comment_of(absurd)

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import difference, grown, normalised
 from nodeagent.appliers.dnat.comments import comment_of
-from nodeagent.appliers.dnat.delta import grown, kept, normalised
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import KUBE_PROXY, both_families, redirect
@@ -34,7 +34,7 @@ NETWORKS = st.builds(
     st.sampled_from([0, 1, 7, 8, 16, 24, 31, 32, 48, 64, 127, 128]),
 )
 DESIRED = st.builds(
-    DnatDesired,
+    DnatRules,
     st.lists(REDIRECTS, max_size=8, unique_by=lambda one: one.match).map(tuple),
     st.lists(NETWORKS, max_size=5).map(tuple),
     st.lists(NETWORKS, max_size=3).map(tuple),
@@ -59,47 +59,35 @@ IN_ONE_NAMESPACE = settings(
 )
 
 
-def _matches(state: DnatState | DnatDesired) -> set[Endpoint]:
+def _matches(state: DnatRules) -> set[Endpoint]:
     return {one.match for one in state.redirects}
 
 
-def _meaning(state: DnatState | DnatDesired) -> tuple[object, ...]:
+def _meaning(state: DnatRules) -> tuple[object, ...]:
     """Entries with their comments, and ranges."""
     entries = {(one.match, one.to, comment_of(one.load_balancer)) for one in state.redirects}
-    return entries, set(state.pod_cidrs), set(state.guarded), set(state.admitted)
+    return entries, set(state.pods), set(state.guarded), set(state.admitted)
 
 
 @pytest.mark.usefixtures("node")
 @IN_ONE_NAMESPACE
 @given(desired=DESIRED)
-def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: DnatDesired) -> None:
+def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: DnatRules) -> None:
     """What one example leaves is where the next starts; each half does its part and no other."""
     before = backend.read()
     assert not before.damage
-    apply_all(backend, grown(before, desired))
-    between = backend.read()
-    assert _meaning(between)[0] == _meaning(normalised(grown(before, desired)))[0]
-    assert _matches(between) == _matches(before) | _matches(desired)
-    apply_all(backend, desired)
-    assert _meaning(backend.read()) == _meaning(normalised(desired))
-    assert not backend.transaction(backend.read(), desired)
-    assert backend.read().present == bool(desired.redirects or desired.guarded)
-
-
-@pytest.mark.usefixtures("node")
-@IN_ONE_NAMESPACE
-@given(desired=DESIRED)
-def test_the_half_that_removes_adds_and_changes_nothing(backend: DnatBackend, desired: DnatDesired) -> None:
-    """It leads to what stands and is desired, too."""
-    before = backend.read()
-    removal = apply_all(backend, kept(before, desired)).change
-    assert not removal.added
-    assert not removal.changed
-    assert not removal.pods_added
-    assert not removal.guarded_added
-    assert not removal.admitted_added
-    assert set(backend.read().redirects) <= set(before.redirects)
-    apply_all(backend, desired)
+    between = backend.run(difference(before, desired).growing)
+    assert between == backend.read()
+    assert _meaning(between.rules) == _meaning(normalised(grown(before.rules, normalised(desired))))
+    assert _matches(between.rules) == _matches(before.rules) | _matches(desired)
+    rest = difference(between, desired)
+    assert not rest.growing
+    assert rest.added.redirects == ()
+    after = backend.run(rest)
+    assert after == backend.read()
+    assert _meaning(after.rules) == _meaning(normalised(desired))
+    assert not difference(after, desired)
+    assert after.present == bool(desired)
 
 
 def test_a_delta_touches_its_own_elements_only(node: Namespace) -> None:
@@ -107,10 +95,10 @@ def test_a_delta_touches_its_own_elements_only(node: Namespace) -> None:
     backend = NftablesBackend()
     apply_all(backend, both_families())
     before = _without_elements(node)
-    more = DnatDesired((*both_families().redirects, redirect("203.0.113.11", "169.254.66.6")), ())
-    change = apply_all(backend, more).change
-    assert (len(change.added), len(change.pods_removed)) == (1, 2)
-    assert (change.removed, change.changed) == ((), ())
+    more = DnatRules((*both_families().redirects, redirect("203.0.113.11", "169.254.66.6")), ())
+    change = apply_all(backend, more)
+    assert (len(change.added.redirects), len(change.removed.pods)) == (1, 2)
+    assert change.removed.redirects == ()
     assert _without_elements(node) == before
 
 
@@ -121,31 +109,23 @@ def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend)
         node.legacy(FOREIGN_CHAINS, family=family)
     before = node.rules()
     apply_all(backend, both_families())
-    apply_all(backend, DnatDesired((redirect("203.0.113.11", "169.254.66.6"),), guarded=GUARDED))
+    apply_all(backend, DnatRules((redirect("203.0.113.11", "169.254.66.6"),), guarded=GUARDED))
     if backend.name == "nftables":
         node.nft("flush chain inet nodeagent output")
     else:
         node.legacy("*nat\n-F NODEAGENT-OUTPUT\nCOMMIT\n")
     apply_all(backend, both_families())
-    apply_all(backend, DnatDesired())
+    apply_all(backend, DnatRules())
     assert node.rules() == before
 
 
 @pytest.mark.usefixtures("node")
 def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: DnatBackend) -> None:
     """Ranges of pods alone make no table."""
-    transaction = backend.transaction(backend.read(), DnatDesired((), both_families().pod_cidrs))
-    assert (bool(transaction), transaction.text, str(transaction.change)) == (False, "", "")
-    backend.check(transaction)
+    transaction = difference(backend.read(), DnatRules((), both_families().pods))
+    assert (bool(transaction), backend.script(transaction), str(transaction)) == (False, "", "")
     backend.run(transaction)
     assert not backend.read().present
-
-
-def test_check_changes_nothing(node: Namespace, backend: DnatBackend) -> None:
-    """The dry run's judge."""
-    before = node.rules()
-    backend.check(backend.transaction(backend.read(), both_families()))
-    assert node.rules() == before
 
 
 @pytest.mark.parametrize(
@@ -157,7 +137,7 @@ def test_check_changes_nothing(node: Namespace, backend: DnatBackend) -> None:
         ([('fe80::1%a"; flush ruleset; #', "fd68::1", 443)], "address with a scope"),
         (
             [("203.0.113.1", "169.254.66.1", 443), ("203.0.113.1", "169.254.66.2", 443)],
-            "Let one of the two go",
+            "Remove one of the two",
         ),
     ],
 )
@@ -165,7 +145,7 @@ def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]]
     """Before any text is made of them."""
     redirects = tuple(redirect(match, to, port=port) for match, to, port in entries)
     with pytest.raises(ApplyError, match=problem):
-        normalised(DnatDesired(redirects))
+        normalised(DnatRules(redirects))
 
 
 def _without_elements(node: Namespace) -> list[dict[str, dict[str, object]]]:

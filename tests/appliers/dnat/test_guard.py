@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import difference
+from nodeagent.model.desired import DnatRules
 from tests.appliers.dnat.world import LB, NODE, OUTSIDE, POD, RELAY, World, apply, both_families, guarded
 
 FAMILIES = pytest.mark.parametrize("family", [4, 6])
@@ -39,7 +41,7 @@ def test_the_node_and_its_pods_pass_the_guard(world: World, backend: DnatBackend
 @FAMILIES
 def test_pods_that_are_not_redirected_pass_the_guard(world: World, backend: DnatBackend, family: int) -> None:
     """`dnat.pods: false`: they may still have the relay's address from CoreDNS."""
-    apply(backend, replace(guarded(), pod_cidrs=()))
+    apply(backend, replace(guarded(), pods=()))
     assert world.pod.answer(RELAY[family], 443) == f"relay {POD[family]}"
     assert world.pod.answer(LB[family], 443) == f"lb {POD[family]}"
 
@@ -64,18 +66,18 @@ def test_the_guard_stands_without_any_redirect(world: World, backend: DnatBacken
     assert world.outside.answer(RELAY[family], 443, PATIENCE) == "nothing"
     assert world.pod.answer(RELAY[family], 443) == f"relay {POD[family]}"
     assert world.outside.answer(NODE[family], 443) == "refused"
-    apply(backend, DnatDesired())
+    apply(backend, DnatRules())
     assert world.node.rules() == before
 
 
 @pytest.mark.usefixtures("node")
 def test_a_guard_is_read_back_and_named_in_the_change(backend: DnatBackend) -> None:
     """Status and the dry run tell it."""
-    change = apply(backend, guarded()).change
+    change = apply(backend, guarded())
     assert "+ guard 169.254.66.0/24" in str(change)
     assert "+ admitted to the relay 10.244.1.0/24" in str(change)
     state = backend.read()
-    assert (state.guarded, state.admitted) == (guarded().guarded, guarded().admitted)
-    assert not backend.transaction(state, guarded())
-    removal = backend.transaction(state, both_families())
-    assert "- guard fd68:6169:7270::/112" in str(removal.change)
+    assert (state.rules.guarded, state.rules.admitted) == (guarded().guarded, guarded().admitted)
+    assert not difference(state, guarded())
+    removal = difference(state, both_families())
+    assert "- guard fd68:6169:7270::/112" in str(removal)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatBackend
+from nodeagent.appliers.dnat.backend import DnatBackend
 from nodeagent.appliers.dnat.nft_listing import state_of
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.errors import ApplyError

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatDesired, FamilyUnavailableError
+from nodeagent.appliers.dnat.backend import FamilyUnavailableError
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.appliers.dnat.selection import choose
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import DnatRules
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.refused_calls import (
     NO_IP6TABLES,
@@ -48,7 +49,7 @@ def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
         assert world.outside.answer(RELAY[4], 443, 0.7) == "nothing"
         assert world.outside.answer(RELAY[6], 443) == f"relay {OUTSIDE[6]}"
     assert "203.0.113.10" not in said.partition("applied:")[2], "the second time nothing was left to do"
-    assert apply(IptablesBackend(), guarded()).change
+    assert apply(IptablesBackend(), guarded())
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
 
 
@@ -77,8 +78,8 @@ def test_nftables_serves_both_where_ipv6_is_switched_off(node: Namespace) -> Non
     node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
     for backend in (NftablesBackend(), IptablesBackend()):
         apply(backend, guarded())
-        assert len(backend.read().redirects) == 2
-        apply(backend, DnatDesired())
+        assert len(backend.read().rules.redirects) == 2
+        apply(backend, DnatRules())
 
 
 def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> None:
@@ -115,9 +116,9 @@ def test_a_lock_that_another_program_holds_for_long(world: World, own_lock: Path
     with locked(own_lock):
         assert not apply(backend, guarded())
         with pytest.raises(ApplyError, match=r"has held .*xtables\.lock for 0\.1 seconds; no iptables rule"):
-            apply(backend, DnatDesired())
+            apply(backend, DnatRules())
         assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert apply(backend, DnatDesired())
+    assert apply(backend, DnatRules())
 
 
 @pytest.mark.usefixtures("node")
@@ -160,7 +161,7 @@ def _serve_ipv4(backend: IptablesBackend | NftablesBackend) -> str:
 
 def _remove() -> str:
     try:
-        apply(choose("none"), DnatDesired())
+        apply(choose("none"), DnatRules())
     except ApplyError as error:
         return str(error)
     return ""

@@ -3,8 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import difference
 from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.appliers.dnat.world import (
     KUBE_PROXY,
@@ -32,7 +34,7 @@ def test_the_node_reaches_the_relay_with_the_entry_and_the_load_balancer_without
         assert world.node.answer(LB[family], 443) == f"lb {NODE[family]}"
         apply(backend, both_families())
         assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
-        apply(backend, DnatDesired())
+        apply(backend, DnatRules())
 
 
 @FAMILIES
@@ -42,7 +44,7 @@ def test_a_pod_reaches_the_relay_only_if_its_range_is_listed(
     """A pod of another range, say of a host-network bridge, goes on to the load balancer."""
     apply(backend, both_families())
     assert world.pod.answer(LB[family], 443) == f"relay {POD[family]}"
-    apply(backend, DnatDesired(both_families().redirects))
+    apply(backend, DnatRules(both_families().redirects))
     assert world.pod.answer(LB[family], 443) == f"lb {POD[family]}"
 
 
@@ -70,7 +72,7 @@ def test_what_comes_from_outside_for_the_load_balancer_is_not_touched(
     """It may bear the PROXY line already: kube-proxy alone handles it."""
     world.node.nft(KUBE_PROXY)
     entry = redirect(LB_BEHIND_NODE, RELAY[4])
-    apply(backend, DnatDesired((entry,), (POD_RANGE[4],)))
+    apply(backend, DnatRules((entry,), (POD_RANGE[4],)))
     assert world.outside.answer(LB_BEHIND_NODE, 443).startswith("pod ")
     assert world.node.answer(LB_BEHIND_NODE, 443).startswith("relay ")
 
@@ -94,7 +96,7 @@ def test_no_connection_slips_through_while_entries_change(
         for step in range(30):
             changed = redirect(LB[4], RELAY[4], ObjectRef("Service", "x", str(step)))
             state = replace(backend.read(), damage=damage)
-            backend.run(backend.transaction(state, DnatDesired((changed,))))
+            backend.run(difference(state, DnatRules((changed,))))
     finally:
         done.set()
         client.join()

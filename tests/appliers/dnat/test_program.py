@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from nodeagent.appliers.dnat import nft_program
-from nodeagent.appliers.dnat.interface import DnatDesired, DnatState
+from nodeagent.appliers.dnat.change import DnatState, difference
+from nodeagent.appliers.dnat.component import Dnat
 from nodeagent.appliers.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
 from nodeagent.appliers.dnat.nftables import NftablesBackend
-from nodeagent.appliers.dnat.selection import RemovingBackend, choose
+from nodeagent.appliers.dnat.selection import choose
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import NO_RULES, DnatRules
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import apply, both_families
 
@@ -78,13 +80,11 @@ def test_the_probe_makes_nothing(node: Namespace) -> None:
 
 @pytest.mark.usefixtures("node")
 def test_none_removes_what_an_earlier_configuration_left() -> None:
-    """Even when it is handed redirects."""
+    """Of an earlier configuration; the planner desires none then."""
     apply(NftablesBackend(), both_families())
-    backend = choose("none")
-    assert isinstance(backend, RemovingBackend)
-    assert apply(backend, both_families()).change.action == "delete"
+    assert apply(choose("none"), NO_RULES).action == "delete"
     assert not NftablesBackend().read().present
-    assert not apply(backend, both_families())
+    assert not apply(choose("none"), NO_RULES)
 
 
 @pytest.mark.usefixtures("node")
@@ -101,21 +101,22 @@ def _unreadable() -> str:
 
 def _dry_run() -> str:
     backend = NftablesBackend()
-    transaction = backend.transaction(backend.read(), both_families())
-    return "" if "chain output" in transaction.text else transaction.text
+    transaction = difference(backend.read(), both_families())
+    text = backend.script(transaction)
+    return "" if "chain output" in text else text
 
 
 def _refused() -> str:
     backend = NftablesBackend()
     try:
-        backend.run(backend.transaction(backend.read(), both_families()))
+        backend.run(difference(backend.read(), both_families()))
     except NftPermissionError as error:
         return "" if "It needs root" in str(error) else str(error)
     return "it ran"
 
 
 def _chosen() -> str:
-    return "" if (choose("auto").name, choose("none").name) == ("nftables", "none") else "not chosen"
+    return "" if (choose("auto").name, Dnat("none").backend) == ("nftables", "none") else "not chosen"
 
 
 _CASES: dict[str, Callable[[], str]] = {
@@ -157,6 +158,5 @@ def test_running_nothing_starts_no_program(monkeypatch: pytest.MonkeyPatch, tmp_
     """A node in order costs one listing a pass."""
     only_path(monkeypatch, tmp_path)
     backend = NftablesBackend()
-    transaction = backend.transaction(DnatState(), DnatDesired())
-    backend.check(transaction)
+    transaction = difference(DnatState(), DnatRules())
     backend.run(transaction)

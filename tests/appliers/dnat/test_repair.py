@@ -1,6 +1,7 @@
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatState, NotConverged
+from nodeagent.appliers.dnat.backend import DnatBackend, NotConverged
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.dnat.nft_program import NftProgram
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from tests.appliers.dnat.network import Namespace
@@ -87,8 +88,8 @@ def test_damage_is_seen_and_repaired(node: Namespace, backend: DnatBackend, acti
     node.nft(damage)
     assert bool(backend.read().damage) == (action != "alter")
     repair = apply(backend, guarded())
-    assert repair.change.action == action
-    assert str(repair.change)
+    assert repair.action == action
+    assert str(repair)
     assert backend.read() == before
     assert not apply(backend, guarded())
 
@@ -99,7 +100,7 @@ def test_a_deleted_table_is_made_again(world: World, backend: DnatBackend) -> No
     world.node.nft(f"delete table {TABLE}")
     assert backend.read() == DnatState()
     assert world.node.answer("203.0.113.10", 443) == f"lb {NODE[4]}"
-    assert apply(backend, guarded()).change.action == "create"
+    assert apply(backend, guarded()).action == "create"
     assert world.node.answer("203.0.113.10", 443) == f"relay {NODE[4]}"
 
 

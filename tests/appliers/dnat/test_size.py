@@ -8,8 +8,10 @@ from select import select
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, DnatState, Transaction
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference
 from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.model.desired import DnatRules
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import apply, redirect
 
@@ -18,10 +20,10 @@ COUNT = 5000
 MORE_THAN_A_PIPE = 1500
 
 
-def many(count: int) -> DnatDesired:
+def many(count: int) -> DnatRules:
     """A redirect for each of `count` load balancers."""
     first = int(IPv4Address("198.18.0.0"))
-    return DnatDesired(tuple(redirect(str(IPv4Address(first + i)), "169.254.66.5") for i in range(count)))
+    return DnatRules(tuple(redirect(str(IPv4Address(first + i)), "169.254.66.5") for i in range(count)))
 
 
 @pytest.mark.usefixtures("node")
@@ -29,31 +31,31 @@ def test_five_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -
     """Each in a fraction of a second; the bound is generous for slow machines."""
     started = time.monotonic()
     apply(backend, many(COUNT))
-    assert len(backend.read().redirects) == COUNT
-    change = apply(backend, many(COUNT - 1)).change
-    assert len(change.removed) == 1
-    apply(backend, DnatDesired())
+    assert len(backend.read().rules.redirects) == COUNT
+    change = apply(backend, many(COUNT - 1))
+    assert len(change.removed.redirects) == 1
+    apply(backend, DnatRules())
     assert time.monotonic() - started < 30
 
 
 def test_a_kill_at_any_moment_leaves_all_or_nothing(node: Namespace, backend: DnatBackend) -> None:
     """Moments spread over the time that a run takes; the script is far larger than a pipe holds (64 kB)."""
     seen = set()
-    transaction = backend.transaction(backend.read(), many(MORE_THAN_A_PIPE))
+    transaction = difference(backend.read(), many(MORE_THAN_A_PIPE))
     started = time.monotonic()
     backend.run(transaction)
     seconds = time.monotonic() - started
-    apply(backend, DnatDesired())
+    apply(backend, DnatRules())
     for step in range(6):
         agent = _started(backend, transaction)
         agent.join(timeout=step * seconds / 4)
         agent.kill()
         agent.join()
         _wait_for_orphans(node)
-        count = len(backend.read().redirects)
+        count = len(backend.read().rules.redirects)
         assert count in (0, MORE_THAN_A_PIPE)
         seen.add(count)
-        apply(backend, DnatDesired())
+        apply(backend, DnatRules())
     assert MORE_THAN_A_PIPE in seen
 
 
@@ -68,14 +70,14 @@ def test_nft_gets_the_whole_script_of_an_agent_that_died(
     program.write_text(f"#!/bin/sh\nkill -9 $PPID\nexec cat > {script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    transaction = backend.transaction(DnatState(), many(COUNT))
+    transaction = difference(DnatState(), many(COUNT))
     agent = _started(backend, transaction)
-    assert script.read_text() == transaction.text
+    assert script.read_text() == backend.script(transaction)
     agent.join()
     assert agent.exitcode == -9
 
 
-def _started(backend: DnatBackend, transaction: Transaction) -> ForkProcess:
+def _started(backend: DnatBackend, transaction: DnatChange) -> ForkProcess:
     agent = get_context("fork").Process(target=backend.run, args=(transaction,))
     agent.start()
     return agent

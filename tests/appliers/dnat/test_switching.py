@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.appliers.dnat.awaited import found_or_awaited
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.component import Dnat
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nft_program import NftProgram
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.appliers.dnat.selection import Option, choose
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import NO_RULES, Desired
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.test_program import fake_nft, only_path
 from tests.appliers.dnat.world import KUBE_PROXY, LB, NODE, World, apply, guarded
@@ -37,12 +38,12 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
     clean = world.node.rules()
     apply(choose(before), guarded())
     assert standing() == [before]
-    change = apply(choose(after), guarded()).change
+    change = apply(choose(after), guarded())
     assert f"- all that the backend {before} has left" in str(change)
     assert standing() == [after]
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
     assert not apply(choose(after), guarded())
-    apply(choose("none"), guarded())
+    apply(choose("none"), NO_RULES)
     assert standing() == []
     assert world.node.rules() == clean
 
@@ -52,11 +53,11 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
 def test_none_and_a_clean_up_remove_whichever_stands(before: Option, after: Option) -> None:
     """Both at once too, as no agent leaves them."""
     apply(choose(before), guarded())
-    apply(choose("none"), guarded())
+    apply(choose("none"), NO_RULES)
     assert standing() == []
     for backend in (NftablesBackend(), IptablesBackend()):
         apply(backend, guarded())
-    change = apply(choose(after), DnatDesired()).change
+    change = apply(choose(after), NO_RULES)
     assert change.superseded == before
     assert standing() == []
 
@@ -91,7 +92,7 @@ def test_a_switch_that_fails_leaves_the_old_rules_in_force(
         assert standing() == [before]
         assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
         assert not NftablesBackend().read().damage
-        apply(choose("none"), guarded())
+        apply(choose("none"), NO_RULES)
 
 
 def test_an_agent_that_died_in_the_middle_is_made_good(node: Namespace) -> None:
@@ -140,11 +141,11 @@ def test_a_backend_that_is_missing_is_found_once_it_is_there(
     """Whoever installs nft, or loads a module, need not restart the agent."""
     with monkeypatch.context() as without:
         only_path(without, tmp_path)
-        backend = found_or_awaited("nftables", lambda: choose("nftables"))
+        dnat = Dnat("nftables")
         for _ in range(2):
             with pytest.raises(ApplyError, match="There is no nft program"):
-                backend.read()
-    apply(backend, guarded())
+                dnat.read()
+    dnat.grow(dnat.diff(dnat.read(), Desired(dnat=guarded())))
     assert standing() == ["nftables"]
 
 

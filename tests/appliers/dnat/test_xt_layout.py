@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.appliers.dnat.delta import normalised
-from nodeagent.appliers.dnat.interface import DnatDesired
+from nodeagent.appliers.dnat.change import normalised
 from nodeagent.appliers.dnat.xt_layout import TREE, TableLayout, layout
 from nodeagent.appliers.dnat.xt_rules import XtRule
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
+from nodeagent.model.desired import DnatRules
 from tests.appliers.dnat.world import redirect
 
 ADDRESSES: dict[Family, st.SearchStrategy[IPAddress]] = {
@@ -53,7 +53,7 @@ def test_every_entry_is_found_and_nothing_else(family: Family, data: st.DataObje
     """However the addresses lie, and whatever their ports."""
     addresses = data.draw(st.lists(ADDRESSES[family], min_size=1, max_size=120, unique=True))
     entries = tuple(redirect(str(one), RELAYS[family], port=443 + i % 3) for i, one in enumerate(addresses))
-    table = layout(normalised(DnatDesired(entries)))[family, "nat"]
+    table = layout(normalised(DnatRules(entries)))[family, "nat"]
     for entry in entries:
         assert walk(table, entry.match)[0] == entry.to
     strangers = data.draw(st.lists(ADDRESSES[family], max_size=20))
@@ -67,7 +67,7 @@ def test_among_five_thousand_a_packet_walks_a_few_dozen_rules(first: str) -> Non
     start = ip_address(first)
     family: Family = 4 if start.version == 4 else 6
     entries = tuple(redirect(str(start + i), RELAYS[family]) for i in range(5000))
-    table = layout(normalised(DnatDesired(entries)))[family, "nat"]
+    table = layout(normalised(DnatRules(entries)))[family, "nat"]
     assert max(walk(table, entry.match)[1] for entry in entries[::7]) <= 64
     assert walk(table, Endpoint(start + 5001, 443))[1] <= 64
     assert walk(table, Endpoint(ip_address("192.0.2.1" if family == 4 else "fd00::1"), 443))[1] <= 16
@@ -77,8 +77,8 @@ def test_one_entry_more_rewrites_one_chain() -> None:
     """So a delta costs the kernel's copy of the table and sixteen rules."""
     start = ip_address("198.18.0.0")
     entries = tuple(redirect(str(start + i), RELAYS[4]) for i in range(5000))
-    before = layout(normalised(DnatDesired(entries[:-1])))[4, "nat"].chains
-    after = layout(normalised(DnatDesired(entries)))[4, "nat"].chains
+    before = layout(normalised(DnatRules(entries[:-1])))[4, "nat"].chains
+    after = layout(normalised(DnatRules(entries)))[4, "nat"].chains
     assert sum(before.get(name) != rules for name, rules in after.items()) == 1
     assert set(before) == set(after)
 
@@ -86,6 +86,6 @@ def test_one_entry_more_rewrites_one_chain() -> None:
 def test_chain_names_are_short_enough() -> None:
     """XT_EXTENSION_MAXNAMELEN: 28 characters and a zero."""
     entries = tuple(redirect(f"2001:db8:{i:x}::1", RELAYS[6]) for i in range(200))
-    names = layout(normalised(DnatDesired(entries)))[6, "nat"].chains
+    names = layout(normalised(DnatRules(entries)))[6, "nat"].chains
     assert len(names) > 10
     assert all(len(name) <= 28 and name.startswith("NODEAGENT-") for name in names)

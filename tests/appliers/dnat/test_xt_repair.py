@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.appliers.dnat.interface import DnatDesired
 from nodeagent.appliers.dnat.iptables import IptablesBackend
+from nodeagent.model.desired import NO_RULES, DnatRules
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.test_size import many
 from tests.appliers.dnat.world import LB, NODE, RELAY, World, apply, guarded, redirect
@@ -62,7 +62,7 @@ def test_damage_is_seen_and_repaired(node: Namespace, backend: IptablesBackend, 
     state = backend.read()
     assert state.damage
     assert not state.displaced
-    assert apply(backend, guarded()).change.action == "repair"
+    assert apply(backend, guarded()).action == "repair"
     assert (backend.read(), _ours(node)) == (before, rules)
     assert not apply(backend, guarded())
 
@@ -74,7 +74,7 @@ def test_a_jump_pushed_down_comes_back_on_top(node: Namespace, backend: Iptables
     before = backend.read()
     node.legacy(damage)
     assert backend.read().displaced
-    change = apply(backend, guarded()).change
+    change = apply(backend, guarded())
     assert change.displaced
     assert "another rule stands before" in str(change)
     assert backend.read() == before
@@ -87,8 +87,8 @@ def test_entries_of_others_are_drift(node: Namespace, backend: IptablesBackend, 
     apply(backend, guarded())
     before = backend.read()
     node.legacy(damage)
-    change = apply(backend, guarded()).change
-    assert change.added or change.removed or change.pods_removed or change.admitted_removed
+    change = apply(backend, guarded())
+    assert change.added != NO_RULES or change.removed != NO_RULES
     assert backend.read() == before
 
 
@@ -111,11 +111,11 @@ def test_what_stands_is_what_iptables_lists_and_can_restore(
     """The transaction's text and iptables-save agree, and a saved table is one that can be restored."""
     more = (*guarded().redirects, *many(60).redirects, redirect("2001:db8::1", RELAY[6]))
     desired = replace(guarded(), redirects=more)
-    text = apply(backend, desired).text
+    text = backend.script(apply(backend, desired))
     state, standing = backend.read(), _ours(node)
     assert standing == _as_listed(text)
     saved = {family: _saved(node, family) for family in (4, 6)}
-    apply(backend, DnatDesired())
+    apply(backend, DnatRules())
     for family in (4, 6):
         node.legacy(saved[family], family=family)
     assert backend.read() == state

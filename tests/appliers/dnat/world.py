@@ -5,9 +5,10 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Self
 
-from nodeagent.appliers.dnat.interface import DnatBackend, DnatDesired, Transaction
+from nodeagent.appliers.dnat.backend import DnatBackend
+from nodeagent.appliers.dnat.change import DnatChange, difference
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Redirect
+from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.appliers.dnat.network import Namespace, Server
 
@@ -99,15 +100,15 @@ def redirect(match: str, to: str, owner: ObjectRef = WEB, port: int = 443) -> Re
     return Redirect(Endpoint(ip_address(match), port), Endpoint(ip_address(to), port), owner)
 
 
-def both_families() -> DnatDesired:
+def both_families() -> DnatRules:
     """The load balancer of the world to its relay, for node and pod, in both families."""
-    return DnatDesired(
+    return DnatRules(
         tuple(redirect(LB[family], RELAY[family]) for family in (4, 6)),
         tuple(POD_RANGE[family] for family in (4, 6)),
     )
 
 
-def guarded() -> DnatDesired:
+def guarded() -> DnatRules:
     """The same, and the relay's ranges for nobody but the node and its pods."""
     return replace(
         both_families(),
@@ -116,8 +117,8 @@ def guarded() -> DnatDesired:
     )
 
 
-def apply(backend: DnatBackend, desired: DnatDesired) -> Transaction:
+def apply(backend: DnatBackend, desired: DnatRules) -> DnatChange:
     """One whole pass; returns the transaction that ran."""
-    transaction = backend.transaction(backend.read(), desired)
+    transaction = difference(backend.read(), desired)
     backend.run(transaction)
     return transaction

@@ -1,0 +1,87 @@
+"""The protocol of the four components of a node: addresses, relay, DNAT, hosts.
+
+A pass, `plan`, `status`, `cleanup`, drift and metrics are loops over components. Each reads its actual state,
+compares it with the desired state, and applies the difference in two halves, so that nothing ever points at
+what is not there yet, or no more: first all components grow, in one order, then they shrink in the reverse.
+"""
+
+from typing import Literal, Protocol, TypeVar
+
+from nodeagent.errors import ApplyError
+from nodeagent.model.desired import Desired
+
+ComponentName = Literal["addresses", "relay", "dnat", "hosts"]
+COMPONENTS: tuple[ComponentName, ...] = ("addresses", "relay", "dnat", "hosts")
+"""In the order in which they grow: each may point only at what those before it hold."""
+
+
+class PartlyAppliedError(ApplyError):
+    """A half of a change was applied in part: the text says what was not and why.
+
+    Args:
+        reason: What was not applied, for a person.
+        state: The actual state that it left.
+    """
+
+    def __init__(self, reason: str, state: object) -> None:
+        super().__init__(reason)
+        self.state = state
+
+
+class Change(Protocol):
+    """What differs between the actual and the desired state; printable, false when nothing is to do.
+
+    `growth` and `shrinkage` are what the halves do, for a person; empty when a half does nothing.
+    """
+
+    @property
+    def growth(self) -> str:
+        """What the first half adds, alters and repairs."""
+
+    @property
+    def shrinkage(self) -> str:
+        """What the second half removes."""
+
+    def __bool__(self) -> bool: ...
+
+
+StateT = TypeVar("StateT")
+ChangeT = TypeVar("ChangeT", bound=Change)
+
+
+class Component(Protocol[StateT, ChangeT]):
+    """One component of the node."""
+
+    @property
+    def name(self) -> ComponentName:
+        """The component's name, as reports and metrics show it."""
+
+    def read(self) -> StateT:
+        """Read the actual state; changes nothing.
+
+        Raises:
+            ApplyError: it can't be read.
+        """
+
+    def diff(self, actual: StateT, desired: Desired) -> ChangeT:
+        """Return what leads from `actual` to `desired`. Pure.
+
+        Raises:
+            ApplyError: the desired state can't be brought about by anything.
+        """
+
+    def grow(self, change: ChangeT) -> StateT:
+        """Apply all of the change that adds, alters and repairs; return the state it left. Idempotent.
+
+        Raises:
+            PartlyAppliedError: only a part could be applied.
+            ApplyError: it could not be applied; the text says what is there now.
+        """
+
+    def shrink(self, change: ChangeT) -> StateT:
+        """Apply what is left of the change, all that removes; return the state it left. Idempotent.
+
+        Raises:
+            PartlyAppliedError: only a part could be applied.
+            ApplyError: it could not be applied; the text says what is there now.
+        """
