@@ -1,24 +1,31 @@
 """What the server says of itself: which groups there are, in which versions, with which resources.
 
 The unaggregated form of "API concepts: API group and resource discovery": APIGroupList, APIGroup,
-APIResourceList. Every authenticated user may read it (ClusterRole system:discovery).
+APIResourceList. Every authenticated user may read it (ClusterRole system:discovery). Of OpenAPI v3 there is
+what tells clients that the server validates fields itself (KEP-2885): Helm and kubectl read it first.
 """
 
 from collections.abc import Collection, Sequence
 
 from .resources import Object, Resource
 
+_OPENAPI = "/openapi/v3"
 _VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
 def paths(resources: Sequence[Resource]) -> Collection[str]:
     """Give the paths that are answered with what exists."""
     groups = {f"/apis/{row.group}" for row in resources if row.group}
-    return {"/apis", *groups, *(row.base for row in resources)}
+    bases = {row.base for row in resources}
+    return {"/api", "/apis", _OPENAPI, *groups, *bases, *(f"{_OPENAPI}{base}" for base in bases)}
 
 
 def answer(resources: Sequence[Resource], path: str) -> Object:
     """Give the answer for one of these paths."""
+    if path.startswith(_OPENAPI):
+        return _openapi(resources, path.removeprefix(_OPENAPI))
+    if path == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
         groups = dict.fromkeys(row.group for row in resources if row.group)
         return {
@@ -37,6 +44,21 @@ def answer(resources: Sequence[Resource], path: str) -> Object:
         "groupVersion": of_version,
         "resources": [entry for row in found for entry in _entries(row)],
     }
+
+
+def _openapi(resources: Sequence[Resource], base: str) -> Object:
+    if not base:
+        bases = dict.fromkeys(row.base for row in resources)
+        return {"paths": {one.lstrip("/"): {"serverRelativeURL": f"{_OPENAPI}{one}?hash=0"} for one in bases}}
+    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+    paths = {}
+    for row in resources:
+        if row.base == base:
+            kind = {"group": row.group, "version": row.version, "kind": row.kind}
+            namespace = "namespaces/{namespace}/" if row.namespaced else ""
+            patch = {"x-kubernetes-group-version-kind": kind, "parameters": [parameter], "responses": {}}
+            paths[f"{base}/{namespace}{row.plural}/{{name}}"] = {"patch": patch}
+    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "unversioned"}, "paths": paths}
 
 
 def _group(resources: Sequence[Resource], group: str) -> Object:

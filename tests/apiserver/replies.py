@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import yaml
 
 from . import discovery, listing, statuses
 from .resources import Object, Resource
@@ -12,6 +13,7 @@ from .selecting import Selector
 from .store import Part, Store
 
 _MERGE_PATCH = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def refusal(error: statuses.ApiError) -> Reply:
 
 def plain(path: str, git_version: str, resources: Sequence[Resource]) -> Reply:
     """Answer for /version, the health paths, and those that tell what exists."""
-    if path.startswith("/api"):
+    if path.startswith(("/api", "/openapi")):
         return json_reply(200, discovery.answer(resources, path))
     if path != "/version":
         return Reply(200, b"ok", "text/plain; charset=utf-8")
@@ -92,19 +94,40 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
                 raise statuses.invalid(resource, asked.name, "metadata.resourceVersion", what)
             return json_reply(200, store.update(obj, part=part))
         case "patch":
-            if content_type != _MERGE_PATCH:
-                raise statuses.unsupported_media_type(content_type, _MERGE_PATCH)
-            patched = store.patch(resource.plural, asked.name, asked.namespace, _decoded(body), part=part)
-            return json_reply(200, patched)
+            return _patched(store, resource, asked, body, content_type)
         case "delete":
             return _delete(store, resource, asked, body)
     raise statuses.method_not_allowed()
 
 
+def _patched(store: Store, resource: Resource, asked: Asked, body: bytes, content_type: str) -> Reply:
+    if content_type == _APPLY:
+        return _applied(store, resource, asked, body)
+    if content_type != _MERGE_PATCH:
+        raise statuses.unsupported_media_type(content_type, _MERGE_PATCH)
+    part = Part.STATUS if asked.subresource else Part.MAIN
+    patched = store.patch(resource.plural, asked.name, asked.namespace, _decoded(body), part=part)
+    return json_reply(200, patched)
+
+
+def _applied(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
+    """Create the object or merge into it, as server-side apply does for the only manager of its fields.
+
+    Not imitated: who manages which field, so that nothing conflicts and what is no longer named stays.
+    """
+    obj = _object(resource, asked, msgspec.json.encode(yaml.safe_load(body)))
+    try:
+        store.version(resource, asked.namespace, asked.name)
+    except statuses.ApiError:
+        return json_reply(201, store.create(obj, part=Part.MAIN))
+    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, obj, part=Part.MAIN))
+
+
 def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
     options = _decoded(body) if body else {}
     uid = (options.get("preconditions") or {}).get("uid", "")
-    last = store.delete(resource.plural, asked.name, asked.namespace, uid=uid)
+    foreground = options.get("propagationPolicy") == "Foreground"
+    last = store.delete(resource.plural, asked.name, asked.namespace, uid=uid, foreground=foreground)
     metadata = last["metadata"]
     if resource.delete_answers_object or metadata.get("finalizers"):
         return json_reply(200, last)

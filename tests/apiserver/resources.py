@@ -111,6 +111,7 @@ RESOURCES: tuple[Resource, ...] = (
         },
     ),
     Resource("", "v1", "configmaps", "ConfigMap"),
+    Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "serviceaccounts", "ServiceAccount"),
     Resource(
         "",
@@ -123,8 +124,10 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True, counts_generation=True),
     Resource("apps", "v1", "deployments", "Deployment", has_status=True, counts_generation=True),
+    Resource("batch", "v1", "jobs", "Job", has_status=True, counts_generation=True),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", must_name_version=True),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", has_status=True),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),
     Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),

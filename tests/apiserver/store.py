@@ -354,7 +354,9 @@ class Store:
             known = key in self._shelves[resource.qualified].current
             return self.update(unversioned) if known else self.create(unversioned)
 
-    def delete(self, plural: str, name: str, namespace: str = "", *, uid: str = "") -> Object:
+    def delete(
+        self, plural: str, name: str, namespace: str = "", *, uid: str = "", foreground: bool = False
+    ) -> Object:
         """Delete an object; gives its last version.
 
         An object with finalizers stays with a deletionTimestamp until an update takes the last one away.
@@ -364,6 +366,7 @@ class Store:
             name: the object's name.
             namespace: its namespace.
             uid: when given, the object must be the one with this uid.
+            foreground: add the finalizer that the garbage collector takes away after the object's dependents.
 
         Raises:
             ApiError: 404 when there is none, 409 when it has another uid.
@@ -376,12 +379,14 @@ class Store:
                 held = metadata["uid"]
                 why = f"the UID in the precondition ({uid}) does not match the UID in record ({held})"
                 raise statuses.conflict(resource, name, why)
-            if not metadata.get("finalizers"):
+            finalizers = [*metadata.get("finalizers", []), *(["foregroundDeletion"] if foreground else [])]
+            if not finalizers:
                 last = self._remove(resource, version)
             elif "deletionTimestamp" in metadata:
                 last = version
             else:
                 marked = metadata | {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0}
+                marked["finalizers"] = finalizers
                 last = self._write(resource, version, version.obj | {"metadata": marked})
         stored: Object = _decode(last.typed(resource))
         return stored

@@ -139,3 +139,23 @@ def test_replace_all_changes_only_what_differs(api: ApiServer) -> None:
     assert [obj["metadata"]["name"] for obj in api.store.all("ingresses")] == ["changed", "new", "same"]
     assert api.store.get("ingresses", "same", "default")["metadata"]["resourceVersion"] == before
     assert api.store.get("ingresses", "changed", "default")["spec"]["rules"][0]["host"] == "b.example.com"
+
+
+def test_a_deletion_in_the_foreground_waits_for_the_garbage_collector(api: ApiServer) -> None:
+    path = "/apis/apps/v1/namespaces/kube-system/daemonsets/nodeagent"
+    api.store.create(daemon_set("nodeagent"))
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+    status, marked = request(api, "DELETE", path, options)
+    assert (status, marked["metadata"]["finalizers"]) == (200, ["foregroundDeletion"])
+    assert request(api, "PATCH", path, {"metadata": {"finalizers": None}})[0] == 200
+    assert request(api, "GET", path)[0] == 404
+
+
+def test_apply_creates_and_merges(api: ApiServer) -> None:
+    path = f"{SERVICES}/a?fieldManager=helm&force=true"
+    kind = {"Content-Type": "application/apply-patch+yaml"}
+    made = {**service("a"), "metadata": {"name": "a"}}
+    assert request(api, "PATCH", path, made, headers=kind)[0] == 201
+    made["metadata"] = {"name": "a", "labels": {"x": "y"}}
+    status, found = request(api, "PATCH", path, made, headers=kind)
+    assert (status, found["metadata"]["labels"]) == (200, {"x": "y"})

@@ -1,0 +1,239 @@
+"""Helm itself uninstalls a release from the simulated API: nodes and CoreDNS are cleaned up first.
+
+The objects in the API decide who may do what, at each moment. The test takes the part of the controllers: it
+runs the Job's command, lets the workloads' pods end, and completes the Job.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nodeagent.coredns.keeper import Keeper
+from nodeagent.coredns.lease import Elector, LeaseName
+from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.errors import ForbiddenError
+from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet, is_going
+from nodeagent.sources.node.api_server import ApiServers
+from release.chart_schema import CHART
+from tests.apiserver import ApiServer
+from tests.apiserver.access import rules_bound_to
+from tests.apiserver.server import Tls
+from tests.charts.rendering import helm
+from tests.coredns import cluster
+from tests.daemonset.deployment import make_certificate
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+NAMESPACE = "nodeagent"
+ADMINISTRATOR = "system:admin"
+_RBAC = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
+_MADE = (*_RBAC, "serviceaccounts", "configmaps", "daemonsets", "deployments", "poddisruptionbudgets", "jobs")
+
+
+class Cluster:
+    """A cluster with a release in it, and one thread for Helm."""
+
+    def __init__(self, api: ApiServer, folder: Path) -> None:
+        self.api = api
+        self._folder = folder
+        api.access.require_token("admin", ADMINISTRATOR)
+        self._kubeconfig = api.write_kubeconfig(folder / "admin", "admin")
+        self._helm = helm.Config(
+            kubeconfig_path=str(self._kubeconfig), namespace=NAMESPACE, storage_driver="memory"
+        )
+        self._thread = ThreadPoolExecutor(1)
+
+    def close(self) -> None:
+        """End Helm's thread."""
+        self._thread.shutdown()
+        self._helm.close()
+
+    def install(self, values: dict[str, Any]) -> None:
+        """Run `helm install`."""
+        self._helm.install(str(CHART), "nodeagent", values, timeout=60)
+
+    def upgrade(self, values: dict[str, Any]) -> None:
+        """Run `helm upgrade`."""
+        self._helm.upgrade(str(CHART), "nodeagent", values, timeout=60)
+
+    def begin_uninstall(self) -> Future[Any]:
+        """Run `helm uninstall`, and let it wait for its hooks."""
+        return self._thread.submit(self._helm.uninstall, "nodeagent", timeout=60)
+
+    def names(self) -> set[tuple[str, str]]:
+        """Return the kinds and names of all objects of a release."""
+        return {
+            (plural, one["metadata"]["name"])
+            for plural in _MADE
+            for one in self.api.store.all(plural)
+            if one["metadata"].get("labels", {}).get("helm.sh/chart")
+        }
+
+    def kubeconfig_of(self, account: str) -> Path:
+        """Return a kubeconfig of a ServiceAccount with the rights that the objects grant it now."""
+        user = f"system:serviceaccount:{NAMESPACE}:{account}"
+        granted = [one for plural in _RBAC for one in self.api.store.all(plural)]
+        self.api.access.allow_only(rules_bound_to(granted, NAMESPACE, account), user)
+        self.api.access.require_token(account, user)
+        return self.api.write_kubeconfig(self._folder / account, account)
+
+    def has_new_job(self) -> bool:
+        """Say whether there is a Job that is not finished."""
+        return any("status" not in one for one in self.api.store.all("jobs"))
+
+    def job_process(self) -> subprocess.Popen[str]:
+        """Start the Job's command as its pod would, once there is a Job that is not finished."""
+        wait_until(self.has_new_job, "the Job", seconds=30)
+        pod = self.api.store.get("jobs", "nodeagent-uninstall", NAMESPACE)["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        text = self.api.store.get("configmaps", "nodeagent", NAMESPACE)["data"]["nodeagent.yaml"]
+        (self._folder / "nodeagent.yaml").write_text(text, encoding="utf-8")
+        command = [one.replace("/etc/nodeagent", str(self._folder)) for one in container["command"]]
+        return subprocess.Popen(
+            [str(Path(sys.executable).with_name(command[0])), *command[1:]],
+            env={"NODEAGENT_KUBECONFIG": str(self.kubeconfig_of(pod["serviceAccountName"]))},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def await_deletion(self, plural: str, name: str) -> None:
+        """Wait until a workload is being deleted: its pods are told to end now."""
+        wait_until(
+            lambda: "deletionTimestamp" in self.api.store.get(plural, name, NAMESPACE)["metadata"],
+            f"the deletion of {plural}/{name}",
+            seconds=30,
+        )
+
+    def let_pods_end(self, plural: str, name: str) -> None:
+        """Let the last pod of a workload be gone, as the garbage collector sees it."""
+        self.api.store.patch(plural, name, NAMESPACE, {"metadata": {"finalizers": None}})
+
+    def finish_job(self, condition: str) -> None:
+        """Set the Job's condition, as its controller does."""
+        status = {"conditions": [{"type": condition, "status": "True"}]}
+        self.api.store.patch("jobs", "nodeagent-uninstall", NAMESPACE, {"status": status})
+
+    def an_agent_knows_that_it_leaves(self) -> bool:
+        """Ask what an agent asks when it is told to end; after a ForbiddenError it changes nothing."""
+        with connect(self.kubeconfig_of("nodeagent")) as connection:
+            return is_going(connection, OwnDaemonSet(NAMESPACE, "nodeagent"))
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[Cluster]:
+    certificate, key = tmp_path / "api.crt", tmp_path / "api.key"
+    make_certificate(certificate, key, "127.0.0.1")  # Helm sends no token without TLS
+    with ApiServer(tls=Tls(certificate, key, certificate)) as api:
+        api.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        found = Cluster(api, tmp_path)
+        yield found
+        found.close()
+
+
+def test_the_agents_are_told_to_end_while_they_have_their_rights(release: Cluster) -> None:
+    release.install({})
+    done = release.begin_uninstall()
+    job = release.job_process()
+    release.await_deletion("daemonsets", "nodeagent")
+    assert release.an_agent_knows_that_it_leaves()
+    release.let_pods_end("daemonsets", "nodeagent")
+    output, _ = job.communicate(timeout=60)
+    assert (job.returncode, output) == (
+        0,
+        "DaemonSet nodeagent/nodeagent: deleted; its agents have cleaned up their nodes\n",
+    )
+    release.finish_job("Complete")
+    done.result(timeout=60)
+    assert release.names() == set()
+
+
+def test_without_the_hook_they_would_not(release: Cluster) -> None:
+    """Why there is a hook: Helm deletes the rights right after the DaemonSet."""
+    release.install({"uninstall": {"cleanUp": False}})
+    release.begin_uninstall().result(timeout=60)
+    assert release.names() == set()
+    with pytest.raises(ForbiddenError):
+        release.an_agent_knows_that_it_leaves()
+
+
+def test_a_failed_clean_up_deletes_nothing_and_can_be_repeated(release: Cluster) -> None:
+    release.install({})
+    before = release.names()
+    done = release.begin_uninstall()
+    wait_until(release.has_new_job, "the Job", seconds=30)
+    release.finish_job("Failed")
+    with pytest.raises(helm.HelmError, match="nodeagent-uninstall"):
+        done.result(timeout=60)
+    assert before <= release.names()
+    assert [one["metadata"]["name"] for one in release.api.store.all("jobs")] == ["nodeagent-uninstall"]
+    again = release.begin_uninstall()
+    job = release.job_process()
+    release.await_deletion("daemonsets", "nodeagent")
+    release.let_pods_end("daemonsets", "nodeagent")
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0, output
+    release.finish_job("Complete")
+    again.result(timeout=60)
+    assert release.names() == set()
+
+
+def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
+    """Pods would be sent to relays that are gone."""
+    api = release.api
+    cluster.fill(api)
+    original = cluster.corefile(api)
+    config = {"loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]}}
+    release.install({"config": config, "coredns": {"enabled": True}})
+    with connect(release.kubeconfig_of("nodeagent-coredns")) as connection:
+        lease = Elector(connection, LeaseName(NAMESPACE, "nodeagent-coredns"), "nodeagent-coredns-1")
+        lease.try_once()
+        keeper = Keeper(connection, ApiServers(), lambda: 5.0)
+        assert not keeper.make_pass(read_cluster(connection, "n1"), {}, cluster.CONFIG).errors
+        assert cluster.corefile(api) != original
+
+        done = release.begin_uninstall()
+        job = release.job_process()
+        release.await_deletion("deployments", "nodeagent-coredns")
+        assert cluster.corefile(api) != original
+        lease.release()
+    release.let_pods_end("deployments", "nodeagent-coredns")
+    release.await_deletion("daemonsets", "nodeagent")
+    assert cluster.corefile(api) == original
+    release.let_pods_end("daemonsets", "nodeagent")
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 0, output
+    release.finish_job("Complete")
+    done.result(timeout=60)
+    assert release.names() == set()
+
+
+def test_a_change_of_the_configuration_alone_replaces_no_pod(release: Cluster) -> None:
+    """The pods' template stays as it is: nothing is restarted, no connection ends."""
+    release.install({})
+    before = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)
+    release.upgrade({"config": {"hosts": {"allow": ["corp.example.com"]}}})
+    after = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)
+    assert after["spec"] == before["spec"]
+    text = release.api.store.get("configmaps", "nodeagent", NAMESPACE)["data"]["nodeagent.yaml"]
+    assert "corp.example.com" in text
+
+
+def test_an_upgrade_of_the_image_overlaps(release: Cluster) -> None:
+    """What keeps connections is in the DaemonSet after an upgrade; tests/daemonset shows that they last."""
+    release.install({})
+    release.upgrade({"image": {"tag": "0.2.0"}})
+    spec = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)["spec"]
+    assert spec["template"]["spec"]["containers"][0]["image"] == "nodeagent:0.2.0"
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "nodeagent"}}
