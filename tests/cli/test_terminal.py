@@ -97,7 +97,7 @@ def test_whatever_any_object_holds(
     config_file = CLUSTERS / cluster / "config.yaml"
     config = read_config(config_file) if config_file.exists() else Config()
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
-    comparison = Comparison(None, None, None, None, "none", {"hosts": said}, (said,))
+    comparison = Comparison(None, None, None, None, "none", "", {"hosts": said}, (said,))
     standing = {
         one.bind: ListenerStanding(one.bind, answers=False, redirected=(), backend=said)
         for one in desired.listeners
@@ -184,7 +184,7 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     name = b"\xff\x1b[31m.yaml".decode(sys.getfilesystemencoding(), "surrogateescape")
     (directory / name).write_text("a: [b", encoding="ascii")
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), Config())
-    comparison = Comparison(None, None, None, None, "none", {})
+    comparison = Comparison(None, None, None, None, "none", "", {})
     assert r"\udcff\x1b[31m.yaml" in plan_text("node1", desired, comparison)
     (entry,) = json.loads(encode(report("Plan", "node1", desired, comparison)))["unreadable"]
     assert r"\udcff" in entry["where"]
