@@ -4,31 +4,28 @@ OCI distribution specification 1.1 and distribution's token authentication (its 
 Nothing is stored, no credentials are asked for or sent: an anonymous token is fetched where one is offered.
 """
 
-import json
 import os
 import re
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
-from urllib.parse import urlencode, urlsplit
+from typing import TypeVar
+from urllib.parse import urlencode
 
-import urllib3
+import msgspec
+from msgspec import Struct
 
-from nodeagent.errors import one_line
+from nodeagent.errors import one_line, quoted
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.sources.probes.connecting import ask, ask_certificate
 from nodeagent.sources.probes.image_reference import ImageReference
 from nodeagent.sources.probes.outcomes import CertificateOutcome, Ending, Outcome, Probe
+from nodeagent.sources.probes.registry_http import Answer, NoAnswerError, RegistryHttp
 
-_SECONDS = 10.0
-_TIMEOUT = urllib3.Timeout(connect=_SECONDS, read=_SECONDS)
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
 _NOBODY = frozenset({Ending.REFUSED, Ending.UNREACHABLE, Ending.CONNECT_TIMEOUT})
-# Redirects are followed (layers lie in object stores); nothing else is tried twice.
-_REDIRECTS = urllib3.Retry(total=5, redirect=5, connect=0, read=0, status=0, other=0)
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -39,6 +36,37 @@ _MANIFESTS = (
 )
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "ppc64le": "ppc64le", "s390x": "s390x"}
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+_LONGEST_ANSWER = 65536
+# OCI image specification, descriptors: "digest"; RFC 6750, 2.1: b64token.
+_DIGEST = re.compile(r"[A-Za-z0-9+._-]{1,64}:[A-Za-z0-9=_-]{1,256}")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+_Decoded = TypeVar("_Decoded")
+
+
+class _Platform(Struct):
+    os: str = "linux"
+    architecture: str = ""
+
+
+class _Descriptor(Struct):
+    """Of an image or a layer."""
+
+    digest: str
+    size: int = 0
+    platform: _Platform | None = None
+
+
+class _Manifest(Struct):
+    """Of an image (`layers`), or an index (`manifests`)."""
+
+    manifests: list[_Descriptor] | None = None
+    layers: list[_Descriptor] | None = None
+
+
+class _Token(Struct):
+    token: str | None = None
+    access_token: str | None = None
 
 
 class Stage(StrEnum):
@@ -108,14 +136,13 @@ def _steps(
         return
     yield Step(Stage.NAME, ok=True, seen=f"{image.host} is {', '.join(map(str, addresses))}")
     yield from _connection(image, [Endpoint(address, image.port) for address in addresses], context)
-    with urllib3.PoolManager(timeout=_TIMEOUT, ssl_context=context) as pool:
-        session = _Session(image, pool)
-        yield session.registry()
-        if session.challenge:
-            yield session.token()
-        manifest = session.manifest()
-        yield Step(Stage.MANIFEST, ok=True, seen=session.told)
-        yield session.layer(manifest)
+    session = _Session(image, RegistryHttp(image, resolve, context))
+    yield session.registry()
+    if session.challenge:
+        yield session.token()
+    layers = session.layers()
+    yield Step(Stage.MANIFEST, ok=True, seen=session.told)
+    yield session.layer(layers)
 
 
 def _connection(image: ImageReference, endpoints: list[Endpoint], context: ssl.SSLContext) -> Iterator[Step]:
@@ -154,10 +181,10 @@ def _connection(image: ImageReference, endpoints: list[Endpoint], context: ssl.S
 class _Session:
     """The HTTP part: one registry, one image."""
 
-    def __init__(self, image: ImageReference, pool: urllib3.PoolManager) -> None:
+    def __init__(self, image: ImageReference, http: RegistryHttp) -> None:
         self._base = f"https://{image.authority}/v2/"
         self._image = image
-        self._pool = pool
+        self._http = http
         self._headers: dict[str, str] = {}
         self.challenge: dict[str, str] = {}
         self.told = ""
@@ -167,18 +194,17 @@ class _Session:
         answer = self._get(Stage.REGISTRY, self._base)
         if answer.status == 200:
             return Step(Stage.REGISTRY, ok=True, seen="200: open to everybody")
-        scheme, _, parameters = answer.headers.get("WWW-Authenticate", "").partition(" ")
+        scheme, _, parameters = answer.headers.get("www-authenticate", "").partition(" ")
         if answer.status == 401 and scheme.lower() == "bearer":
             self.challenge = dict(_PARAMETER.findall(parameters))
-            return Step(
-                Stage.REGISTRY, ok=True, seen=f"401 with a challenge by {self.challenge.get('realm', '?')}"
-            )
+            realm = quoted(self.challenge.get("realm", "nobody"), 200)
+            return Step(Stage.REGISTRY, ok=True, seen=f"401 with a challenge by {realm}")
         if answer.status == 401:
             raise _Stopped(
                 Step(
                     Stage.CREDENTIALS,
                     ok=False,
-                    seen=f"401: it asks for credentials ({scheme or 'no scheme'})",
+                    seen=f"401: it asks for credentials ({quoted(scheme) if scheme else 'no scheme'})",
                 )
             )
         seen = f"HTTP {answer.status}: no registry answers here"
@@ -187,59 +213,53 @@ class _Session:
     def token(self) -> Step:
         """Fetches an anonymous token from where the challenge says."""
         realm = self.challenge.get("realm", "")
-        if urlsplit(realm).scheme != "https":
-            return Step(
-                Stage.CREDENTIALS,
-                ok=False,
-                seen=f"the challenge's realm is no https address: {one_line(realm)}",
-            )
         query = {"scope": f"repository:{self._image.repository}:pull"}
         if "service" in self.challenge:
             query["service"] = self.challenge["service"]
         answer = self._get(Stage.CREDENTIALS, f"{realm}?{urlencode(query)}")
         if answer.status != 200:
             return Step(Stage.CREDENTIALS, ok=False, seen=f"no anonymous token: HTTP {answer.status}")
-        found = _object(Stage.CREDENTIALS, answer.data)
-        token = found.get("token") or found.get("access_token")
-        if not token:
+        found = _decoded(Stage.CREDENTIALS, answer.data, _Token)
+        token = found.token or found.access_token or ""
+        if not _TOKEN.fullmatch(token):
             return Step(Stage.CREDENTIALS, ok=False, seen="the token server gave no token")
         self._headers["Authorization"] = f"Bearer {token}"
         return Step(Stage.CREDENTIALS, ok=True, seen="an anonymous token was given")
 
-    def manifest(self) -> dict[str, Any]:
-        """Fetches the manifest, by way of the index to this machine's platform."""
+    def layers(self) -> list[_Descriptor]:
+        """Fetches the manifest, by way of the index to this machine's platform, and gives its layers."""
         found = self._manifest(self._image.reference)
-        if "manifests" not in found:
-            self.told = f"{self._image.reference}: {len(found.get('layers', ()))} layers"
-            return found
+        if found.manifests is None:
+            layers = found.layers or []
+            self.told = f"{self._image.reference}: {len(layers)} layers"
+            return layers
         machine = os.uname().machine
         wanted = _MACHINES.get(machine, machine)
-        for entry in found["manifests"]:
-            platform = entry.get("platform", {})
-            if platform.get("os", "linux") == "linux" and platform.get("architecture") == wanted:
-                chosen = self._manifest(str(entry["digest"]))
-                self.told = f"index, linux/{wanted}: {len(chosen.get('layers', ()))} layers"
-                return chosen
+        for entry in found.manifests:
+            platform = entry.platform or _Platform()
+            if platform.os == "linux" and platform.architecture == wanted:
+                layers = self._manifest(_digest(Stage.MANIFEST, entry)).layers or []
+                self.told = f"index, linux/{wanted}: {len(layers)} layers"
+                return layers
         raise _Stopped(Step(Stage.MANIFEST, ok=False, seen=f"the index has no image for linux/{wanted}"))
 
-    def layer(self, manifest: dict[str, Any]) -> Step:
+    def layer(self, layers: list[_Descriptor]) -> Step:
         """Reads the beginning of the first layer."""
-        layers = manifest.get("layers") or []
         if not layers:
             return Step(Stage.LAYER, ok=True, seen="the image has no layers")
-        digest, size = str(layers[0]["digest"]), int(layers[0].get("size", 0))
+        digest = _digest(Stage.LAYER, layers[0])
         url = f"{self._base}{self._image.repository}/blobs/{digest}"
         answer = self._get(Stage.LAYER, url, {"Range": f"bytes=0-{_FIRST_BYTES - 1}"}, _FIRST_BYTES)
         if answer.status not in {200, 206}:
             return Step(Stage.LAYER, ok=False, seen=f"HTTP {answer.status} for {digest[:19]}")
-        expected = min(size, _FIRST_BYTES)
+        expected = min(layers[0].size, _FIRST_BYTES)
         if len(answer.data) < expected:
             return Step(
                 Stage.LAYER, ok=False, seen=f"{len(answer.data)} of {expected} bytes of {digest[:19]} came"
             )
-        return Step(Stage.LAYER, ok=True, seen=f"the first {expected} bytes arrived")
+        return Step(Stage.LAYER, ok=True, seen=f"the first {max(expected, 0)} bytes arrived")
 
-    def _manifest(self, reference: str) -> dict[str, Any]:
+    def _manifest(self, reference: str) -> _Manifest:
         url = f"{self._base}{self._image.repository}/manifests/{reference}"
         answer = self._get(
             Stage.MANIFEST, url, {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}, _LONGEST_MANIFEST
@@ -255,38 +275,28 @@ class _Session:
         if answer.status != 200:
             what = "no such image or tag" if answer.status == 404 else "the registry gives no manifest"
             raise _Stopped(Step(Stage.MANIFEST, ok=False, seen=f"HTTP {answer.status}: {what}"))
-        return _object(Stage.MANIFEST, answer.data)
+        return _decoded(Stage.MANIFEST, answer.data, _Manifest)
 
     def _get(
-        self, stage: Stage, url: str, headers: dict[str, str] | None = None, most: int = 65536
-    ) -> "_Answer":
+        self, stage: Stage, url: str, headers: dict[str, str] | None = None, most: int = _LONGEST_ANSWER
+    ) -> Answer:
         sent = {"User-Agent": "nodeagent-doctor", **self._headers, **(headers or {})}
         try:
-            # urllib3 drops Authorization where a redirect leads to another host (Retry's default).
-            response = self._pool.request(
-                "GET", url, headers=sent, preload_content=False, redirect=True, retries=_REDIRECTS
-            )
-            try:
-                data = b"" if response.status >= 300 else response.read(most)
-                return _Answer(response.status, dict(response.headers), data)
-            finally:
-                response.close()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _Stopped(Step(stage, ok=False, seen=f"{url}: {one_line(error)}")) from error
+            return self._http.get(url, sent, most)
+        except NoAnswerError as error:
+            raise _Stopped(Step(stage, ok=False, seen=str(error))) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    headers: dict[str, str]
-    data: bytes
+def _digest(stage: Stage, found: _Descriptor) -> str:
+    """The digest, which becomes a part of an address: none but a proper one."""
+    if not _DIGEST.fullmatch(found.digest):
+        raise _Stopped(Step(stage, ok=False, seen=f"{quoted(found.digest)} is no digest"))
+    return found.digest
 
 
-def _object(stage: Stage, data: bytes) -> dict[str, Any]:
+def _decoded(stage: Stage, data: bytes, expected: type[_Decoded]) -> _Decoded:
     try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise _Stopped(Step(stage, ok=False, seen="the answer is no JSON object: no registry answers here"))
-    return found
+        return msgspec.json.decode(data, type=expected)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        seen = f"the answer is not what a registry sends: {one_line(error)}"
+        raise _Stopped(Step(stage, ok=False, seen=seen)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.pull import pull_finding
@@ -173,7 +176,7 @@ def test_the_index_leads_to_this_platform(pull: Puller) -> None:
         ({"root": (401, {"WWW-Authenticate": "Basic realm=x"}, b"")}, Code.PullCredentials, "Basic"),
         ({"manifest": (404, {}, b"")}, Code.PullManifest, "no such image or tag"),
         ({"manifest": (403, {}, b"")}, Code.PullCredentials, "without credentials"),
-        ({"manifest": (200, {}, b"<html>")}, Code.PullManifest, "no JSON object"),
+        ({"manifest": (200, {}, b"<html>")}, Code.PullManifest, "not what a registry sends"),
         ({"manifest": _json({"manifests": [_FOREIGN]})}, Code.PullManifest, "no image for"),
         ({"layer": (200, {}, LAYER[:100])}, Code.PullLayer, "100 of 4096 bytes"),
         ({"layer": (500, {}, b"")}, Code.PullLayer, "HTTP 500"),
@@ -193,6 +196,134 @@ def test_where_it_breaks_is_told(
 def test_a_layer_may_lie_elsewhere(pull: Puller) -> None:
     script = _whole(layer=(307, {"Location": "/storage"}, b""), **{"/storage": (206, {}, LAYER[:4096])})
     assert _code(pull(script)) is Code.PullWorks
+
+
+@contextmanager
+def _inner_service(address: str = "127.0.0.2") -> Iterator[tuple[int, list[tuple[str, int]]]]:
+    """A socket that only this host reaches, and who has connected to it."""
+    seen: list[tuple[str, int]] = []
+    with socket.create_server((address, 0)) as listening:
+        stopping = threading.Event()
+
+        def accept() -> None:
+            while not stopping.is_set():
+                connection, peer = listening.accept()
+                connection.close()
+                seen.append(peer)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], seen
+        finally:
+            stopping.set()
+            port = listening.getsockname()[1]
+            with socket.create_connection((address, port)) as last:
+                own = last.getsockname()
+                thread.join()
+            seen[:] = [peer for peer in seen if peer != own]
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.2:{port}/x", "http://127.0.0.2:{port}/x"])
+@pytest.mark.parametrize("place", ["layer", "root", "manifest"])
+def test_a_redirect_leads_to_no_inner_service(pull: Puller, url: str, place: str) -> None:
+    with _inner_service() as (port, seen):
+        steps = pull(_whole(**{place: (302, {"Location": url.format(port=port)}, b"")}))
+        assert "not followed" in steps[-1].seen
+        assert not steps[-1].ok
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.2", "169.254.169.254", "10.96.0.1", "::1", "fe80::1", "::ffff:127.0.0.2", "0.0.0.0", "fd00::1"],
+)
+def test_a_name_of_an_inner_address_is_not_followed(certificates: Certificates, address: str) -> None:
+    resolved = {"localhost": ("127.0.0.1",), "odd.example.com": (address,)}
+    with _registry(_whole(layer=(302, {"Location": "https://odd.example.com/x"}, b"")), certificates) as port:
+        context = ssl.create_default_context(cafile=str(certificates.ca))
+        steps = rehearse(
+            ImageReference.parse(f"localhost:{port}/image"),
+            lambda name: tuple(ip_address(one) for one in resolved[name]),
+            context,
+        )
+    assert steps[-1].stage is Stage.LAYER
+    assert f"not followed: {ip_address(address)} is neither" in steps[-1].seen
+
+
+def test_a_realm_leads_to_no_inner_service(pull: Puller) -> None:
+    with _inner_service() as (port, seen):
+        challenge = {"WWW-Authenticate": f'Bearer realm="https://127.0.0.2:{port}/token",service="x"'}
+        steps = pull(_whole(root=(401, challenge, b"")))
+        assert "not followed" in steps[-1].seen
+    assert seen == []
+    steps = pull(_whole(root=(401, {"WWW-Authenticate": 'Bearer realm="http://example.com/"'}, b"")))
+    assert "no https address" in steps[-1].seen
+
+
+def test_redirects_come_to_an_end(pull: Puller) -> None:
+    steps = pull(_whole(layer=(302, {"Location": f"/v2/image/blobs/{DIGEST}"}, b"")))
+    assert "more than 5 redirects" in steps[-1].seen
+
+
+def test_an_index_of_texts_crashes_nothing(pull: Puller) -> None:
+    steps = pull(_whole(manifest=_json({"manifests": ["x"]})))
+    assert _code(steps) is Code.PullManifest
+    assert "$.manifests[0]" in steps[-1].seen
+
+
+@pytest.mark.parametrize("digest", ["../../../token", "sha256:1\r\nX: y", "", "sha256:1/../../x"])
+def test_a_digest_that_is_none_is_not_fetched(pull: Puller, digest: str) -> None:
+    script = _whole(manifest=_json({"layers": [{"digest": digest, "size": 1}]}))
+    steps = pull(script)
+    assert steps[-1].seen.endswith("is no digest")
+    assert [path for path, _ in script.asked] == ["/v2/", "/v2/image/manifests/latest"]
+
+
+def test_a_token_that_would_be_a_header_of_its_own_is_not_sent(pull: Puller) -> None:
+    script = _whole(**{"/token": _json({"token": "x\r\nX-Evil: 1"})})
+    script.token = _TOKEN
+    assert "gave no token" in pull(script)[-1].seen
+
+
+_json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["manifests", "layers", "digest", "size", "platform", "os", "architecture", "token"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.sampled_from(["root", "manifest", "layer", "/token", "/v2/image/manifests/sha256:1"]),
+        st.tuples(
+            st.sampled_from([200, 200, 206, 301, 401, 404, 500]),
+            st.dictionaries(
+                st.sampled_from(["Location", "WWW-Authenticate"]),
+                st.sampled_from(
+                    ["/v2/", "//", "https://[::1", "https://x:y/", "Bearer", 'Bearer realm="/"', "x"]
+                ),
+            ),
+            _json_values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=20),
+        ),
+        min_size=1,
+    )
+)
+def test_whatever_a_registry_answers(pull: Puller, replies: dict[str, Reply]) -> None:
+    steps = pull(_whole(**replies))
+    assert steps
+    assert all(step.seen.isprintable() for step in steps)
+    assert pull_finding("image", steps, "").seen
 
 
 def test_a_certificate_of_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,187 @@
+"""HTTP to a registry, and to where it sends one: https alone, to few places, within bounds of size and time.
+
+A registry is somebody else's server: what it answers must neither lead this process to addresses that only
+the node reaches (loopback, link-local, the cluster's own) nor fill its memory or keep it waiting.
+"""
+
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from urllib.parse import urljoin
+
+import urllib3
+
+from nodeagent.errors import NodeagentError, one_line, quoted
+from nodeagent.model.addresses import IPAddress
+from nodeagent.sources.probes.image_reference import ImageReference
+
+_SECONDS = 10.0
+_ALL_SECONDS = 60.0
+_MOST_REDIRECTS = 5
+_READ_AT_ONCE = 65536
+_HTTPS = 443
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+Resolve = Callable[[str], tuple[IPAddress, ...]]
+
+
+class NoAnswerError(NodeagentError):
+    """No answer, or none that may be fetched; the text says from where, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The last answer of a chain of redirects; `data` is cut where the caller's bound is."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class RegistryHttp:
+    """Fetches from one registry, for 60 s in all and 10 s for each step.
+
+    Each name is resolved once for each request, and what was judged is what is connected to.
+
+    Args:
+        image: Names the registry. Its own addresses are allowed, whatever they are, at its port and at 443.
+        resolve: Gives the addresses of a name as this host's own programs see them.
+        context: Which authorities are trusted.
+    """
+
+    def __init__(self, image: ImageReference, resolve: Resolve, context: ssl.SSLContext) -> None:
+        self._image = image
+        self._resolve = resolve
+        self._context = context
+        self._own = frozenset(resolve(image.host))
+        self._deadline = time.monotonic() + _ALL_SECONDS
+
+    def get(self, url: str, headers: Mapping[str, str], most: int) -> Answer:
+        """Gets `url`, after up to five redirects; of the body `most` bytes at most.
+
+        Authorization is sent to the host of `url` and to no other.
+
+        Raises:
+            NoAnswerError: no answer came, or the way leads where it must not.
+        """
+        first = _parsed(url)
+        for _ in range(_MOST_REDIRECTS + 1):
+            here = _parsed(url)
+            sent = {
+                name: value
+                for name, value in headers.items()
+                if name != "Authorization" or (here.host, here.port) == (first.host, first.port)
+            }
+            answer = self._get(here, sent, most)
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            url = _joined(url, location)
+        raise NoAnswerError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
+
+    def _get(self, url: urllib3.util.Url, headers: Mapping[str, str], most: int) -> Answer:
+        host, port = (url.host or "").strip("[]"), url.port or _HTTPS
+        authority = f"[{host}]" if ":" in host else host
+        named = authority if port == _HTTPS else f"{authority}:{port}"
+        sent = {**headers, "Host": named, "Accept-Encoding": "identity"}
+        error: Exception | None = None
+        for address in self._allowed(str(url), host, port):
+            try:
+                return self._get_at(address, (host, port), url.request_uri, sent, most)
+            except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as failed:
+                error = failed  # The next address, as a runtime does.
+            except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as failed:
+                error = failed
+                break
+        raise NoAnswerError(f"{_shown(str(url))}: {one_line(error)}") from error
+
+    def _get_at(
+        self, address: IPAddress, server: tuple[str, int], path: str, headers: Mapping[str, str], most: int
+    ) -> Answer:
+        host, port = server
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"given up after {_ALL_SECONDS:.0f} s")
+        seconds = min(left, _SECONDS)
+        deadline = time.monotonic() + seconds
+        pool = urllib3.HTTPSConnectionPool(
+            str(address),
+            port,
+            timeout=urllib3.Timeout(connect=seconds, read=seconds),
+            ssl_context=self._context,
+            server_hostname=host,
+            assert_hostname=host,
+        )
+        try:
+            response = pool.urlopen(
+                "GET",
+                path,
+                headers=headers,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            found = {name.lower(): value for name, value in response.headers.items()}
+            body = b"" if response.status >= 300 else _read(response, most, deadline)
+            return Answer(response.status, found, body)
+        finally:
+            pool.close()
+
+    def _allowed(self, url: str, host: str, port: int) -> tuple[IPAddress, ...]:
+        """The addresses to connect to, in the resolver's order: all of them, or none."""
+        addresses = self._resolve(host)
+        if not addresses:
+            raise NoAnswerError(f"{_shown(url)}: {quoted(host)} has no address on this host")
+        if (host, port) != (self._image.host, self._image.port) and not self._is_own(addresses, port):
+            inner = [address for address in addresses if not _is_public(address)]
+            if inner:
+                raise NoAnswerError(
+                    f"{_shown(url)}: not followed: {inner[0]} is neither the registry's own address nor a "
+                    "public one"
+                )
+        return addresses
+
+    def _is_own(self, addresses: Iterable[IPAddress], port: int) -> bool:
+        return self._own.issuperset(addresses) and port in {self._image.port, _HTTPS}
+
+
+def _is_public(address: IPAddress) -> bool:
+    embedded = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
+    return (embedded or address).is_global and not address.is_multicast
+
+
+def _parsed(url: str) -> urllib3.util.Url:
+    try:
+        found = urllib3.util.parse_url(url)
+    except urllib3.exceptions.LocationParseError as error:
+        raise NoAnswerError(f"{_shown(url)}: no address: {one_line(error)}") from error
+    if found.scheme != "https" or not found.host:
+        raise NoAnswerError(f"{_shown(url)}: not followed: no https address")
+    return found
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise NoAnswerError(f"{_shown(url)}: redirects to {quoted(location)}: {one_line(error)}") from error
+
+
+def _read(response: urllib3.BaseHTTPResponse, most: int, deadline: float) -> bytes:
+    """At most `most` bytes; a server that trickles is given up at the deadline."""
+    found = bytearray()
+    while len(found) < most:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the answer took too long")
+        piece = response.read1(min(_READ_AT_ONCE, most - len(found)))
+        if not piece:
+            break
+        found += piece
+    return bytes(found)
+
+
+def _shown(url: str) -> str:
+    return one_line(url if len(url) <= 200 else f"{url[:200]}...")
