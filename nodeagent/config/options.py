@@ -311,6 +311,9 @@ class CoreDnsOptions(Struct, frozen=True, rename="camel"):
     """Holds files that the Corefile imports. It is never made, nor removed."""
     node_local_config_map: DnsName = DnsName("node-local-dns")
     """Holds the Corefile of NodeLocal DNSCache. Where it is not there, there is no such cache."""
+    max_bytes: Annotated[int, Meta(ge=0, le=1_000_000)] = 524_288
+    """Bytes that nodeagent's block may have in a ConfigMap, of which the API takes 1 MiB in all. Names beyond
+    are left out, each namespace having its fair share."""
 
 
 class TelemetryOptions(Struct, frozen=True, rename="camel"):

@@ -10,7 +10,9 @@ from nodeagent.coredns.corefile.answering import Answer, by_rewriting, by_templa
 from nodeagent.coredns.corefile.managed import as_file, with_blocks, without_blocks
 from nodeagent.coredns.corefile.own_lines import without_hairpin_proxy
 from nodeagent.coredns.corefile.parsing import Block, Corefile, CorefileError, parse
-from nodeagent.coredns.naming import Source, name
+from nodeagent.coredns.corefile.standing import standing_names
+from nodeagent.coredns.fitting import CONFIG_MAP_BYTES, fit
+from nodeagent.coredns.naming import Naming, Source, name
 from nodeagent.coredns.ways import Way, choose, imported_sources, path_of
 from nodeagent.model.desired import Desired, NameDecision
 from nodeagent.plan.hostnames import covering
@@ -88,9 +90,11 @@ def decide(
     way = choose(corefile, config, importable=standing.imported is not None)
     sources = [Source(corefile), *imported_sources(corefile, standing.imported or {})]
     never = (*never, *config.hosts.exclude, config.hosts.cluster_domain)
-    naming = name(desired, sources, never=never, adopt=adopt)
-    lines = _Lines(corefile, naming.answers, config)
     with _about(path):
+        data = standing.main if way.key is None else standing.imported or {}
+        place = _Place(corefile, data, way.key, user if way.key is None else "", config)
+        naming = place.fitted(name(desired, sources, never=never, adopt=adopt))
+        lines = _Lines(corefile, naming.answers, config)
         after = _edited(user, lines.of if way.key is None else lambda _: [])
     remarks = [*way.remarks]
     edits = [Edit(path, COREFILE, standing.main[COREFILE], after)]
@@ -177,9 +181,34 @@ def _node_local_edit(
     with _about(path):
         user = _user_text(data, adopt=adopt)
         corefile = parse(user)
-        naming = name(desired, [Source(corefile)], never=never, adopt=adopt)
+        place = _Place(corefile, data, None, user, config)
+        naming = place.fitted(name(desired, [Source(corefile)], never=never, adopt=adopt))
         lines = _Lines(corefile, naming.answers, config)
         return Edit(path, COREFILE, data[COREFILE], _edited(user, lines.of))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a block goes: a Corefile (`key` is None, `user` the text without it), or a key of an import."""
+
+    corefile: Corefile
+    data: Mapping[str, str]
+    key: str | None
+    user: str
+    config: Config
+
+    def fitted(self, naming: Naming) -> Naming:
+        """As much of it as there is room for in the ConfigMap, beside all else."""
+        key = self.key or COREFILE
+        others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
+        room = CONFIG_MAP_BYTES - others - len(self.user.encode())
+        most = min(self.config.coredns.max_bytes, room)
+        return fit(naming, standing_names([self.data.get(key, "")]).all, self._size, most)
+
+    def _size(self, answers: Sequence[Answer]) -> int:
+        lines = _Lines(self.corefile, answers, self.config)
+        text = with_blocks(self.user, lines.of) if self.key is None else as_file(lines.of_root())
+        return len(text.encode()) - len(self.user.encode())
 
 
 def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:

@@ -51,7 +51,7 @@ def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], a
             addresses.setdefault(line.name, []).append(line.address)
     return Naming(
         tuple(
-            Answer(name, tuple(found), _children(foreign, name) if is_wildcard(name) else frozenset())
+            Answer(name, tuple(found), children(foreign, name) if is_wildcard(name) else frozenset())
             for name, found in sorted(addresses.items())
         ),
         decisions,
@@ -64,16 +64,17 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
     line = lines.get(decision.name)
     if line is not None and line.by_hairpin_proxy:
         reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
-        return _left(decision, "HairpinProxyLine", reason)
+        return left(decision, "HairpinProxyLine", reason)
     if line is not None:
-        return _left(decision, "UserLine", f"left to {line.where}, which sets it ({line.plugin})")
+        return left(decision, "UserLine", f"left to {line.where}, which sets it ({line.plugin})")
     server = _closer(decision.name, sources)
     if server is not None:
-        return _left(decision, "ServerBlock", f"left to {server}, which has all names of its zone")
+        return left(decision, "ServerBlock", f"left to {server}, which has all names of its zone")
     return decision
 
 
-def _left(decision: NameDecision, code: str, reason: str) -> NameDecision:
+def left(decision: NameDecision, code: str, reason: str) -> NameDecision:
+    """The decision turned into one that leaves the name alone."""
     return replace(decision, verdict=Verdict.SKIPPED, code=code, reason=reason)
 
 
@@ -87,8 +88,8 @@ def _closer(name: str, sources: Sequence[Source]) -> str | None:
     return None
 
 
-def _children(names: Iterable[str], wildcard: str) -> frozenset[str]:
-    """The labels of those names that the wildcard would stand for."""
+def children(names: Iterable[str], wildcard: str) -> frozenset[str]:
+    """The labels of those of the names that the wildcard would stand for."""
     below = wildcard.removeprefix("*")
     labels = (name.removesuffix(below) for name in names if name.endswith(below))
     return frozenset(label for label in labels if label and "." not in label and label != "*")

@@ -43,6 +43,7 @@ coredns:
   namespace: kube-system
   configMap: coredns
   importConfigMap: coredns-custom
+  maxBytes: 524288
   nodeLocalConfigMap: node-local-dns
 telemetry:
   listen: 127.0.0.1:9467

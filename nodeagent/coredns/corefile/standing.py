@@ -16,6 +16,11 @@ class StandingNames:
     answered: dict[str, frozenset[IPAddress]] = field(default_factory=dict)
     rewritten: frozenset[str] = frozenset()
 
+    @property
+    def all(self) -> frozenset[str]:
+        """The names of both kinds."""
+        return self.rewritten | self.answered.keys()
+
 
 def standing_names(texts: Iterable[str]) -> StandingNames:
     """Reads the blocks in Corefiles, and in files that they import.
