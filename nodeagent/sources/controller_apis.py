@@ -19,6 +19,7 @@ from nodeagent.sources.object_parts import (
     deciding_annotations,
     decode,
     ref_of,
+    some_hosts,
 )
 from nodeagent.sources.traefik_rules import hosts_in_rule
 
@@ -66,7 +67,7 @@ class ControllerKind:
             ref=ref_of(self.kind, metadata),
             controller=self.controller,
             created=created_of(metadata),
-            hosts=tuple(dict.fromkeys(hosts)),
+            hosts=some_hosts(hosts, []),
             annotations=deciding_annotations(metadata),
         )
 

@@ -28,6 +28,8 @@ from nodeagent.sources.object_parts import (
     deciding_annotations,
     decode,
     ref_of,
+    short_annotations,
+    some_hosts,
 )
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
@@ -56,7 +58,9 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         points=_points(found.status, problems),
         external_ips=_external_ips(spec, problems),
         # A copy of the whole object as it was last applied: no rule rests on it, and it is most of the bytes.
-        annotations={key: value for key, value in annotations.items() if key != _LAST_APPLIED},
+        annotations=short_annotations(
+            {key: value for key, value in annotations.items() if key != _LAST_APPLIED}, problems
+        ),
         problems=tuple(problems),
         gateway=(found.metadata.labels or {}).get(_GATEWAY_NAME),
         load_balancer_class=spec.loadBalancerClass,
@@ -77,7 +81,7 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
         class_name=spec.ingress_class_name,
-        hosts=tuple(dict.fromkeys(host for host in asked if host)),
+        hosts=some_hosts((host for host in asked if host), problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
         problems=tuple(problems),

@@ -26,6 +26,7 @@ from nodeagent.sources.object_parts import (
     deciding_annotations,
     decode,
     ref_of,
+    some_hosts,
 )
 
 Raw = bytes | dict[str, Any]
@@ -103,7 +104,7 @@ def _route(raw: Raw, kind: str) -> Route:
     return Route(
         ref=ref,
         created=created_of(found.metadata),
-        hostnames=tuple(spec.hostnames or ()),
+        hostnames=some_hosts(spec.hostnames or ()),
         parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
         declined=_declined(parents or (), ref.namespace, found.metadata.generation),
         annotations=deciding_annotations(found.metadata),

@@ -1,18 +1,25 @@
 """What decoders of all kinds share: JSON to a Struct, an object's name and age, an address."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
-from nodeagent.errors import SourceError, one_line
+from nodeagent.errors import SourceError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.annotations import CLASS_ANNOTATION, EXCLUDE, NO_ANNOTATIONS
 from nodeagent.model.references import ObjectRef
 from nodeagent.sources import api_objects as api
+
+MOST_HOSTS = 2000
+"""Hosts that one object may ask for; those beyond are not read."""
+
+_LONGEST_ANNOTATION = 4096
+"""Characters of an annotation's value that decisions could rest on; a longer one is not read."""
 
 _CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node"})
 
@@ -60,6 +67,24 @@ def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
     """The annotations that decide about whoever asks for names; controllers write others all the time."""
     found = {key: value for key, value in (metadata.annotations or {}).items() if key in _DECIDING}
     return found or NO_ANNOTATIONS
+
+
+def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    """The annotations but for those whose values no provider writes so long; `problems` tells which."""
+    long = [key for key, value in annotations.items() if len(value) > _LONGEST_ANNOTATION]
+    problems += [
+        f"metadata.annotations: {quoted(key)}: longer than {_LONGEST_ANNOTATION} characters: not read"
+        for key in long
+    ]
+    return {key: value for key, value in annotations.items() if len(value) <= _LONGEST_ANNOTATION}
+
+
+def some_hosts(hosts: Iterable[str], problems: list[str] | None = None) -> tuple[str, ...]:
+    """The hosts in their order, each once, up to `MOST_HOSTS`; `problems` tells of the rest."""
+    found = tuple(islice(dict.fromkeys(hosts), MOST_HOSTS + 1))
+    if len(found) > MOST_HOSTS and problems is not None:
+        problems.append(f"more than {MOST_HOSTS} hosts: those beyond are not read")
+    return found[:MOST_HOSTS]
 
 
 def address_of(text: str) -> IPAddress | None:

@@ -13,7 +13,12 @@ from urllib.parse import urlencode, urlsplit
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
-from nodeagent.sources.kubernetes.errors import NotJsonError, UnauthorizedError, UnreachableError
+from nodeagent.sources.kubernetes.errors import (
+    NotJsonError,
+    TooLargeError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from nodeagent.sources.kubernetes.lines import LineStream
 from nodeagent.sources.kubernetes.refusals import ApiPath, Asked, refusal
 
@@ -22,6 +27,8 @@ CONNECT_TIMEOUT = 10.0
 
 _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _READ_AT_ONCE = 262144
+LARGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
 _LONGEST_REFUSAL = 65536
 """Bytes of a refusal that are read: a Status is far smaller."""
 
@@ -88,26 +95,34 @@ class Connection:
         through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
         return Asked(verb, path, f"[{host}]:{port}{through}" if ":" in host else f"{host}:{port}{through}")
 
-    def get_json(self, path: str, query: Mapping[str, str] | None = None, timeout: float = 60.0) -> bytes:
+    def get_json(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+        most: int = LARGEST_ANSWER,
+    ) -> bytes:
         """Reads an object or a list.
 
         Args:
             path: its path.
             query: the query's parameters.
             timeout: seconds until the whole answer must have arrived.
+            most: the bytes that are read into memory.
 
         Returns:
             The body: JSON by its content type, not parsed yet.
 
         Raises:
-            ApiError: one of its kinds.
+            TooLargeError: it has more than `most` bytes.
+            ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
         asked = self.asked("list" if about.resource and not about.name else "get", path)
         deadline = time.monotonic() + timeout
         limits = (min(CONNECT_TIMEOUT, timeout), timeout)
         response = self._open(asked, query or {}, limits, {"Accept-Encoding": "gzip"})
-        return self._body(asked, response, deadline)
+        return self._body(asked, response, deadline, most)
 
     def post_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
         """Creates an object; not idempotent: a repetition answers AlreadyExistsError.
@@ -252,10 +267,16 @@ class Connection:
             response.close()
         raise refusal(asked, response.status, told, response.headers)
 
-    def _body(self, asked: Asked, response: Any, deadline: float) -> bytes:  # noqa: ANN401 - urllib3's
+    def _body(
+        self,
+        asked: Asked,
+        response: Any,  # noqa: ANN401 - urllib3's
+        deadline: float,
+        most: int = LARGEST_ANSWER,
+    ) -> bytes:
         try:
             _check_content_type(asked, response)
-            return official.translated(asked, lambda: b"".join(_until(deadline, asked, response)))
+            return official.translated(asked, lambda: b"".join(_until(deadline, most, asked, response)))
         finally:
             self._count(response.tell())
             # After a whole answer this leaves the connection in the pool; a broken one is closed.
@@ -263,9 +284,13 @@ class Connection:
                 response.close()
 
 
-def _until(deadline: float, asked: Asked, response: Any) -> Iterable[bytes]:  # noqa: ANN401 - urllib3's
-    """Yields the body's pieces; a server that trickles for ever is given up at the deadline."""
+def _until(deadline: float, most: int, asked: Asked, response: Any) -> Iterable[bytes]:  # noqa: ANN401 - urllib3's
+    """Yields the body's pieces; an answer that goes on for ever is given up at the deadline or the bound."""
+    left = most
     for piece in response.stream(_READ_AT_ONCE, decode_content=True):
+        left -= len(piece)
+        if left < 0:
+            raise TooLargeError(f"{asked}: the answer has more than {most} bytes; given up")
         if time.monotonic() > deadline:
             raise UnreachableError(f"{asked}: the answer took too long; given up")
         yield piece

@@ -62,6 +62,10 @@ class ServerTroubleError(ApiError):
         self.status = status
 
 
+class TooLargeError(ApiError):
+    """The answer, or a line of a watch, is larger than is read into memory: no part of it counts."""
+
+
 class NotJsonError(ApiError):
     """The answer is not JSON: most likely something else than an API server answered."""
 

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
-from nodeagent.sources.kubernetes.errors import ApiError
+from nodeagent.sources.kubernetes.errors import ApiError, TooLargeError
 
 _READ_AT_MOST = 65536
 """Bytes asked for at once; less is given as soon as it is there."""
+
+LONGEST_LINE = 4 * 1024 * 1024
+"""Bytes of a line. An event holds one object, of which etcd takes 1.5 MiB (its `--max-request-bytes`)."""
 
 
 class LineSplitter:
@@ -20,15 +23,23 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self._unfinished: list[bytes] = []
+        self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Gives the lines that this piece completes, without their line ends; empty lines are left out."""
+        """Gives the lines that this piece completes, without their line ends; empty lines are left out.
+
+        Raises TooLargeError for a line that goes on beyond `LONGEST_LINE`: the stream is to be given up.
+        """
         first, *others = piece.split(b"\n")
         self._unfinished.append(first)
+        self._size += len(first)
+        if self._size > LONGEST_LINE:
+            raise TooLargeError(f"a line has more than {LONGEST_LINE} bytes: given up; a new list is due")
         if not others:
             return []
         lines = [b"".join(self._unfinished), *others[:-1]]
         self._unfinished = [others[-1]]
+        self._size = len(others[-1])
         return [line for line in lines if line]
 
 
@@ -60,13 +71,13 @@ class LineStream(Iterator[bytes]):
         while not self._lines:
             try:
                 piece = self._translate(lambda: self._response.read1(_READ_AT_MOST, decode_content=False))
+                if not piece:
+                    raise StopIteration
+                self._count(len(piece))
+                self._lines.extend(self._splitter.feed(piece))
             except ApiError:
                 self._response.close()
                 raise
-            if not piece:
-                raise StopIteration
-            self._count(len(piece))
-            self._lines.extend(self._splitter.feed(piece))
         return self._lines.popleft()
 
     def close(self) -> None:

@@ -13,7 +13,13 @@ from msgspec import Struct, field
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.decoding import describe
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import BadRequestError, GoneError, NotAListError, NotJsonError
+from nodeagent.sources.kubernetes.errors import (
+    BadRequestError,
+    GoneError,
+    NotAListError,
+    NotJsonError,
+    TooLargeError,
+)
 from nodeagent.sources.kubernetes.resources import Item, Resource
 from nodeagent.sources.object_parts import DecodingError
 
@@ -22,6 +28,9 @@ Key = tuple[str, str]
 
 PAGE = 500
 """Objects a page, as kubectl and client-go ask: about 1 MB of Ingresses, so that memory stays low."""
+
+LARGEST_OBJECT = 2 * 1024 * 1024
+"""Bytes of an object as JSON; a larger one is skipped. etcd takes 1.5 MiB (its `--max-request-bytes`)."""
 
 _ATTEMPTS = 3
 
@@ -125,6 +134,9 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
     except (msgspec.MsgspecError, ValueError) as error:
         return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
     key = (meta.namespace, meta.name)
+    if len(raw) > LARGEST_OBJECT:
+        reason = f"too large: {len(raw)} bytes, of which {LARGEST_OBJECT} are read; skipped"
+        return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), reason))
     try:
         return key, Item(version, resource.decode(raw))
     except DecodingError as error:
@@ -153,7 +165,16 @@ def _pages(  # noqa: PLR0913, PLR0917 - what read_list was given
         query = {**resource.selector, **({"limit": str(limit)} if limit else {})}
         if proceed:
             query["continue"] = proceed
-        page = _page(connection.get_json(resource.path, query, timeout), resource)
+        try:
+            body = connection.get_json(resource.path, query, timeout)
+        except TooLargeError:
+            # Objects can be large: fewer at a time, down to one. A continue token takes any limit.
+            if limit == 1:
+                raise
+            limit = max(1, (limit or PAGE) // 10)
+            continue
+        page = _page(body, resource)
+        del body
         progress()
         version = version or page.metadata.resourceVersion
         for raw in page.items:

@@ -23,6 +23,7 @@ from nodeagent.sources.kubernetes.errors import (
     GoneError,
     NotFoundError,
     NotJsonError,
+    TooLargeError,
 )
 from nodeagent.sources.kubernetes.holding import Holding
 from nodeagent.sources.kubernetes.lines import LineStream
@@ -176,7 +177,7 @@ class Reflector:
             # read_list finds out by itself; this is a watch at another, older API server.
             self._at.resource = self._at.resource.widened()
             self._at.version = None
-        elif isinstance(error, NotJsonError | NotFoundError):
+        elif isinstance(error, NotJsonError | NotFoundError | TooLargeError):
             # A change may have been lost in what could not be read; what comes back is another collection.
             self._at.version = None
         if self.progress.error != str(error):

@@ -1,10 +1,11 @@
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from nodeagent.sources.kubernetes import errors
-from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
+from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
 
@@ -135,3 +136,38 @@ def test_what_did_not_change_is_not_decoded_again(api: ApiServer, connection: Co
     after = read_list(connection, resource(), before).items
     assert after["default", "a"] is before["default", "a"]
     assert after["default", "b"] != before["default", "b"]
+
+
+def test_large_objects_come_a_few_at_a_time(
+    api: ApiServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list(objects.ingresses(60))
+    for one in made:
+        one["metadata"]["annotations"] = {"example.com/ballast": "x" * 200_000}
+    api.store.create_many(made)
+    # 12 MB in all, four times the bound that this test sets.
+    monkeypatch.setattr(connection, "get_json", partial(connection.get_json, most=3_000_000))
+    listing = read_list(connection, resource())
+    assert len(listing.items) == 60
+    limits = [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)]
+    assert limits[:3] == ["500", "50", "5"]
+    assert set(limits[2:]) == {"5"}
+
+
+def test_an_object_that_is_too_large_is_skipped_alone(api: ApiServer, connection: Connection) -> None:
+    made = list(objects.ingresses(3))
+    made[1]["metadata"]["annotations"] = {"example.com/ballast": "x" * LARGEST_OBJECT}
+    api.store.create_many(made)
+    items = read_list(connection, resource()).items
+    unreadable = [item.unreadable for item in items.values() if item.unreadable is not None]
+    assert [entry.where for entry in unreadable] == ["Ingress default/site-00001"]
+    assert f"of which {LARGEST_OBJECT} are read; skipped" in unreadable[0].reason
+    assert sum(item.value is not None for item in items.values()) == 2
+
+
+def test_an_answer_without_end_is_given_up(api: ApiServer, connection: Connection) -> None:
+    body = b'{"kind":"IngressList","metadata":{"resourceVersion":"1"},"items":[' + b" " * 20_000_000
+    api.faults.add(faults.Answer(200, body=body), path=INGRESSES, times=None)
+    with pytest.raises(errors.TooLargeError, match=f"more than {LARGEST_ANSWER} bytes"):
+        read_list(connection, resource())
+    assert [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)] == ["500", "50", "5", "1"]
