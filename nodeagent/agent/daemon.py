@@ -19,7 +19,6 @@ from nodeagent.agent.ownership import Ownership
 from nodeagent.agent.pacing import seconds_until_pass
 from nodeagent.agent.parts import ALL_PARTS
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reloading import ConfigFile, Reloading
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.agent.telemetry.pages import pages
@@ -27,7 +26,8 @@ from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.watch import NodeWatch
 from nodeagent.config.options import Config, ListenAddress
-from nodeagent.errors import SourceError
+from nodeagent.config.reloading import AGENT, ConfigFile, reload_config
+from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
@@ -255,20 +255,21 @@ class Daemon:
         )
 
     def _take_over_config(self) -> None:
-        outcome = Reloading(self._config).read(self._settings.config_file)
-        if outcome.problem:
+        try:
+            config = reload_config(self._settings.config_file, self._config, AGENT)
+        except ConfigError as error:
             _LOG.error(
                 "the configuration is refused, the old one stays in force",
-                extra={"fields": {"reason": outcome.problem}},
+                extra={"fields": {"reason": str(error)}},
             )
             self._metrics.config_refused()
             return
         _LOG.info("the configuration was read anew")
         self._metrics.config_reloaded()
-        self._config = outcome.config
-        self._cluster.watch_config_maps(outcome.config.load_balancers.config_map_names)
-        self._appliers = build_appliers(outcome.config, adopt=self._settings.adopt)
-        hosts = outcome.config.hosts
+        self._config = config
+        self._cluster.watch_config_maps(config.load_balancers.config_map_names)
+        self._appliers = build_appliers(config, adopt=self._settings.adopt)
+        hosts = config.hosts
         self._prover.ask_by(ask_upstream(hosts), hosts.dns_recheck_seconds)
         if self._reconciler is not None:
             self._stop_watching()

@@ -45,7 +45,7 @@ class Ownership:
         self._agent = Agent.now()
         self._file = -1
         self._lock = NodeLock(run_dir)
-        self._changed = threading.Condition()
+        self._guard = threading.RLock()
         self._superseded = False
         self._stopping = False
         self._bell = -1
@@ -76,19 +76,13 @@ class Ownership:
         """
         return self._lock.held and not self._superseded
 
-    def wait_until_writer(self, timeout: float | None) -> bool:
-        """Wait until `is_writer`, or `timeout` seconds (None: for ever), or `stop`; returns `is_writer`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.is_writer or self._stopping, timeout)
-            return self.is_writer
-
     def release_if_superseded(self) -> bool:
         """Let a newer agent have the lock; for the thread that makes the passes, between two of them.
 
         Returns:
             Whether this agent stands by now and was the writer until this call.
         """
-        with self._changed:
+        with self._guard:
             if not (self._superseded and self._lock.held):
                 return False
             self._lock.release()
@@ -105,12 +99,11 @@ class Ownership:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        with self._changed:
+        with self._guard:
             self._stopping = True
             self._ring()
-            self._changed.notify_all()
         thread.join(_STOP_SECONDS)
-        with self._changed:
+        with self._guard:
             registration.unregister(self._run_dir, self._agent, self._file)
             self._lock.leave()
             os.close(self._bell)
@@ -127,8 +120,6 @@ class Ownership:
                 _LOG.error("can't settle which agent writes: %s", error)
                 changed = False
             if changed:
-                with self._changed:
-                    self._changed.notify_all()
                 self._on_change()
             if self._wait(next(again, None)):
                 again = iter(_AGAIN_SECONDS)
@@ -137,7 +128,7 @@ class Ownership:
 
     def _settle(self) -> bool:
         """Bring this agent's place up to date by what the directory shows; returns whether it is another."""
-        with self._changed:
+        with self._guard:
             if self._stopping:
                 return False
             if not registration.stands(self._run_dir, self._agent, self._file):

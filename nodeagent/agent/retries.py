@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeagent.agent.parts import Part
+from nodeagent.backoff import backoff
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
@@ -36,7 +37,7 @@ class Retries:
         """Notes a failure; the next try is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
         earlier = self._failures.get(part)
         attempts = earlier.attempts + 1 if earlier else 1
-        pause = min(_FIRST_SECONDS * 2 ** (attempts - 1), _LONGEST_SECONDS)
+        pause = backoff(attempts, _FIRST_SECONDS, _LONGEST_SECONDS)
         pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
         failure = Failure(earlier.since if earlier else now, attempts, now + pause, reason)
         self._failures[part] = failure
@@ -49,7 +50,3 @@ class Retries:
     def due(self, now: float) -> frozenset[Part]:
         """The parts whose time has come."""
         return frozenset(part for part, failure in self._failures.items() if failure.due <= now)
-
-    def next_due(self) -> float | None:
-        """When the next part is due (monotonic seconds); None when nothing failed."""
-        return min((failure.due for failure in self._failures.values()), default=None)

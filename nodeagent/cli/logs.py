@@ -61,14 +61,6 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
     logging.captureWarnings(capture=True)
 
 
-def event(logger: logging.Logger, level: LogLevel, message: str, **fields: object) -> None:
-    """Logs `message` with `fields`: the convention above as one call, for the commands.
-
-    Layers below this one use `extra` themselves.
-    """
-    logger.log(_number(level), "%s", message, extra={"fields": fields}, stacklevel=2)
-
-
 def text_line(record: logging.LogRecord) -> str:
     """Pure: the record as one line for a person; a value with anything unusual in it is quoted."""
     words = [_time(record), f"{record.levelname:5}", printable(_cleaned(record.getMessage()))]

@@ -13,17 +13,16 @@ from pathlib import Path
 
 from nodeagent.agent.dns.prover import Prover
 from nodeagent.agent.dns.upstream import ask_upstream
-from nodeagent.agent.reloading import ConfigFile
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.pages import Pages, probe_page
 from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
+from nodeagent.config.reloading import COREDNS_CONTROLLER, ConfigFile, reload_config
 from nodeagent.coredns.keeper import Keeper
 from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, LeaseTiming
 from nodeagent.coredns.narration import Narrator
-from nodeagent.coredns.reloading import read_anew
-from nodeagent.errors import NodeagentError
+from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_server import find_api_servers
@@ -218,9 +217,15 @@ class Controller:
             self._board.synced()
 
     def _take_over_config(self) -> None:
-        config = read_anew(self._settings.config_file, self._config)
-        if config is None:
+        try:
+            config = reload_config(self._settings.config_file, self._config, COREDNS_CONTROLLER)
+        except ConfigError as error:
+            _LOG.error(
+                "the configuration is refused, the old one stays in force",
+                extra={"fields": {"reason": str(error)}},
+            )
             return
+        _LOG.info("the configuration was read anew")
         self._config = config
         self._cluster.watch_config_maps(config.load_balancers.config_map_names)
         self._prover.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.cli.logs import LogFormat, LogLevel, configure, event, json_line, text_line
+from nodeagent.cli.logs import LogFormat, LogLevel, configure, json_line, text_line
 
 MOMENT = datetime(2026, 11, 21, 9, 0, 0, 123456, tzinfo=UTC)
 
@@ -169,7 +169,7 @@ def test_records_go_to_standard_error_one_line_each(
     configure(log_format, "info")
     log = logging.getLogger("nodeagent.agent.loop")
     log.info("applied", extra={"fields": {"name": "shop.example.com"}})
-    event(log, "warning", "100 % done", name="shop.example.com")
+    log.warning("%s", "100 % done", extra={"fields": {"name": "shop.example.com"}})
     log.debug("not shown")
 
     captured = capsys.readouterr()

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from nodeagent.backoff import backoff
 from nodeagent.model.dns import DnsOutcome, DnsReply
 
 FIRST_PER_SECOND: Final = 50.0
@@ -31,7 +32,7 @@ def pause_after(reply: DnsReply, failures: int, least: float) -> float:
     8 s up to a minute after a failure. Up to a tenth more or less, so that names don't march in step.
     """
     if not reply.outcome.tells:
-        pause = min(_FIRST_RETRY_SECONDS * 2.0 ** (min(failures, 16) - 1), _LONGEST_RETRY_SECONDS)
+        pause = backoff(failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
     elif reply.outcome is DnsOutcome.ADDRESSES:
         pause = max(least, min(reply.ttl, _LONGEST_SECONDS))
     else:

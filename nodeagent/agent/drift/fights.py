@@ -5,6 +5,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from nodeagent.backoff import backoff
+
 _Part = TypeVar("_Part", bound=Hashable)
 
 
@@ -133,5 +135,4 @@ class Fights(Generic[_Part]):
     def _delay(self, record: _Record) -> float:
         if record.level == 0:
             return 0.0
-        # The exponent is bounded: a fight of months must not overflow a float.
-        return min(self._first * 2.0 ** min(record.level - 1, 64), self._longest)
+        return backoff(record.level, self._first, self._longest)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nodeagent.agent.parts import Part
+from nodeagent.backoff import backoff
 
 OnDrift = Callable[[Part, str], None]
 """Called with the part and what was seen, for a person."""
@@ -144,7 +145,7 @@ class Watcher(ABC):
             os.eventfd_write(self._bell, 1)
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE_SECONDS
+        failures = 0
         interrupted = ""
         try:
             while not self._stopping:
@@ -165,9 +166,9 @@ class Watcher(ABC):
                     self._tried.set()
                     self._close()
                 if time.monotonic() - began > _STABLE_SECONDS:
-                    pause = _FIRST_PAUSE_SECONDS
-                self._sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                    failures = 0
+                failures += 1
+                self._sleep(backoff(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         finally:
             with self._lock:
                 os.close(self._bell)

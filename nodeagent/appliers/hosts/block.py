@@ -81,22 +81,18 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     )
 
 
-def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, absent: bool = False) -> bytes:
-    """Give the content of a file that holds the user's bytes and, last, the block with `lines`.
+def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent: bool = False) -> bytes:
+    """Return the content of a file that holds the user's bytes and, last, the block.
 
-    Without lines there is no block: the answer is `user` itself. `user` must come from `parse` (no markers
-    in it). With `adopt`, lines of hairpin-proxy are left out. `absent` says that there is no file but ours.
-    Deterministic: order and repetition of `lines` don't matter. Where all of the user's lines end in CRLF,
+    Without lines there is no block: the answer is `user` itself. Where all of the user's lines end in CRLF,
     ours do.
 
-    Raises:
-        ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
+    Args:
+        user: As `parse` returns it: no markers are in it.
+        block: The lines as `written` returns them.
+        adopt: Leave out the lines of hairpin-proxy.
+        absent: There is no file but ours.
     """
-    return assemble(user, written(lines), adopt=adopt, absent=absent)
-
-
-def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent: bool = False) -> bytes:
-    """As `render`, from the lines of the block as `written` gives them."""
     kept = without_legacy_lines(user) if adopt else user
     if not block:
         return kept
@@ -111,7 +107,7 @@ def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent
 
 
 def written(lines: Sequence[HostsLine]) -> list[bytes]:
-    """Give the block's lines, in order and without their ends.
+    """Return the block's lines without their ends; order and repetition of `lines` don't matter.
 
     Raises:
         ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
@@ -126,11 +122,6 @@ def written(lines: Sequence[HostsLine]) -> list[bytes]:
     known = {address: (int(address), str(address)) for address in {line.address for line in lines}}
     rows = {(line.address.version, line.name, *known[line.address]) for line in lines}
     return [f"{address}\t{name}".encode("ascii") for _, name, _, address in sorted(rows)]
-
-
-def remove(content: bytes, own: OwnLines) -> bytes:
-    """Give the user's bytes alone, exactly as they stood before the first block was written."""
-    return parse(content, own).user
 
 
 @dataclass(slots=True)

@@ -109,16 +109,6 @@ def compare(
     )
 
 
-def union(standing: Iterable[Listener], desired: Iterable[Listener]) -> tuple[Listener, ...]:
-    """The desired listeners and, besides, those standing on endpoints that none of the desired uses.
-
-    It is what to change to first, while something may still be pointed at a listener that is to go.
-    """
-    wanted = tuple(desired)
-    taken = {listener.bind for listener in wanted}
-    return (*wanted, *(listener for listener in standing if listener.bind not in taken))
-
-
 def _line(listener: Listener) -> str:
     proxy = f"PROXY {listener.proxy}" if listener.proxy else "without PROXY"
     text = f"listen {listener.bind} -> {listener.server} {proxy} ({listener.load_balancer})"

@@ -1,7 +1,9 @@
-"""How long to wait before the next try."""
+"""Waits between tries to reach the API server."""
 
 import random
 from collections.abc import Callable
+
+from nodeagent.backoff import backoff
 
 _LONGEST_RETRY_AFTER = 300.0
 """Seconds. A proxy's `Retry-After: 86400` must not leave a node a day behind."""
@@ -25,11 +27,11 @@ class Backoff:
         self._shortest = shortest
         self._longest = longest
         self._fraction = fraction
-        self._step = shortest
+        self._failures = 0
 
     def reset(self) -> None:
         """Begins with the shortest wait again: something went well."""
-        self._step = self._shortest
+        self._failures = 0
 
     def next(self, retry_after: float | None = None) -> float:
         """Gives the seconds to wait now, between half and all of the current step, and doubles the step.
@@ -37,8 +39,8 @@ class Backoff:
         Args:
             retry_after: seconds the server asks for; a tenth more at most is added as jitter.
         """
-        wait = self._step * (0.5 + self._fraction() / 2)
-        self._step = min(self._longest, self._step * 2)
+        self._failures += 1
+        wait = backoff(self._failures, self._shortest, self._longest) * (0.5 + self._fraction() / 2)
         if retry_after is None:
             return wait
         return max(wait, min(retry_after, _LONGEST_RETRY_AFTER) * (1 + self._fraction() / 10))

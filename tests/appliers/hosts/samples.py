@@ -1,9 +1,11 @@
 """Lines, networks and appliers that the tests of the hosts file share."""
 
+from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from nodeagent.appliers.hosts.applier import HostsApplier
+from nodeagent.appliers.hosts.block import assemble, parse, written
 from nodeagent.appliers.hosts.own_lines import OwnLines
 from nodeagent.model.desired import HostsLine
 
@@ -51,3 +53,13 @@ def left_beside(path: Path) -> list[str]:
     state_dir = path.parent.parent / "run"
     beside = [entry.name for entry in path.parent.iterdir() if entry != path]
     return sorted(beside + [entry.name for entry in state_dir.glob("**/*")])
+
+
+def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, absent: bool = False) -> bytes:
+    """Make the content of a file with the user's bytes and the block with these lines."""
+    return assemble(user, written(lines), adopt=adopt, absent=absent)
+
+
+def remove(content: bytes) -> bytes:
+    """Return the user's bytes as they were before the block was written."""
+    return parse(content, OWN).user

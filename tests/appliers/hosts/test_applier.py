@@ -7,11 +7,21 @@ from pathlib import Path
 import pytest
 
 from nodeagent.appliers.hosts import journal
-from nodeagent.appliers.hosts.block import BEGIN, END, render
+from nodeagent.appliers.hosts.block import BEGIN, END
 from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from tests.appliers.hosts.private_mounts import in_private_mounts, mount
-from tests.appliers.hosts.samples import ONE, USER, applier, apply, hosts_file, left_beside, line, lines
+from tests.appliers.hosts.samples import (
+    ONE,
+    USER,
+    applier,
+    apply,
+    hosts_file,
+    left_beside,
+    line,
+    lines,
+    render,
+)
 
 LEGACY = b"10.43.1.9\ta.example.com # Added by hairpin-proxy\n"
 

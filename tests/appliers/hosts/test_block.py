@@ -2,9 +2,9 @@
 
 import pytest
 
-from nodeagent.appliers.hosts.block import BEGIN, END, LONGEST_LINE, parse, remove, render
+from nodeagent.appliers.hosts.block import BEGIN, END, LONGEST_LINE, parse
 from nodeagent.errors import ApplyError
-from tests.appliers.hosts.samples import ONE, OWN, USER, line, lines
+from tests.appliers.hosts.samples import ONE, OWN, USER, line, lines, remove, render
 
 BLOCK = BEGIN + b"\n169.254.66.2\twww.example.com\n" + END + b"\n"
 OURS = b"169.254.66.2\told.example.com\n"
@@ -67,7 +67,7 @@ def test_the_users_bytes_come_back_exactly(user: bytes) -> None:
     assert parse(written, OWN).block == (b"169.254.66.2\twww.example.com",)
     assert parse(written, OWN).problems == ()
     again = render(parse(written, OWN).user, lines(3))
-    assert remove(again, OWN) == user
+    assert remove(again) == user
     assert render(user, ()) == user
 
 
@@ -75,7 +75,7 @@ def test_ten_thousand_names_are_written_and_removed() -> None:
     """With the file's size in the order of hundreds of kB."""
     written = render(USER, lines(10_000))
     assert len(parse(written, OWN).block or ()) == 10_000
-    assert remove(written, OWN) == USER
+    assert remove(written) == USER
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_newline_that_the_user_took_over_is_not_taken_away() -> None:
     """The user's bytes changed in length since the newline was added: it may be the user's now."""
     written = render(b"127.0.0.1 localhost", ONE)
     assert b"(no newline at byte 19)" in written
-    assert remove(b"10.1.1.1 db\n" + written, OWN) == b"10.1.1.1 db\n127.0.0.1 localhost\n"
-    assert remove(written + b"10.1.1.1 db\n", OWN) == b"127.0.0.1 localhost\n10.1.1.1 db\n"
+    assert remove(b"10.1.1.1 db\n" + written) == b"10.1.1.1 db\n127.0.0.1 localhost\n"
+    assert remove(written + b"10.1.1.1 db\n") == b"127.0.0.1 localhost\n10.1.1.1 db\n"
 
 
 def test_a_newline_stays_when_the_same_number_of_bytes_moved_below_the_block() -> None:
     """Only the newline right above the block can be the one we added."""
     written = render(b"ab", ONE)
-    assert remove(written.removeprefix(b"ab\n") + b"cd\n", OWN) == b"cd\n"
+    assert remove(written.removeprefix(b"ab\n") + b"cd\n") == b"cd\n"
 
 
 def test_lines_below_the_block_move_above_it_in_their_order() -> None:
@@ -126,7 +126,7 @@ def test_several_blocks_become_one() -> None:
 
 def test_all_between_the_markers_is_ours_even_what_a_user_wrote_there() -> None:
     """The BEGIN line says so."""
-    assert remove(b"a\n" + BEGIN + b"\nmine!\n" + END + b"\nb\n", OWN) == b"a\nb\n"
+    assert remove(b"a\n" + BEGIN + b"\nmine!\n" + END + b"\nb\n") == b"a\nb\n"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_block_cut_off_at_any_byte_leaves_the_users_lines_alone() -> None:
     whole = render(USER, wanted)
     begun = len(USER) + len(b"# BEGIN nodeagent")
     for length in range(begun, len(whole)):
-        assert remove(whole[:length], OWN) == USER, whole[len(USER) : length]
+        assert remove(whole[:length]) == USER, whole[len(USER) : length]
 
 
 def test_an_absent_file_is_noted_and_forgotten_once_a_user_writes_to_it() -> None:

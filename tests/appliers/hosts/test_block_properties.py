@@ -6,10 +6,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.appliers.hosts.block import BEGIN, END, parse, remove, render
+from nodeagent.appliers.hosts.block import BEGIN, END, parse
 from nodeagent.appliers.hosts.journal import Journal, Standing, standing, torn
 from nodeagent.model.desired import HostsLine
-from tests.appliers.hosts.samples import OWN, line
+from tests.appliers.hosts.samples import OWN, line, remove, render
 
 unhurried = settings(deadline=None)  # a busy machine is no counterexample
 ADDRESSES = ["169.254.66.2", "169.254.66.200", "fd68:6169:7270::1", "10.96.7.7"]
@@ -51,7 +51,7 @@ def test_removal_gives_back_the_users_bytes(user: bytes, wanted: list[HostsLine]
     written = render(user, wanted)
     assert parse(written, OWN).user == user
     assert parse(written, OWN).problems == ()
-    assert remove(written, OWN) == user
+    assert remove(written) == user
 
 
 @unhurried
@@ -70,7 +70,7 @@ def test_writing_again_changes_nothing(content: bytes, wanted: list[HostsLine]) 
 def test_no_line_of_the_users_is_lost_or_reordered_by_damaged_markers(content: bytes) -> None:
     """Outside of whole blocks only markers and lines of exactly our own form may go."""
     # CRs at a line's end are not compared: one may be part of the newline that the BEGIN line notes as added.
-    remaining = iter([text.rstrip(b"\r") for text in remove(content, OWN).split(b"\n")])
+    remaining = iter([text.rstrip(b"\r") for text in remove(content).split(b"\n")])
     for text in _outside_whole_blocks(content):
         cut_off = content.endswith(text) and _could_be_cut_off(text)
         if text.rstrip(b"\r") and not OWN.whole(text) and not cut_off:
@@ -128,7 +128,7 @@ def test_user_edits_around_the_block_survive_any_sequence_of_apply_and_cleanup(
         else:
             content, model = content + value, model + value
         content = render(parse(content, OWN).user, [line("169.254.66.2", "a")] if block_stands else [])
-    assert remove(content, OWN) == model
+    assert remove(content) == model
 
 
 @unhurried

@@ -10,11 +10,11 @@ from typing import NoReturn
 import pytest
 
 from nodeagent.appliers.hosts import journal
-from nodeagent.appliers.hosts.block import BEGIN, render
+from nodeagent.appliers.hosts.block import BEGIN
 from nodeagent.appliers.hosts.file import read, write_atomic
 from nodeagent.appliers.hosts.in_place import write_in_place
 from tests.appliers.hosts.private_mounts import bind, in_private_mounts, mount
-from tests.appliers.hosts.samples import USER, applier, apply, hosts_file, left_beside, lines
+from tests.appliers.hosts.samples import USER, applier, apply, hosts_file, left_beside, lines, render
 
 KILLS = 60
 # They differ in length and from the first line of the block on.

@@ -1,9 +1,9 @@
 """What the user's own lines say, and which of them hairpin-proxy left."""
 
-from nodeagent.appliers.hosts.block import parse, render
+from nodeagent.appliers.hosts.block import parse
 from nodeagent.appliers.hosts.outside import LegacyLine, names_set
 from nodeagent.model.facts import UserHostsLine
-from tests.appliers.hosts.samples import ONE, OWN, USER
+from tests.appliers.hosts.samples import ONE, OWN, USER, render
 
 HAIRPIN = b"10.43.1.9\ta.example.com b.example.com # Added by hairpin-proxy\n"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.appliers.relay import RelayApplier, haproxy_config, master_socket, union
+from nodeagent.appliers.relay import RelayApplier, haproxy_config, master_socket
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
@@ -107,7 +107,7 @@ def test_a_connection_through_a_removed_listener_goes_on() -> None:
 @isolated
 def test_grow_then_shrink_moves_a_listener_without_a_gap() -> None:
     with _serving(A) as relays:
-        relays.apply(relays.change(union(relays.read().listeners, [B])))
+        relays.apply(relays.change([*relays.read().listeners, B]))
         assert relays.answering([A, B]) == {A.bind, B.bind}
         relays.apply(relays.change([B]))
         assert relays.read().listeners == (B,)

@@ -4,8 +4,11 @@ import os
 import time
 from pathlib import Path
 
-from nodeagent.agent.reloading import ConfigFile, Reloading
+import pytest
+
 from nodeagent.config.options import Config
+from nodeagent.config.reloading import AGENT, COREDNS_CONTROLLER, ConfigFile, FixedOptions, reload_config
+from nodeagent.errors import ConfigError
 
 
 def later() -> float:
@@ -13,33 +16,30 @@ def later() -> float:
     return time.time() + 3600
 
 
-def reload(tmp_path: Path, text: str) -> tuple[Config, str]:
+def reload(tmp_path: Path, text: str, fixed: FixedOptions = AGENT) -> Config:
     file = tmp_path / "nodeagent.yaml"
     file.write_text(text)
-    outcome = Reloading(Config()).read(file)
-    return outcome.config, outcome.problem
+    return reload_config(file, Config(), fixed)
 
 
 def test_other_names_may_be_allowed_while_it_runs(tmp_path: Path) -> None:
-    config, problem = reload(tmp_path, "hosts: {allow: [example.test]}")
-    assert problem == ""
-    assert config.hosts.allow == ("example.test",)
+    assert reload(tmp_path, "hosts: {allow: [example.test]}").hosts.allow == ("example.test",)
 
 
-def test_a_bad_file_leaves_the_old_configuration_in_force(tmp_path: Path) -> None:
-    config, problem = reload(tmp_path, "hosts: {alow: [example.test]}")
-    assert config == Config()
-    assert "nodeagent.yaml:1: hosts.alow: unknown key" in problem
+def test_a_bad_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nodeagent\.yaml:1: hosts\.alow: unknown key"):
+        reload(tmp_path, "hosts: {alow: [example.test]}")
 
 
-def test_where_things_stand_can_not_change_while_it_runs(tmp_path: Path) -> None:
-    config, problem = reload(tmp_path, "relay: {runDir: /elsewhere}\nhosts: {file: /other/hosts}")
-    assert config == Config()
-    assert problem.startswith("relay.runDir, hosts.file can't change while the agent runs")
+def test_what_says_where_things_are_can_not_change_while_it_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^hosts\.file, relay\.runDir can't change while the agent runs"):
+        reload(tmp_path, "relay: {runDir: /elsewhere}\nhosts: {file: /other/hosts}")
+    with pytest.raises(ConfigError, match=r"^coredns\.namespace can't .* run `nodeagent coredns cleanup`"):
+        reload(tmp_path, "coredns: {namespace: dns}\nhosts: {file: /other/hosts}", COREDNS_CONTROLLER)
 
 
 def test_no_file_means_the_defaults() -> None:
-    assert Reloading(Config()).read(None).config == Config()
+    assert reload_config(None, Config(), AGENT) == Config()
 
 
 def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> None:
