@@ -81,9 +81,15 @@ def compare(desired: Desired, appliers: Appliers) -> Comparison:
         return change
 
     dnat_change = attempt("dnat", dnat)
+
+    def relay() -> RelayChange:
+        change = appliers.relay.change(desired.listeners)
+        remarks.extend(f"relay: {note}" for note in change.notes)
+        return change
+
     return Comparison(
         addresses=attempt("addresses", addresses),
-        relay=attempt("relay", lambda: appliers.relay.change(desired.listeners)),
+        relay=attempt("relay", relay),
         dnat=dnat_change,
         hosts=attempt("hosts", hosts),
         dnat_backend=appliers.dnat.backend,

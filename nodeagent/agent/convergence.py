@@ -39,7 +39,8 @@ class Convergence:
     the hosts file, made or found needless, and `transactions` how many the kernel took from the DNAT
     backend: by these a watcher tells our own doing from others'; `displacements` of these did no more than
     put ours before another program's rules again. `blocking` are the parts whose errors leave it open what
-    still points at the relay; `dnat` is what is in the kernel, once it was read.
+    still points at the relay; `dnat` is what is in the kernel, once it was read. `relay_notes` are those
+    of the relay's last reading; None where it was not looked at.
     """
 
     desired: Desired
@@ -52,6 +53,7 @@ class Convergence:
     displacements: int = 0
     blocking: set[Part] = field(default_factory=set)
     dnat: DnatState | None = None
+    relay_notes: tuple[str, ...] | None = None
 
 
 def converge(
@@ -178,6 +180,7 @@ def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
         if listener.bind.address in standing
     }
     change = appliers.relay.change(listeners.values())
+    done.relay_notes = change.notes
     appliers.relay.apply(change)
     if change:
         yield str(change)
@@ -264,6 +267,7 @@ def _shrink_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
     change = appliers.relay.change(
         listener for listener in done.desired.listeners if listener.bind.address in standing
     )
+    done.relay_notes = change.notes
     appliers.relay.apply(change)
     if change:
         yield str(change)

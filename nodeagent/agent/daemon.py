@@ -15,6 +15,7 @@ from nodeagent.agent.dns.prover import Prover
 from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.facts import Circumstances, read_circumstances
 from nodeagent.agent.garbage import spare_what_stays
+from nodeagent.agent.noticing import DRIFT, Noticing
 from nodeagent.agent.ownership import Ownership
 from nodeagent.agent.pacing import seconds_until_pass
 from nodeagent.agent.parts import ALL_PARTS
@@ -72,8 +73,9 @@ class Daemon:
         self._connection = connection
         self._triggers = Triggers()
         self._metrics = Metrics()
-        self._board = HealthBoard([API, PLAN, *sorted(ALL_PARTS)])
+        self._board = HealthBoard([API, PLAN, *sorted(ALL_PARTS), DRIFT])
         self._api = ApiState(connection, self._metrics, self._board)
+        self._noticing = Noticing(self._metrics, self._board)
         self._announcer = Announcer(connection, settings.node_name)
         self._account = Account(self._metrics, self._board, self._announcer)
         relay = config.relay
@@ -146,6 +148,7 @@ class Daemon:
             self._reload = False
             self._take_over_config()
         self._settle_role()
+        self._keep_watching()
         pause = self._pause()
         if pause > 0:
             self._triggers.wait(min(pause, _BEAT_SECONDS))
@@ -197,6 +200,14 @@ class Daemon:
     def _start_watching(self) -> None:
         self._watch = NodeWatch(self._config, self._appliers.dnat.backend, self._triggers.drifted)
         self._watch.start()
+
+    def _keep_watching(self) -> None:
+        """Tries again what could not be watched; tells of it, and of what the relay's last reading noted."""
+        if self._watch is None or self._reconciler is None:
+            self._noticing.update(())
+            return
+        self._watch.start()
+        self._noticing.update(self._watch.states(), self._reconciler.relay_notes)
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

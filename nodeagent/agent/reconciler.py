@@ -90,6 +90,7 @@ class Reconciler:
         self._held: dict[Part, tuple[float, str]] = {}
         self._fights: Fights[Part] = Fights(clock)
         self.retries = Retries()
+        self.relay_notes: tuple[str, ...] = ()
 
     @property
     def fighting(self) -> frozenset[str]:
@@ -125,6 +126,8 @@ class Reconciler:
         done = converge(desired, self._appliers, parts, answering)
         self._wanted = desired
         self._answering = done.answering
+        if done.relay_notes is not None:
+            self.relay_notes = done.relay_notes
         self._owed = (self._owed | parts) if done.errors else frozenset()
         return Pass(
             desired=done.desired,

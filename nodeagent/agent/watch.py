@@ -42,7 +42,7 @@ class NodeWatch:
         ]
 
     def start(self) -> None:
-        """Begins to watch; to be called once."""
+        """Begins to watch; what could not begin is tried again by a further call."""
         for watcher in self._watchers:
             watcher.start()
 

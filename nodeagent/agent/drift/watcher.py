@@ -56,14 +56,25 @@ class Watcher(ABC):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to watch; once for each watcher.
+        """Begin to watch; idempotent.
 
         Returns when it watches or could not yet (see `state`; then it tries on), so that what is read
-        afterwards and changes later is noticed. Waits two seconds at most.
+        afterwards and changes later is noticed. Waits two seconds at most. Where there is no descriptor or
+        no thread to be had for it, the state says so, and a further call tries again.
         """
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._thread = threading.Thread(target=self._run, name=f"drift-{self.part}", daemon=True)
-        self._thread.start()
+        if self._thread is not None or self._stopping:
+            return
+        thread = threading.Thread(target=self._run, name=f"drift-{self.part}", daemon=True)
+        try:
+            self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            thread.start()
+        except (OSError, RuntimeError) as error:
+            self._state = WatcherState(self.part, running=False, error=_words(error))
+            if self._bell >= 0:
+                os.close(self._bell)
+                self._bell = -1
+            return
+        self._thread = thread
         self._tried.wait(_START_SECONDS)
 
     def stop(self) -> None:

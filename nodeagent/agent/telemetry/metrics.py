@@ -87,6 +87,11 @@ class Metrics:
         self._fighting = _each(
             gauge("drift_fight", "Whether such a fight goes on now; repairs are slowed down.", "part"), _PARTS
         )
+        self._unnoticed = _each(
+            gauge("drift_unnoticed", "1 if the watch of a part does not run: repairs come late.", "part"),
+            _PARTS,
+        )
+        self._relay_notes = gauge("relay_notes", "How much of the relay is unreadable or unexpected.")
         self._watch_restarts = _each(
             counter("watch_restarts_total", "Watches that ended and were begun anew.", "resource"),
             RESOURCE_NAMES,
@@ -163,6 +168,14 @@ class Metrics:
     def fight_ended(self, part: Part) -> None:
         """The other program has given up, or was stopped."""
         self._fighting[part].set(0)
+
+    def unnoticed(self, part: Part, *, missing: bool) -> None:
+        """Whether the part should be watched for others' changes, and is not."""
+        self._unnoticed[part].set(int(missing))
+
+    def relay_noted(self, count: int) -> None:
+        """So many notes there are about the relay's state as it was last read."""
+        self._relay_notes.set(count)
 
     def watch_restarted(self, resource: str) -> None:
         """The watch ended, for whatever reason, and is begun anew."""

@@ -36,6 +36,7 @@ class RelayChange:
     """What makes the relay serve `listeners`; false when nothing is to do.
 
     `changed` pairs what stands with what shall stand. `reason` says why, where the listeners alone don't.
+    `notes` are those of the state that it starts from.
     """
 
     listeners: tuple[Listener, ...]
@@ -44,6 +45,7 @@ class RelayChange:
     changed: tuple[tuple[Listener, Listener], ...]
     action: Action
     reason: str = ""
+    notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -106,6 +108,7 @@ def compare(
         changed=tuple((old[bind], new[bind]) for bind in new if bind in old and old[bind] != new[bind]),
         action=action,
         reason=reason,
+        notes=state.notes,
     )
 
 
