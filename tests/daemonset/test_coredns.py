@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import kubernetes_validate
+import msgspec
 import pytest
 
 from nodeagent import __version__
@@ -22,7 +23,7 @@ from nodeagent.sources.node.api_server import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import request
-from tests.coredns import cluster
+from tests.coredns import cluster, corpus
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import DEPLOYMENTS, configuration, containers, the, with_components
 
@@ -187,3 +188,22 @@ def test_everything_else_is_refused(api: ApiServer, objects: list[Object], metho
     api.access.allow_only(_rules(objects))
     body = None if method in {"GET", "DELETE"} else {"metadata": {"name": path.rpartition("/")[2]}}
     assert request(api, method, path, body)[0] == 403
+
+
+def test_by_import_it_writes_its_own_config_map_and_no_other(api: ApiServer, tmp_path: Path) -> None:
+    narrowed = _rules(render(with_components(tmp_path, "base", "../coredns", "../coredns/import")))
+    cluster.put(api, {"Corefile": corpus.corefile("k3s")})
+    cluster.put(api, {"log.override": "log\n"}, "coredns-custom")
+    config = msgspec.structs.replace(
+        cluster.CONFIG, coredns=msgspec.structs.replace(cluster.CONFIG.coredns, mode="import")
+    )
+    with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
+        snapshot = read_cluster(connection, "n1")
+        api.access.allow_only(narrowed)
+        keeper = Keeper(connection, ApiServers(), lambda: 5.0)
+        assert keeper.make_pass(snapshot, {}, config).errors == {}
+    assert "app[.]example[.]com" in cluster.config_map(api, "coredns-custom")["data"]["nodeagent.override"]
+    assert cluster.corefile(api) == corpus.corefile("k3s")
+    for name in ("coredns", "node-local-dns"):
+        path = f"/api/v1/namespaces/kube-system/configmaps/{name}"
+        assert request(api, "PUT", path, {"metadata": {"name": name}})[0] == 403
