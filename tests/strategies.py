@@ -311,7 +311,13 @@ facts = st.builds(
         st.just(frozenset()), st.frozensets(st.sampled_from(LOAD_BALANCER_IPS[:5]), max_size=3)
     ),
     source_addresses=st.sampled_from([(), (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))]),
-    taken_ports=st.frozensets(st.tuples(st.sampled_from((4, 6)), st.sampled_from(PORTS)), max_size=2),
+    port_holders=st.dictionaries(
+        st.builds(
+            Endpoint, st.sampled_from((ip_address("0.0.0.0"), ip_address("::"))), st.sampled_from(PORTS)
+        ),
+        st.sampled_from((0, 65534)),
+        max_size=2,
+    ),
     ipv6_off=mostly(st.just(""), st.just("sysctl net.ipv6.conf.all.disable_ipv6")),
     user_names=mostly(st.just({}), user_names),
 )

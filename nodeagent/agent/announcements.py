@@ -29,13 +29,19 @@ class Announcement:
 def announcements(desired: Desired) -> tuple[Announcement, ...]:
     """What is refused, as few Events: one for each load balancer, and one for each kind of refused names.
 
-    Every node says the same in the same words, so that one Event serves all.
+    Every node says the same in the same words, so that one Event serves all. A port that another program
+    holds is that node's own matter.
     """
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     found = [
         Announcement(decision.load_balancer, decision.code, decision.reason, decision.uid)
         for decision in desired.load_balancers
         if decision.verdict is Verdict.REFUSED
+    ]
+    found += [
+        Announcement(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
+        for decision in desired.load_balancers
+        if decision.taken and decision.verdict is Verdict.SERVED
     ]
     if any(decision.code in _WAITING for decision in desired.names):
         # DNS is still being asked for some: an Event that stands for an hour shall name them all.

@@ -6,7 +6,7 @@ not stop the others, except where going on would break that order.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -79,7 +79,7 @@ def converge(
         wanted.run("dnat", _raise_guard)
     wanted.run("addresses", _grow_addresses)
     wanted.run("relay", _grow_relay)
-    done.answering = appliers.relay.answering(desired.listeners) if answering is None else answering
+    done.answering = appliers.relay.ready(desired.listeners) if answering is None else answering
     done.desired = withhold(desired, done.answering)
     _tell_silence(done)
     wanted.run("dnat", _grow_dnat)
@@ -150,7 +150,7 @@ def _tell_silence(done: Convergence) -> None:
         {listener.bind for listener in done.desired.listeners} - done.answering, key=Endpoint.sort_key
     )
     if silent:
-        told = f"nothing answers at {', '.join(map(str, silent))}: what would point there is withheld"
+        told = f"HAProxy does not listen on {', '.join(map(str, silent))}: what would point there is withheld"
         earlier = done.errors.get("relay")
         done.errors["relay"] = f"{earlier}\n{told}" if earlier else told
 
@@ -181,9 +181,12 @@ def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
     }
     change = appliers.relay.change(listeners.values())
     done.relay_notes = change.notes
-    appliers.relay.apply(change)
+    taken = appliers.relay.apply(change)
     if change:
         yield str(change)
+    _tell_taken(
+        {bind: who for bind, who in taken.items() if bind in {one.bind for one in done.desired.listeners}}
+    )
 
 
 def _raise_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
@@ -268,9 +271,19 @@ def _shrink_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
         listener for listener in done.desired.listeners if listener.bind.address in standing
     )
     done.relay_notes = change.notes
-    appliers.relay.apply(change)
+    taken = appliers.relay.apply(change)
     if change:
         yield str(change)
+    _tell_taken(taken)
+
+
+def _tell_taken(taken: Mapping[Endpoint, str]) -> None:
+    """Between the plan and HAProxy's start another program took a port: the next plan knows."""
+    if taken:
+        lines = (
+            f"{bind} is held by a process of {who}; the others are served" for bind, who in taken.items()
+        )
+        raise ApplyError("\n".join(lines))
 
 
 def _shrink_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from nodeagent.agent.appliers import Appliers
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Family, IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
@@ -16,7 +16,6 @@ from nodeagent.plan.ip_mode import doubtful_addresses
 from nodeagent.sources.node.api_server import ApiServers, find_api_servers
 from nodeagent.sources.node.identity import own_names, source_addresses
 from nodeagent.sources.node.ipv6 import ipv6_switched_off
-from nodeagent.sources.node.listening_sockets import taken_ports
 from nodeagent.sources.node.service_rules import ServiceRules, caught_addresses
 
 
@@ -26,7 +25,7 @@ class Circumstances:
 
     api: ApiServers
     source_addresses: tuple[IPAddress, ...]
-    taken_ports: frozenset[tuple[Family, int]]
+    port_holders: Mapping[Endpoint, int]
     service_rules: ServiceRules
 
 
@@ -50,7 +49,9 @@ def read_circumstances(
     api = find_api_servers(kubeconfigs, servers=servers)
     doubtful = doubtful_addresses(snapshot, config)
     standing = appliers.addresses.read().addresses if doubtful else ()
-    return Circumstances(api, tuple(sources), taken_ports(), caught_addresses(doubtful, standing))
+    return Circumstances(
+        api, tuple(sources), appliers.relay.port_holders(), caught_addresses(doubtful, standing)
+    )
 
 
 def later(earlier: Circumstances | None, now: Circumstances) -> Circumstances:
@@ -93,7 +94,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
         api_servers=around.api.endpoints,
         api_server_names=around.api.names,
         source_addresses=around.source_addresses,
-        taken_ports=around.taken_ports,
+        port_holders=around.port_holders,
         ipv6_off=ipv6_switched_off(),
         user_names=user_names,
         standing_names=standing_names,

@@ -20,6 +20,9 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.plan.proof import remember
 
+_PORTS_SECONDS = 15.0
+"""So often it is looked whether a port that another program holds is free."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
@@ -88,6 +91,7 @@ class Reconciler:
         self._answering: AbstractSet[Endpoint] = frozenset()
         self._owed: frozenset[Part] = frozenset()
         self._held: dict[Part, tuple[float, str]] = {}
+        self._ports_due: float | None = None
         self._fights: Fights[Part] = Fights(clock)
         self.retries = Retries()
         self.relay_notes: tuple[str, ...] = ()
@@ -98,12 +102,15 @@ class Reconciler:
         return self._fights.fighting()
 
     def next_due(self) -> float | None:
-        """When a failed or held part is due (monotonic seconds); None when there is none."""
+        """When a failed or held part, or a taken port, is due (monotonic seconds); None for nothing."""
         times = {part: when for part, (when, _) in self._held.items()}
         for part, failure in self.retries.failures.items():
             # A part that is held is not tried before its time, whatever else was wrong with it.
             times.setdefault(part, failure.due)
-        return min(times.values(), default=None)
+        if self._ports_due is not None and self._ports_due <= self._clock() and not self._ports_changed():
+            self._ports_due = self._clock() + _PORTS_SECONDS
+        due = [*times.values(), *(() if self._ports_due is None else (self._ports_due,))]
+        return min(due, default=None)
 
     def reconcile(self, snapshot: Snapshot, drift: Mapping[Part, str], *, everything: bool = False) -> Pass:
         """Runs one pass. What an applier could not do stands in the result; nothing is raised for it.
@@ -115,8 +122,12 @@ class Reconciler:
         """
         drift, held = self._admitted(drift)
         due = self.retries.due(self._clock()) - held
-        self._look_around(snapshot, anew=everything or bool(drift) or bool(due))
+        ports_due = self._ports_due is not None and self._ports_due <= self._clock()
+        self._look_around(snapshot, anew=everything or bool(drift) or bool(due) or ports_due)
         desired = self._plan(snapshot)
+        # Nothing tells when another program lets go of a port.
+        taken = any(decision.taken for decision in desired.load_balancers)
+        self._ports_due = self._clock() + _PORTS_SECONDS if taken else None
         changed = changed_parts(self._wanted, desired)
         parts = with_dependents(changed | set(drift) | due | (self._owed if due else frozenset()))
         if everything:
@@ -146,6 +157,9 @@ class Reconciler:
         if self._around is None or anew or worth_a_look != self._looked_for:
             self._around = later(self._around, self._read_circumstances(snapshot))
             self._looked_for = worth_a_look
+
+    def _ports_changed(self) -> bool:
+        return self._around is None or self._appliers.relay.port_holders() != self._around.port_holders
 
     def _plan(self, snapshot: Snapshot) -> Desired:
         if self._around is None:

@@ -23,11 +23,11 @@ class ListenerStanding:
 
 
 def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, ListenerStanding]:
-    """Asks every desired listener with one TCP connect, the DNAT backend and HAProxy's statistics.
+    """Asks the kernel and HAProxy whose the desired listeners are, the DNAT backend, HAProxy's statistics.
 
     Changes nothing. What can't be read counts as not standing: the comparison tells the error.
     """
-    answering = appliers.relay.answering(desired.listeners)
+    answering = appliers.relay.ready(desired.listeners)
     statistics = appliers.relay.statistics()
     backends = {}
     if not isinstance(statistics, Unreachable):

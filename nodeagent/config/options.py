@@ -253,6 +253,13 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     need one each: their HAProxies would overwrite each other's sockets."""
     service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
     """With `kind: service`: that Service."""
+    max_connections: Annotated[int, Meta(ge=100, le=500_000)] = 8000
+    """How many connections the relay has at once. An eighth is left to the node itself. Each takes two of
+    HAProxy's file descriptors, whose hard limit must suffice, and up to 33 kB."""
+    max_connections_per_listener: Annotated[int, Meta(ge=1, le=500_000)] = 4000
+    """Of these, how many one port of a load balancer may have before only the node gets more."""
+    max_connections_per_client: Annotated[int, Meta(ge=1, le=500_000)] = 1000
+    """Of these, how many one client's address (a pod's) may have. The node itself is exempt."""
 
     @property
     def haproxy_directory(self) -> AbsolutePath:

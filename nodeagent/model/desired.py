@@ -88,6 +88,7 @@ class LoadBalancerDecision:
     `code` is the reason's stable short name, for machines. `relay_addresses` are what its names point at:
     its own on this node, or the ClusterIPs of an existing relay Service. `remarks` are about parts of it: a
     UDP port left alone, an address that is none. `uid` is the Service's, by which Events find it.
+    `taken` are those of the remarks about ports that another program of this node holds, which may end.
     """
 
     load_balancer: ObjectRef
@@ -98,6 +99,7 @@ class LoadBalancerDecision:
     relay_addresses: tuple[IPAddress, ...] = ()
     remarks: tuple[str, ...] = ()
     uid: str = ""
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 
-from nodeagent.model.addresses import Endpoint, Family, IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.dns import DnsAnswer
 
 
@@ -34,7 +35,8 @@ class Facts:
     """The node at one moment.
 
     `source_addresses` are those that the node's outgoing connections bear, at most one a family.
-    `taken_ports` are TCP ports that some process listens on for every address (0.0.0.0 or ::), by family.
+    `port_holders` are TCP ports that the relay can't have, each with the user id of the process that has it:
+    on every address (0.0.0.0 or ::), or on a relay address.
     `ipv6_off` says by what IPv6 is switched off here; empty where it is on.
     `user_names` maps each name that the user's own lines of the hosts file set to that line.
     `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
@@ -52,7 +54,7 @@ class Facts:
     api_servers: frozenset[Endpoint] = frozenset()
     api_server_names: frozenset[str] = frozenset()
     source_addresses: tuple[IPAddress, ...] = ()
-    taken_ports: frozenset[tuple[Family, int]] = frozenset()
+    port_holders: Mapping[Endpoint, int] = field(default_factory=dict)
     ipv6_off: str = ""
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
@@ -60,3 +62,10 @@ class Facts:
     dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
     takes_wildcards: bool = False
     notes: tuple[str, ...] = ()
+
+
+def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:
+    """The user id of who has this address and port, or this port on every address; None if nobody. Pure."""
+    everywhere = Endpoint(IPv4Address(0) if bind.address.version == 4 else IPv6Address(0), bind.port)
+    found = holders.get(bind)
+    return holders.get(everywhere) if found is None else found

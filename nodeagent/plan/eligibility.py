@@ -15,12 +15,16 @@ _BROADCAST = IPv4Address("255.255.255.255")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a load balancer is not relayed; `remarks` are about parts of it."""
+    """Why a load balancer is not relayed; `remarks` are about parts of it.
+
+    `taken` are those about ports that another program of this node holds.
+    """
 
     verdict: Verdict
     code: str
     reason: str
     remarks: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ def _decide(
         relay_addresses=relayed.shown_at,
         remarks=(*detection.remarks, *relayed.remarks),
         uid=service.uid,
+        taken=relayed.taken,
     )
     return LoadBalancerPlan(
         service,
@@ -133,6 +134,7 @@ def _refused(service: Service, refusal: Refusal, *, proxy: bool) -> LoadBalancer
         addresses=service.load_balancer_ips,
         remarks=refusal.remarks,
         uid=service.uid,
+        taken=refusal.taken,
     )
     return LoadBalancerPlan(service, proxy=proxy, decision=decision)
 

@@ -1,12 +1,12 @@
 """How one load balancer is relayed on this node: relay addresses, listeners, redirects."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
-from nodeagent.model.facts import Facts
+from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
 from nodeagent.plan.eligibility import Eligible, Refusal
 from nodeagent.plan.families import spoken_part
@@ -35,7 +35,8 @@ class Relayed:
     """What stands on the node for one load balancer.
 
     `shown_at` is where it is relayed, for a person. Its names get hosts lines with `names_at`: nothing when
-    not all of its ports are relayed, since a name carries every port with it.
+    not all of its ports are relayed, since a name carries every port with it. `taken` are those of the
+    remarks that are about ports which another program of this node holds.
     """
 
     relay_addresses: tuple[RelayAddress, ...]
@@ -44,6 +45,7 @@ class Relayed:
     remarks: tuple[str, ...]
     shown_at: tuple[IPAddress, ...]
     names_at: tuple[IPAddress, ...]
+    taken: tuple[str, ...] = ()
 
 
 def relay(
@@ -61,9 +63,22 @@ def relay(
     if isinstance(spoken, Refusal):
         return spoken
     eligible = spoken
-    obstacles = {match: _obstacle(match, service.ref, around) for match in eligible.endpoints}
+    relays: dict[int, IPAddress | Refusal] = {
+        family: _relay_address(service.ref, family, around)
+        for family in sorted({address.version for address in eligible.addresses})
+    }
+    unavailable = [found for found in relays.values() if isinstance(found, Refusal)]
+    addresses = {family: found for family, found in relays.items() if not isinstance(found, Refusal)}
+    taken = tuple(
+        text
+        for match in (*eligible.endpoints, *eligible.plain_endpoints)
+        if (text := _taken(match, addresses, around))
+    )
+    obstacles = {match: _obstacle(match, service.ref, addresses, around) for match in eligible.endpoints}
     plain_obstacles = [
-        text for match in eligible.plain_endpoints if (text := _obstacle(match, service.ref, around))
+        text
+        for match in eligible.plain_endpoints
+        if (text := _obstacle(match, service.ref, addresses, around))
     ]
     remarks = (
         *eligible.remarks,
@@ -71,17 +86,15 @@ def relay(
         *plain_obstacles,
         *(f"port {port}: without PROXY: not redirected" for port in eligible.plain_ports),
     )
-    relays: dict[int, IPAddress] = {}
-    for family in sorted({address.version for address in eligible.addresses}):
-        found = _relay_address(service.ref, family, around)
-        if isinstance(found, Refusal):
-            return Refusal(found.verdict, found.code, found.reason, remarks)
-        relays[family] = found
+    if unavailable:
+        return replace(unavailable[0], remarks=remarks)
     redirects = tuple(
-        Redirect(match, Endpoint(relays[match.address.version], match.port), service.ref)
+        Redirect(match, Endpoint(addresses[match.address.version], match.port), service.ref)
         for match in sorted(obstacles, key=Endpoint.sort_key)
         if obstacles[match] is None
     )
+    if not redirects and taken:
+        return Refusal(Verdict.REFUSED, "PortTaken", "; ".join(taken), remarks, taken)
     if not redirects:
         return Refusal(
             Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the remarks", remarks
@@ -101,6 +114,7 @@ def relay(
         remarks=remarks,
         shown_at=used,
         names_at=used if whole else (),
+        taken=taken,
     )
 
 
@@ -124,19 +138,30 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
     return address
 
 
-def _obstacle(match: Endpoint, ref: ObjectRef, around: Surroundings) -> str | None:
+def _obstacle(
+    match: Endpoint, ref: ObjectRef, relays: Mapping[int, IPAddress], around: Surroundings
+) -> str | None:
     found = obstacle(match, ref, around.claims, around.facts)
     if found is None and match.port in NODE_PORTS:
         return (
             f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; "
             "give the Service another port"
         )
-    if found is None and (match.address.version, match.port) in around.facts.taken_ports:
-        return (
-            f"{match}: not relayed: a process of this node listens on port {match.port} of every "
-            f"IPv{match.address.version} address, so the relay can't"
-        )
-    return found
+    return _taken(match, relays, around) if found is None else found
+
+
+def _taken(match: Endpoint, relays: Mapping[int, IPAddress], around: Surroundings) -> str | None:
+    """Why the relay can't listen for it: another program has the port, on every address or on the relay's."""
+    relay = relays.get(match.address.version)
+    bind = None if relay is None else Endpoint(relay, match.port)
+    uid = None if bind is None else port_holder(around.facts.port_holders, bind)
+    if uid is None:
+        return None
+    where = f"{bind}" if bind in around.facts.port_holders else f"every IPv{match.address.version} address"
+    return (
+        f"{match}: not relayed: a process of user {uid} on this node holds port {match.port} of {where}, "
+        "so the relay can't"
+    )
 
 
 def _listener(

@@ -10,14 +10,14 @@ from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision,
 def withhold(desired: Desired, answering: AbstractSet[Endpoint]) -> Desired:
     """Pure: the plan without the redirects and hosts lines whose relay is not among `answering`.
 
-    A hosts line stays as long as one listener of its address answers. The decisions say what is missing.
+    A hosts line carries every port with it: it waits until all listeners of its address answer, or a local
+    program could have the one that is missing. The decisions say what is missing.
     What points at a relay that is not this node's (an existing relay Service) is not touched.
     """
     silent = {listener.bind for listener in desired.listeners} - answering
     if not silent:
         return desired
-    reachable = {listener.bind.address for listener in desired.listeners if listener.bind in answering}
-    dead = {bind.address for bind in silent} - reachable
+    dead = {bind.address for bind in silent}
     hosts = tuple(line for line in desired.hosts if line.address not in dead)
     written = {line.name for line in hosts}
     return replace(

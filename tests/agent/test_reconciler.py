@@ -16,7 +16,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.node.api_server import ApiServers
 from nodeagent.sources.node.service_rules import ServiceRules
 
-_AROUND = Circumstances(ApiServers(), (), frozenset(), ServiceRules())
+_AROUND = Circumstances(ApiServers(), (), {}, ServiceRules())
 
 
 class Passes:

@@ -26,6 +26,9 @@ relay:
   runDir: /run/nodeagent
   haproxyDir:
   service: {namespace: hairpin-proxy, name: hairpin-proxy}
+  maxConnections: 8000
+  maxConnectionsPerListener: 4000
+  maxConnectionsPerClient: 1000
 dnat:
   backend: auto
   pods: true

@@ -15,7 +15,7 @@ import yaml
 
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
-from nodeagent.model.addresses import Endpoint, Family
+from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
@@ -25,7 +25,7 @@ from nodeagent.sources.manifests import read_manifests
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 
 
-_FAMILIES: tuple[Family, Family] = (4, 6)
+_ANYWHERE = (ip_address("0.0.0.0"), ip_address("::"))
 
 
 class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             addresses=tuple(_interface_address(text) for text in self.addresses),
             api_servers=frozenset(_endpoint(text) for text in self.api_servers),
             api_server_names=frozenset(self.api_server_names),
-            taken_ports=frozenset((family, port) for family in _FAMILIES for port in self.taken_ports),
+            port_holders={Endpoint(anywhere, port): 0 for anywhere in _ANYWHERE for port in self.taken_ports},
             user_names={name: _hosts_line(text) for name, text in self.user_names.items()},
             short_circuited=frozenset(map(ip_address, self.short_circuited)),
             standing_names={

@@ -67,19 +67,38 @@ def test_the_api_server_on_another_port_of_the_address_hinders_nothing() -> None
 
 def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> None:
     """The relay could not listen on it."""
-    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({(4, 80)})))
+    planned = desired(service(), facts=replace(FACTS, port_holders={endpoint("0.0.0.0:80"): 33}))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
     (remark,) = of_service(planned).remarks
-    assert remark.startswith("192.0.2.1:80: not relayed: a process of this node listens on port 80")
+    assert remark.startswith(
+        "192.0.2.1:80: not relayed: a process of user 33 on this node holds port 80 of every"
+    )
+    assert of_service(planned).taken == (remark,)
 
 
 def test_with_every_port_taken_the_load_balancer_is_refused() -> None:
     """As on a node where the controller itself runs in the host's network."""
-    planned = desired(service(), facts=replace(FACTS, taken_ports=frozenset({(4, 80), (4, 443)})))
+    planned = desired(
+        service(),
+        facts=replace(FACTS, port_holders={endpoint("0.0.0.0:80"): 33, endpoint("0.0.0.0:443"): 33}),
+    )
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
-    assert decision.reason == "none of its ports can be relayed: see the remarks"
-    assert len(decision.remarks) == 2
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "PortTaken")
+    assert decision.reason == "; ".join(decision.taken)
+    assert len(decision.remarks) == len(decision.taken) == 2
+
+
+def test_a_port_of_the_relay_address_that_another_user_holds_costs_that_listener_and_the_names() -> None:
+    """A name carries every port with it: the squatter would have that one."""
+    relay = relay_of(desired(service()))[4]
+    others = {endpoint(f"{relay}:80"): 65534, endpoint("169.254.66.200:443"): 65534}
+    facts = replace(FACTS, port_holders=others)
+    planned = desired(service(), ingress("a.example.com"), facts=facts)
+    assert set(redirects(planned)) == {"192.0.2.1:443"}
+    assert [each.bind.port for each in planned.listeners] == [443]
+    assert hosts(planned) == []
+    (taken,) = of_service(planned).taken
+    assert f"a process of user 65534 on this node holds port 80 of {relay}:80" in taken
 
 
 @pytest.mark.parametrize(("port", "whose"), [(10250, "kubelet"), (10256, "kube-proxy"), (6443, "API server")])
@@ -208,7 +227,7 @@ def test_the_relay_names_no_source_on_a_port_without_proxy() -> None:
 
 def test_a_port_without_proxy_that_can_not_be_passed_on_leaves_names_to_dnat() -> None:
     """A process of the node holds it; nothing else changes."""
-    facts = replace(FACTS, taken_ports=frozenset({(4, 22)}))
+    facts = replace(FACTS, port_holders={endpoint("0.0.0.0:22"): 0})
     planned = desired(
         service(ports=("443", "22")), ingress("a.example.com"), facts=facts, options=config(MIXED)
     )

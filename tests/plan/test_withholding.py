@@ -45,15 +45,10 @@ def test_a_silent_port_takes_its_redirects_and_the_others_stay() -> None:
     assert of_service(planned, "green") == of_service(PLANNED, "green")
 
 
-def test_a_name_stays_while_one_port_of_its_relay_answers() -> None:
-    """It is the address that it points to."""
-    assert hosts(answering(f"{relay_of(PLANNED)[4]}:443")) == hosts(PLANNED)
-
-
-def test_a_name_waits_when_no_port_of_its_relay_answers() -> None:
-    """And says why."""
+def test_a_name_waits_until_every_port_of_its_relay_answers() -> None:
+    """It carries every port with it, and another program could have the one that is missing."""
     relay = relay_of(PLANNED)[4]
-    planned = answering(f"{relay}:80", f"{relay}:443")
+    planned = answering(f"{relay}:443")
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "RelayDown")
     assert decision.reason == "withheld: its relay does not answer"

@@ -1,12 +1,17 @@
 """The relay's applier: reads what stands, says what would change, makes it so."""
 
+import os
+import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from nodeagent.appliers.relay import connecting, haproxy_config, process
+from nodeagent.appliers.relay import haproxy_config, process
 from nodeagent.appliers.relay import master_socket as master
 from nodeagent.appliers.relay import stats_socket as stats
+from nodeagent.appliers.relay.listening_sockets import held_by, port_holders, port_sockets
+from nodeagent.appliers.relay.reserving import missing, reserved
 from nodeagent.appliers.relay.run_directory import RunDirectory
 from nodeagent.appliers.relay.state import RelayChange, RelayState, compare
 from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
@@ -40,6 +45,8 @@ class RelayApplier:
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
         self._launch = options.launch
         self._directory = RunDirectory(Path(options.haproxy_directory))
+        self._ranges = (options.ipv4, options.ipv6)
+        self._limits = haproxy_config.Limits.of(options)
         self._drain_seconds = drain_seconds
 
     def read(self) -> RelayState:
@@ -77,26 +84,37 @@ class RelayApplier:
             ApplyError: a listener can't be rendered.
         """
         wanted = tuple(listeners)
-        desired = haproxy_config.digest(haproxy_config.render(wanted, self._directory.path))
+        desired = haproxy_config.digest(haproxy_config.render(wanted, self._directory.path, self._limits))
         stray = self._launch and bool(process.running(self._directory.config))
         return compare(self.read(), wanted, desired, launch=self._launch, stray=stray)
 
-    def apply(self, change: RelayChange) -> None:
+    def apply(self, change: RelayChange) -> Mapping[Endpoint, str]:
         """Makes it so, and returns when the configuration is in force. Idempotent.
 
         The configuration is checked before it is installed, where there is a `haproxy` program to check it.
         One that HAProxy refuses is not left in place: the earlier file is put back and the earlier worker
         goes on. A crash in between heals: `read` then finds another configuration in force than the file's.
+        While HAProxy binds, no other user can take a port that is not taken yet.
+
+        Returns:
+            The listeners that were left out, since another program has their port, each with its user.
 
         Raises:
             ApplyError: the text says what stands now.
         """
         if not change:
-            return
+            return {}
         if change.action == "stop":
             self._stop()
-            return
-        text = haproxy_config.render(change.listeners, self._directory.path)
+            return {}
+        with reserved(listener.bind for listener in change.listeners) as taken:
+            free = tuple(listener for listener in change.listeners if listener.bind not in taken)
+            self._install(replace(change, listeners=free))
+            return taken
+
+    def _install(self, change: RelayChange) -> None:
+        self._check_descriptors(len(change.listeners))
+        text = haproxy_config.render(change.listeners, self._directory.path, self._limits)
         haproxy = process.program()
         if haproxy is not None:
             process.check(text, haproxy)
@@ -119,9 +137,33 @@ class RelayApplier:
         else:
             self._await_sidecar(change, text, before)
 
-    def answering(self, listeners: Iterable[Listener], timeout: float = 2.0) -> frozenset[Endpoint]:
-        """Those of the listeners' endpoints that accept a TCP connection; `timeout` in seconds for all."""
-        return connecting.answering((listener.bind for listener in listeners), timeout)
+    def ready(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
+        """Those of the listeners' endpoints that are HAProxy's own.
+
+        It has such a listener for that load balancer, and the listening socket is its user's. That something
+        answers there proves nothing: any user of the node can bind a port from 1024 on. An ordinary user, who
+        may not ask HAProxy, is told what the kernel says of the sockets alone.
+        """
+        wanted = {listener.bind: listener.load_balancer for listener in listeners}
+        uid = self._relay_uid()
+        if not wanted or uid is None:
+            return frozenset()
+        own = held_by(port_sockets(), uid) & wanted.keys()
+        told = self.statistics()
+        if isinstance(told, Unreachable):
+            return own if told.why is Silence.FORBIDDEN else frozenset()
+        serving = {(server.bind, server.load_balancer) for server in told}
+        return frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
+
+    def port_holders(self) -> dict[Endpoint, int]:
+        """Who has ports that the relay then can't have: on every address, or on one of the relay's ranges."""
+        uid = self._relay_uid()
+        holders = port_holders(port_sockets(), os.geteuid() if uid is None else uid)
+        return {
+            endpoint: holder
+            for endpoint, holder in holders.items()
+            if endpoint.address.is_unspecified or any(endpoint.address in each for each in self._ranges)
+        }
 
     def statistics(self) -> tuple[stats.ServerState, ...] | Unreachable:
         """How HAProxy's health checks see each listener's server; or why that can't be told."""
@@ -143,6 +185,32 @@ class RelayApplier:
             self.apply(self.change(()))
         else:
             self._directory.remove()
+
+    def _relay_uid(self) -> int | None:
+        """HAProxy's user: it made the socket in the directory, in which nobody else may; None without one."""
+        for file in (self._directory.stats_socket, self._directory.path):
+            try:
+                return file.stat().st_uid
+            except OSError:
+                continue
+        return None
+
+    def _check_descriptors(self, listeners: int) -> None:
+        """HAProxy would refuse to start: `Cannot raise FD limit`.
+
+        A sidecar's limit is not this process's, but the same container runtime's.
+
+        Raises:
+            ApplyError: the hard limit does not suffice.
+        """
+        needed = haproxy_config.descriptors(listeners, self._limits)
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and needed > hard:
+            raise ApplyError(
+                f"HAProxy needs up to {needed} file descriptors for {self._limits.connections} connections "
+                f"and {listeners} listeners, and its hard limit is {hard}. The relay was left as it was. "
+                "Lower relay.maxConnections, or raise the limit (the container runtime's LimitNOFILE)."
+            )
 
     def _stop(self) -> None:
         process.stop(self._directory.config, self._drain_seconds)
@@ -220,6 +288,6 @@ def _causes(change: RelayChange, log: str) -> str:
     lines = []
     if words := process.complaints(log):
         lines += ["It says:", words]
-    if unbindable := connecting.missing(listener.bind for listener in change.listeners):
+    if unbindable := missing(listener.bind for listener in change.listeners):
         lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
     return "\n".join(["", *lines])

@@ -8,9 +8,12 @@ replaced: it may be from before a reboot, and with addresses that stand no more 
 import sys
 from pathlib import Path
 
-from nodeagent.appliers.relay.haproxy_config import render
+from nodeagent.appliers.relay.haproxy_config import Limits, render
 from nodeagent.appliers.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
+
+# It relays nothing, so few descriptors do: HAProxy starts whatever their limit is, and the agent tells of it.
+_LIMITS = Limits(connections=100)
 
 
 def prepare(directory: Path) -> None:
@@ -24,7 +27,7 @@ def prepare(directory: Path) -> None:
         directory.chmod(0o700)
     except OSError as error:
         raise ApplyError(f"{directory} can't be made ready for HAProxy: {error}") from error
-    RunDirectory(directory).install(render((), directory))
+    RunDirectory(directory).install(render((), directory, _LIMITS))
 
 
 def main(arguments: list[str]) -> int:

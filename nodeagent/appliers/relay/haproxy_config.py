@@ -4,27 +4,31 @@ What stands is read from the file, so the file carries all that a `Listener` hol
 of the `listen` section, the rest in its lines. The section numbers below are those of HAProxy's configuration
 manual, version 2.6.
 
-Why these limits (they stand in every rendering, so that nobody has to guess them):
+Why these limits:
 
-* `maxconn 8000`. File descriptors: two a connection, two a splice pipe, two a listener (its socket and its
-  check): 2 * 8000 + 2 * 256 + 2 * listeners + about 40. That is under 20,000 with a thousand listeners, a
-  hard limit seen in use; HAProxy raises its own soft limit but refuses to start above the hard one
-  (`strict-limits`, 3.1). Memory: about 33 kB a connection with both buffers in use (manual, `maxconn` in
-  4.2), so 264 MB at worst; an idle connection holds no buffers. Further connections wait in the kernel's
-  queue and are not refused.
+* `maxconn` is `relay.maxConnections`. File descriptors: two a connection, two a splice pipe, two a listener
+  (its socket and its check), and some of each thread's: see `descriptors`. HAProxy raises its own soft limit
+  but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB a connection with both
+  buffers in use (manual, `maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one holds no buffers.
+* Whoever is not the node itself is counted: by client, by listener and in all. Beyond a limit a connection is
+  closed at once. An eighth of `maxconn` is left to the node. A limit by `maxconn` of the listener instead
+  would leave the node's own connections in the same queue.
 * `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
   256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
+* Checks: at most about a hundred each second, however many servers there are, and however many are down.
 """
 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from itertools import pairwise
 from pathlib import PurePath
 
+from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork, sort_key
 from nodeagent.model.desired import Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 
@@ -34,10 +38,10 @@ SERVER_NAME = "service"
 _GLOBAL_AND_DEFAULTS = """\
 # Written by nodeagent, and written again whenever it differs: changes by hand do not stay.
 global
-    # 2 descriptors a connection + 2 a pipe + 2 a listener: under 20,000. 33 kB a busy connection: 264 MB.
-    maxconn 8000
+    # relay.maxConnections. 2 descriptors a connection + 2 a pipe + 2 a listener; 33 kB a busy connection.
+    maxconn {connections}
     # A pipe holds up to 1 MiB while a receiver is slow: 256 MiB at most; beyond it data are copied.
-    maxpipes 256
+    maxpipes {pipes}
     tune.pipesize 1048576
     # After a reload the old process stays for its last connection. Six hours outlast any image pull; a
     # websocket that lives longer is cut then: otherwise each reload could leave a process for ever.
@@ -83,18 +87,29 @@ frontend metrics
     monitor-uri /healthz
     http-request use-service prometheus-exporter if {{ path /metrics }}
     http-request return status 404
+
+# Connections of others than the node: by client, and in all (one entry).
+backend clients
+    stick-table type ipv6 size 100k expire 10m store conn_cur
+backend everyone
+    stick-table type integer size 1 expire 10m store conn_cur
 """
+_PIPES = 256
 
 # Every node checks every listener, so checks are rare while all is well; a real connection needs no check to
-# fail. After the first failure, and while down, they come each second, so that the way back is short. A check
-# sends the PROXY line as a connection does (5.2, check-send-proxy), or the controller would log errors.
-_INTERVALS = "inter 10s fastinter 1s downinter 1s fall 3 rise 1"
+# fail. After the first failure, and while down, they come each second where the servers are few, so that the
+# way back is short. A check sends the PROXY line as a connection does (5.2, check-send-proxy), or the
+# controller would log errors.
+_CHECKS_PER_SECOND = 100
+_LEAST_INTERVAL = 10
 _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
-    None: f"check {_INTERVALS}",
-    "v1": f"send-proxy check check-send-proxy {_INTERVALS}",
-    "v2": f"send-proxy-v2 check check-send-proxy {_INTERVALS}",
+    None: "check",
+    "v1": "send-proxy check check-send-proxy",
+    "v2": "send-proxy-v2 check check-send-proxy",
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
+# HAProxy's own, beside connections, pipes and listeners: an epoll instance and a pipe for each thread.
+_OTHER_DESCRIPTORS = 512
 _MAX_PORT = 65535
 
 # A namespace and a Service's name never hold an underscore (RFC 1035 labels), so it parts the proxy's name.
@@ -106,12 +121,46 @@ _DESCRIPTION = re.compile(r"^    description nodeagent-[0-9a-f]{64}\n", re.MULTI
 _SECTION = re.compile(
     r"listen (?P<name>\S+)\n"
     r"    bind (?P<bind>\S+)\n"
+    r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|reject)[^\n]+\n)+)"
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
-    rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+)\n"
+    rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+?) (?P<intervals>inter [^\n]+)\n"
 )
 
 
-def render(listeners: Iterable[Listener], run_dir: PurePath) -> str:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many connections the relay takes, and whose are exempt: those from `exempt` are the node's own.
+
+    `connections` is for all, `per_listener` and `per_client` for what others than the node may have of it.
+    """
+
+    connections: int = RelayOptions().max_connections
+    per_listener: int = RelayOptions().max_connections_per_listener
+    per_client: int = RelayOptions().max_connections_per_client
+    exempt: tuple[IPNetwork, ...] = (RelayOptions().ipv4, RelayOptions().ipv6)
+
+    @classmethod
+    def of(cls, options: RelayOptions) -> "Limits":
+        """As configured. A connection from a relay address is the node's: nobody else has that address."""
+        return cls(
+            options.max_connections,
+            options.max_connections_per_listener,
+            options.max_connections_per_client,
+            (options.ipv4, options.ipv6),
+        )
+
+    @property
+    def others(self) -> int:
+        """How many connections all but the node may have together: an eighth is the node's alone."""
+        return self.connections - self.connections // 8
+
+
+def descriptors(listeners: int, limits: Limits) -> int:
+    """How many file descriptors HAProxy may open at most with so many listeners; a little more is counted."""
+    return 2 * limits.connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
+
+
+def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | None = None) -> str:
     """The whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
 
     A connection that the node makes straight to the relay address has that address as its source, so
@@ -120,6 +169,7 @@ def render(listeners: Iterable[Listener], run_dir: PurePath) -> str:
     Args:
         listeners: in any order; their order does not change the text.
         run_dir: the directory of the sockets that HAProxy makes.
+        limits: the defaults where there are none.
 
     Returns:
         The text. Its `description` holds the SHA-256 of all the rest, and `show info` of a running process
@@ -137,7 +187,11 @@ def render(listeners: Iterable[Listener], run_dir: PurePath) -> str:
     for earlier, later in pairwise(ordered):
         if earlier.bind == later.bind:
             raise _refusal(later, f"{earlier.load_balancer} already listens there")
-    sections = [_GLOBAL_AND_DEFAULTS.format(run_dir=run_dir), *map(_section, ordered)]
+    limits = limits or Limits()
+    head = _GLOBAL_AND_DEFAULTS.format(run_dir=run_dir, connections=limits.connections, pipes=_PIPES)
+    admission = _admission(ordered, limits)
+    intervals = _intervals(len(ordered))
+    sections = [head, *(_section(each, admission, intervals) for each in ordered)]
     text = "\n".join(sections)
     return text.replace("global\n", f"global\n    description nodeagent-{digest(text)}\n", 1)
 
@@ -178,7 +232,31 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
             return None
 
 
-def _section(listener: Listener) -> str:
+def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
+    """The lines that count and limit, the same for each listener.
+
+    The node connects from an address of its own: that of its outgoing connections or, straight to a relay
+    address, from this one.
+    """
+    own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
+    exempt = " ".join([*map(str, limits.exempt), *map(str, sorted(own, key=sort_key))])
+    count = "    tcp-request connection"
+    return (
+        f"    acl node src {exempt}\n"
+        f"{count} track-sc0 src table clients if !node\n"
+        f"{count} track-sc1 int(0) table everyone if !node\n"
+        f"{count} reject if !node {{ sc0_conn_cur gt {limits.per_client} }}"
+        f" || !node {{ sc1_conn_cur gt {limits.others} }} || !node {{ fe_conn gt {limits.per_listener} }}\n"
+    )
+
+
+def _intervals(servers: int) -> str:
+    """How often each of so many servers is checked."""
+    pace = max(1, -(-servers // _CHECKS_PER_SECOND))
+    return f"inter {max(_LEAST_INTERVAL, pace)}s fastinter {pace}s downinter {pace}s fall 3 rise 1"
+
+
+def _section(listener: Listener, admission: str, intervals: str) -> str:
     address, node = listener.bind.address, listener.node_address
     ref = listener.load_balancer
     if ref.kind != "Service" or not _LABEL.fullmatch(ref.namespace) or not _LABEL.fullmatch(ref.name):
@@ -189,12 +267,12 @@ def _section(listener: Listener) -> str:
     for each in (address, listener.server.address, node):
         if isinstance(each, IPv6Address) and each.scope_id is not None:
             raise _refusal(listener, f"{each} is bound to an interface")
-    lines = [f"listen {proxy_name(listener)}", f"    bind {listener.bind}"]
+    lines = [f"listen {proxy_name(listener)}", f"    bind {listener.bind}", admission.rstrip("\n")]
     if node is not None:
         if node.version != address.version:
             raise _refusal(listener, f"the node's address {node} is of the other family")
         lines.append(f"    tcp-request connection set-src ipv{node.version}({node}) if {{ src {address} }}")
-    lines.append(f"    server {SERVER_NAME} {listener.server} {_SERVER_OPTIONS[listener.proxy]}")
+    lines.append(f"    server {SERVER_NAME} {listener.server} {_SERVER_OPTIONS[listener.proxy]} {intervals}")
     return "\n".join(lines) + "\n"
 
 
@@ -215,7 +293,7 @@ def _listener(section: str) -> Listener:
         node_address=ip_address(match["node"]) if match["node"] else None,
     )
     try:
-        written = _section(listener)
+        written = _section(listener, match["limits"], match["intervals"])
     except ApplyError as error:
         raise ValueError(problem) from error
     if written != section:

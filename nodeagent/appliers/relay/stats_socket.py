@@ -9,6 +9,10 @@ from nodeagent.appliers.relay.unix_socket import Silence, Unreachable, ask
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef
 
+# As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
+_FRONTENDS_AND_SERVERS = 1 + 4
+_FRONTEND = "FRONTEND"
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -28,7 +32,8 @@ class ServerState:
     """One listener's server, as HAProxy's health check sees it.
 
     `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused");
-    the sessions are counted since the last reload.
+    the sessions are counted since the last reload, and so are the connections that were `rejected`: beyond a
+    limit (see haproxy_config), or for what they sent. `connections` are the listener's now.
     """
 
     bind: Endpoint
@@ -38,6 +43,8 @@ class ServerState:
     check: str
     sessions: int
     sessions_total: int
+    connections: int = 0
+    rejected: int = 0
 
 
 def worker(path: PurePath, timeout: float) -> Worker | Unreachable:
@@ -57,15 +64,20 @@ def worker(path: PurePath, timeout: float) -> Worker | Unreachable:
 
 def servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
     """The servers of all listeners, sorted by address and port; `timeout` in seconds."""
-    answer = ask(path, "show stat", timeout)
+    answer = ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout)
     if isinstance(answer, Unreachable):
         return answer
-    rows = csv.DictReader(answer.removeprefix("# ").splitlines())
-    found = [state for row in rows if (state := _server(row)) is not None]
+    frontends: dict[str, dict[str, str]] = {}
+    found = []
+    for row in csv.DictReader(answer.removeprefix("# ").splitlines()):
+        if row["svname"] == _FRONTEND:
+            frontends[row["pxname"]] = row
+        elif (state := _server(row, frontends.get(row["pxname"], {}))) is not None:
+            found.append(state)
     return tuple(sorted(found, key=lambda state: state.bind.sort_key()))
 
 
-def _server(row: dict[str, str]) -> ServerState | None:
+def _server(row: dict[str, str], frontend: dict[str, str]) -> ServerState | None:
     named = parse_proxy_name(row["pxname"])
     if named is None or row["svname"] != SERVER_NAME:
         return None
@@ -80,4 +92,7 @@ def _server(row: dict[str, str]) -> ServerState | None:
         check=": ".join(word for word in words if word),
         sessions=int(row["scur"] or 0),
         sessions_total=int(row["stot"] or 0),
+        connections=int(frontend.get("scur") or 0),
+        # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
+        rejected=int(frontend.get("dcon") or 0) + int(frontend.get("dreq") or 0),
     )

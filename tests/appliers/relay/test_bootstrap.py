@@ -61,7 +61,7 @@ def test_haproxy_starts_from_it_and_is_steered_from_then_on() -> None:
     assert eventually(lambda: relays.read().current)
     wanted = [listener(RELAY)]
     relays.apply(relays.change(wanted))
-    assert relays.answering(wanted)
+    assert relays.ready(wanted)
     assert not Path("/run/nodeagent/haproxy.cfg").exists()
     assert sidecar.poll() is None
 

@@ -3,6 +3,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from nodeagent.appliers.relay import process
 from nodeagent.errors import ApplyError
 from tests.appliers.relay.backend import backend, connect, who
 from tests.appliers.relay.condition import alive, eventually
-from tests.appliers.relay.namespace import RELAY, RELAY_6, SERVICE_6, applier, isolated, listener
+from tests.appliers.relay.namespace import INGRESS, RELAY, RELAY_6, SERVICE_6, applier, isolated, listener
 
 RUN = Path("/run/nodeagent")
 CONFIG = RUN / "haproxy.cfg"
@@ -82,7 +83,7 @@ def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
     master, worker = alive("haproxy")
     for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
         os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not relays.read().running and not relays.answering([A]))
+    assert eventually(lambda: not relays.read().running and not relays.ready([A]))
     change = relays.change([A])
     assert change.action == "start"
     with backend(A.server):
@@ -217,18 +218,19 @@ def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
 
 
 @isolated
-def test_answering_tells_both_families_apart_from_what_does_not_listen() -> None:
+def test_ready_tells_both_families_apart_from_what_is_not_haproxys() -> None:
     six = listener(RELAY_6, server=SERVICE_6)
     absent = listener(port=9)
     relays = applier()
     many = [listener(port=port) for port in range(2000, 2300)]
-    assert relays.answering([A, six, absent]) == frozenset()
+    assert relays.ready([A, six, absent]) == frozenset()
     relays.apply(relays.change([A, six, *many]))
     expected = {each.bind for each in (A, six, *many)}
-    assert relays.answering([A, six, absent, *many]) == expected
-    # A socket whose queue is full drops what comes: it does not answer, and the deadline holds.
-    with socket.create_server((RELAY, 9), backlog=0) as full, socket.create_connection(full.getsockname()):
-        assert relays.answering([absent], timeout=0.2) == frozenset()
+    assert relays.ready([A, six, absent, *many]) == expected
+    # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.
+    with socket.create_server((RELAY, 9)):
+        assert relays.ready([absent]) == frozenset()
+    assert relays.ready([replace(A, load_balancer=replace(INGRESS, name="other"))]) == frozenset()
 
 
 def _rest(connection: socket.socket) -> bytes | None:

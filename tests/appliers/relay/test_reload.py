@@ -101,14 +101,14 @@ def test_a_connection_through_a_removed_listener_goes_on() -> None:
         stream.write("after\n")
         stream.flush()
         assert stream.readline() == "after\n"
-        assert relays.answering([A, B]) == {A.bind}
+        assert relays.ready([A, B]) == {A.bind}
 
 
 @isolated
 def test_grow_then_shrink_moves_a_listener_without_a_gap() -> None:
     with _serving(A) as relays:
         relays.apply(relays.change([*relays.read().listeners, B]))
-        assert relays.answering([A, B]) == {A.bind, B.bind}
+        assert relays.ready([A, B]) == {A.bind, B.bind}
         relays.apply(relays.change([B]))
         assert relays.read().listeners == (B,)
         assert who(B.bind) == f"v1 {RELAY_2}"

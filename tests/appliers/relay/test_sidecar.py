@@ -40,12 +40,12 @@ def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> Non
     sidecar = _sidecar()
     relays.apply(relays.change([A]))
     relays.apply(relays.change([]))
-    assert relays.answering([A]) == frozenset()
+    assert relays.ready([A]) == frozenset()
     assert not relays.change([])
     relays.apply(relays.change([A]))
     relays.cleanup()
     relays.cleanup()
-    assert relays.answering([A]) == frozenset()
+    assert relays.ready([A]) == frozenset()
     assert relays.read().listeners == ()
     assert relays.read().current
     assert sidecar.poll() is None
@@ -90,9 +90,9 @@ def test_a_sidecar_is_steered_without_a_haproxy_program_beside_the_agent(
     relays.apply(relays.change([A]))
     monkeypatch.setenv("PATH", "/nonexistent")
     relays.apply(relays.change([A, B]))
-    assert relays.answering([A, B]) == {A.bind, B.bind}
+    assert relays.ready([A, B]) == {A.bind, B.bind}
     before = CONFIG.read_bytes()
     with pytest.raises(ApplyError, match="Cannot assign requested address"):
         relays.apply(relays.change([A, listener("169.254.66.99")]))
     assert CONFIG.read_bytes() == before
-    assert relays.answering([A, B]) == {A.bind, B.bind}
+    assert relays.ready([A, B]) == {A.bind, B.bind}
