@@ -24,6 +24,7 @@ from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.agent.telemetry.pages import pages
 from nodeagent.agent.telemetry.service import TelemetryService
+from nodeagent.agent.telemetry.status_file import StatusFile
 from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.watch import NodeWatch
 from nodeagent.config.options import Config, ListenAddress
@@ -87,6 +88,7 @@ class Daemon:
             config_maps=config.load_balancers.config_map_names,
         )
         self._run_dir = Path(relay.run_dir)
+        self._status_file = StatusFile(self._run_dir, settings.node_name, self._board)
         self._ownership = Ownership(self._run_dir, self._triggers.wake)
         self._appliers = build_appliers(config, adopt=settings.adopt)
         self._prover = Prover(
@@ -130,6 +132,7 @@ class Daemon:
         finally:
             self._prover.stop()
             service.close()
+            self._status_file.remove()
             self._ownership.stop()
 
     def _on_end(self, *_: object) -> None:
@@ -149,6 +152,7 @@ class Daemon:
             self._take_over_config()
         self._settle_role()
         self._keep_watching()
+        self._status_file.keep()
         pause = self._pause()
         if pause > 0:
             self._triggers.wait(min(pause, _BEAT_SECONDS))
@@ -256,6 +260,7 @@ class Daemon:
         if everything:
             self._last_everything = began
         self._account.of_pass(done, calls, reconciler)
+        self._status_file.of_pass(done.desired, reconciler.fighting)
         if first:
             spare_what_stays()
 

@@ -7,6 +7,7 @@ import click
 
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.telemetry.listening import remove_stale
+from nodeagent.agent.telemetry.status_file import remove_status
 from nodeagent.cli.invocation import common_options, invocation
 from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text
@@ -23,7 +24,8 @@ def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
     appliers = call.appliers()
     with call.exclusively():
         done = clean_up(appliers)
-        # Sockets of agents that were killed: they would keep the run directory.
+        # Sockets and the document of agents that were killed: they would keep the run directory.
         remove_stale(Path(call.config.relay.run_dir))
+        remove_status(Path(call.config.relay.run_dir))
     show_text(convergence_text(call.node_name, done, "nothing of nodeagent stands here"))
     return 1 if done.errors else 0

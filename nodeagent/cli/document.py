@@ -8,7 +8,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from nodeagent.agent.telemetry.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
 from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema, schema_of
+from nodeagent.cli.fleet_document import FLEET_SCHEMA_VERSION, fleet_schema
 from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
 
 SCHEMA_VERSION = "1"
@@ -183,6 +185,10 @@ def main(directory: str) -> None:
         f"report-v{SCHEMA_VERSION}": schema(),
         f"doctor-v{DOCTOR_SCHEMA_VERSION}": doctor_schema(),
         f"config-v{CONFIG_SCHEMA_VERSION}": config_schema(),
+        f"fleet-v{FLEET_SCHEMA_VERSION}": fleet_schema(),
+        f"agent-status-v{AGENT_STATUS_SCHEMA_VERSION}": schema_of(
+            AgentStatus, "nodeagent/agent/telemetry/status_file.py"
+        ),
     }
     for name, found in schemas.items():
         (target / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

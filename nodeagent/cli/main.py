@@ -10,6 +10,7 @@ from nodeagent.cli.apply import apply
 from nodeagent.cli.cleanup import cleanup
 from nodeagent.cli.coredns import coredns
 from nodeagent.cli.doctor import doctor
+from nodeagent.cli.fleet import fleet
 from nodeagent.cli.plan import plan
 from nodeagent.cli.run import run as run_command
 from nodeagent.cli.status import status
@@ -26,7 +27,7 @@ def nodeagent() -> None:
     """Keeps a node's own traffic to PROXY-protocol load balancers working."""
 
 
-for command in (plan, apply, run_command, status, doctor, cleanup, coredns, uninstall):
+for command in (plan, apply, run_command, status, doctor, fleet, cleanup, coredns, uninstall):
     nodeagent.add_command(command)
 
 

@@ -2,14 +2,16 @@
 
 import gzip
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from . import control, faults, replies, routes, selecting, statuses, watches
+from . import containers, control, faults, replies, routes, selecting, statuses, watches
 from .replies import Reply
+from .resources import Resource
 from .routes import Asked
 from .selecting import Selector
 from .traffic import Seen
@@ -95,11 +97,18 @@ class Handler(BaseHTTPRequestHandler):
             user = api.access.user(self.headers.get("Authorization", ""))
             selector = self._selector(asked)
             api.access.check(user, asked, asked.name or selector.name)
+            if asked.subresource == "exec":
+                self._execute(asked, user, cut)
+                return
             accepted = self.headers.get("Accept", "*/*")
             if not any(kind in accepted for kind in _JSON_TYPES):
                 raise statuses.not_acceptable()
             if asked.verb == "watch":
                 self._stream(asked, selector)
+                return
+            if asked.subresource == "log":
+                api.store.version(_resource(asked), asked.namespace, asked.name)
+                self._send(Reply(200, api.containers.log(asked), "text/plain"), cut)
                 return
             reply = (
                 replies.plain(asked.path, api.options.git_version, api.store.resources)
@@ -109,6 +118,33 @@ class Handler(BaseHTTPRequestHandler):
         except statuses.ApiError as error:
             reply = replies.refusal(error)
         self._send(reply, cut)
+
+    def _execute(self, asked: Asked, user: str, cut: faults.CutBody | None) -> None:
+        """Run a command in a container over a websocket; raises ApiError while nothing has been sent yet."""
+        api = self._api
+        # Since Kubernetes 1.35 an upgraded GET takes the right that a POST takes, too.
+        api.access.check(user, replace(asked, verb="create"), asked.name)
+        api.store.version(_resource(asked), asked.namespace, asked.name)
+        if self.headers.get("Upgrade", "").lower() != "websocket":
+            raise statuses.bad_request("Upgrade request required")
+        offered = {word.strip() for word in self.headers.get("Sec-WebSocket-Protocol", "").split(",")}
+        if containers.PROTOCOL not in offered:
+            raise statuses.bad_request(f"unable to upgrade: {containers.PROTOCOL} is not among {offered}")
+        ended = api.containers.execute(asked, self.path)
+        self._write(
+            self._head(
+                101,
+                [
+                    ("Upgrade", "websocket"),
+                    ("Connection", "Upgrade"),
+                    ("Sec-WebSocket-Accept", containers.accept(self.headers.get("Sec-WebSocket-Key", ""))),
+                    ("Sec-WebSocket-Protocol", containers.PROTOCOL),
+                ],
+            )
+        )
+        frames = containers.messages(ended)
+        self._write(frames if cut is None else frames[: cut.after])
+        self.close_connection = True
 
     def _selector(self, asked: Asked) -> Selector:
         if asked.resource is None or asked.verb not in {"list", "watch"}:
@@ -191,6 +227,11 @@ class Handler(BaseHTTPRequestHandler):
     def _write(self, data: bytes) -> None:
         self.connection.sendall(data)
         self._api.traffic.sent(len(data))
+
+
+def _resource(asked: Asked) -> Resource:
+    assert asked.resource is not None, "a subresource is one of a resource"
+    return asked.resource
 
 
 def _planned(fault: faults.Answer) -> Reply:

@@ -31,6 +31,7 @@ class Resource:
             while those of built-in types do not.
         must_name_version: a PUT without metadata.resourceVersion is refused (Lease).
         counts_generation: metadata.generation is the server's, and grows with each change of the spec.
+        connects: subresources that lead to the node (exec, log).
         delete_answers_object: DELETE answers with the object (Service) and not with a Status.
     """
 
@@ -46,6 +47,7 @@ class Resource:
     must_name_version: bool = False
     counts_generation: bool = False
     delete_answers_object: bool = False
+    connects: tuple[str, ...] = ()
 
     @cached_property
     def api_version(self) -> str:
@@ -121,6 +123,7 @@ RESOURCES: tuple[Resource, ...] = (
         has_status=True,
         fields={"spec.nodeName": "", "status.phase": "", "status.podIP": ""},
         delete_answers_object=True,
+        connects=("exec", "log"),
     ),
     Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True, counts_generation=True),
     Resource("apps", "v1", "deployments", "Deployment", has_status=True, counts_generation=True),

@@ -30,7 +30,7 @@ class Asked:
         resource: what it is about; None for a path that is no resource, such as /version or /apis.
         namespace: empty for all namespaces and for what has none.
         name: the object's name, empty for a collection.
-        subresource: `status` or empty.
+        subresource: `status`, one of the resource's `connects`, or empty.
     """
 
     verb: str
@@ -77,7 +77,7 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
             break
     else:
         raise statuses.no_such_resource()
-    if subresource and not (subresource == "status" and row.has_status):
+    if subresource and not (subresource == "status" and row.has_status) and subresource not in row.connects:
         raise statuses.no_such_resource()
     if row.namespaced and name and not namespace:
         raise statuses.no_such_resource()

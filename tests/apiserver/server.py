@@ -12,6 +12,7 @@ from typing import Self
 import yaml
 
 from .access import Access
+from .containers import Containers
 from .faults import Faults
 from .handler import Handler
 from .listener import HeldPort, Listener
@@ -73,6 +74,7 @@ class ApiServer:
         store: the objects; tests write them here.
         faults: what shall go wrong.
         access: tokens and RBAC rules.
+        containers: what runs in pods, for exec and log.
         traffic: what was seen and sent.
         options: how this server differs from others.
         closing: set when the server closes.
@@ -97,6 +99,7 @@ class ApiServer:
         self.store = Store(resources)
         self.faults = Faults()
         self.access = Access()
+        self.containers = Containers()
         self.traffic = Traffic()
         self.options = options or Options()
         self.closing = threading.Event()

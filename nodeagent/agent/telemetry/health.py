@@ -68,14 +68,14 @@ class Answer:
 class Health:
     """The agent at one moment. `beat` is the loop's last sign, in the clock's seconds.
 
-    `role_note` says who else writes. `synced`: this agent has once applied everything.
+    `role_note` says who else writes. `synced_at`: when this agent last applied everything; None: never yet.
     """
 
     beat: float
     busy: bool = False
     role: Role = Role.STARTING
     role_note: str = ""
-    synced: bool = False
+    synced_at: float | None = None
     parts: Mapping[str, PartHealth] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self, now: float, limits: Limits) -> Answer:
@@ -93,7 +93,7 @@ class Health:
             first = "ready: standing by"
         elif self.role is Role.STARTING:
             first = "not ready: starting"
-        elif not self.synced:
+        elif self.synced_at is None:
             first = "not ready: no sync of this agent was applied in all parts yet"
         else:
             first = "ready"
@@ -176,9 +176,9 @@ class HealthBoard:
             self._health = replace(self._health, role=Role.STANDBY, role_note=note)
 
     def synced(self) -> None:
-        """Everything is applied, by this agent. Said once is enough; saying it again does no harm."""
+        """Everything is applied, by this agent, at this moment."""
         with self._lock:
-            self._health = replace(self._health, synced=True)
+            self._health = replace(self._health, synced_at=self._clock())
 
     def _set(self, name: str, part: PartHealth) -> None:
         if name not in self._health.parts:

@@ -207,6 +207,31 @@ class Connection:
         _check_content_type(asked, response)
         return LineStream(response, lambda read: official.translated(asked, read), self._count)
 
+    def open_websocket(self, asked: Asked, target: str, protocols: Iterable[str], timeout: float) -> Any:  # noqa: ANN401 - a websocket.WebSocket
+        """Opens a websocket, once more with renewed credentials if they are refused.
+
+        Args:
+            asked: the request, as `asked` gives it.
+            target: path and query.
+            protocols: subprotocols to offer, the best first.
+            timeout: seconds for each step of the handshake.
+
+        Raises:
+            ApiError: one of its kinds.
+        """
+
+        def attempt(client: Any) -> Any:  # noqa: ANN401 - the client's ApiClient
+            headers = {"User-Agent": "nodeagent"}
+            with self._lock:
+                official.authorize(client, headers, asked, "GET")
+            return official.open_websocket(client, asked, target, headers, protocols, timeout)
+
+        used = self._client
+        try:
+            return attempt(used)
+        except UnauthorizedError:
+            return attempt(self._renewed(used, asked))
+
     def _count(self, size: int) -> None:
         with self._lock:
             self.bytes_read += size

@@ -5,13 +5,14 @@ client certificates, tokens and their refresh, exec plugins and proxies. Its mod
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from http.client import IncompleteRead
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.errors import UnauthorizedError, UnreachableError
-from nodeagent.sources.kubernetes.refusals import Asked
+from nodeagent.sources.kubernetes.refusals import Asked, refusal
 
 # As client-go dials: probes after 30 s of silence, every 15 s, given up after 9.
 _KEEPALIVE = (
@@ -80,6 +81,81 @@ def translated(asked: Asked, do: Callable[[], _Result]) -> _Result:
         raise UnreachableError(
             f"{asked}: {_reason(error)}; is the server up, and its address and CA right?"
         ) from error
+
+
+def open_websocket(  # noqa: PLR0913, PLR0917 - a handshake's parts
+    client: Any,  # noqa: ANN401 - the client's ApiClient
+    asked: Asked,
+    target: str,
+    headers: Mapping[str, str],
+    protocols: Iterable[str],
+    timeout: float,
+) -> Any:  # noqa: ANN401 - a websocket.WebSocket
+    """Opens a websocket with the client's TLS settings and proxy.
+
+    The client's own function for this has no time limit, and an API server may wait long for a kubelet.
+
+    Args:
+        client: a `kubernetes.client.ApiClient`.
+        asked: the request, for errors.
+        target: path and query.
+        headers: the credentials' headers.
+        protocols: subprotocols to offer, the best first.
+        timeout: seconds for each step of the handshake.
+
+    Raises:
+        ApiError: one of its kinds.
+    """
+    import ssl  # noqa: PLC0415 - see the module's head
+
+    import websocket  # noqa: PLC0415 - the same
+
+    found = client.configuration
+    verified = {"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": found.ssl_ca_cert, "check_hostname": True}
+    if found.assert_hostname is not None:
+        verified["check_hostname"] = found.assert_hostname
+    options: dict[str, Any] = {
+        **(verified if found.verify_ssl else {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}),
+        "certfile": found.cert_file,
+        "keyfile": found.key_file,
+        "server_hostname": found.tls_server_name,
+    }
+    # Without this it would look for a proxy in the environment, which the client's configuration has done.
+    through: dict[str, Any] = {"http_no_proxy": ["*"]}
+    if found.proxy:
+        proxy = urlsplit(found.proxy)
+        through = {"proxy_type": "http", "http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port}
+        if proxy.username:
+            through["http_proxy_auth"] = (proxy.username, proxy.password)
+    opened = websocket.WebSocket(
+        sslopt={name: value for name, value in options.items() if value is not None},
+        skip_utf8_validation=True,
+    )
+    try:
+        opened.connect(  # type: ignore[no-untyped-call]
+            f"ws{found.host.removeprefix('http')}{target}",
+            header=[f"{name}: {value}" for name, value in headers.items()],
+            subprotocols=list(protocols),
+            suppress_origin=True,
+            timeout=timeout,
+            **through,
+        )
+    except websocket.WebSocketBadStatusException as error:
+        raise refusal(asked, error.status_code, error.resp_body or b"", error.resp_headers) from error
+    except (websocket.WebSocketException, OSError) as error:
+        raise websocket_failure(asked, error) from error
+    return opened
+
+
+def websocket_failure(asked: Asked, error: Exception) -> UnreachableError:
+    """Gives the error for a websocket that could not be opened or read."""
+    import websocket  # noqa: PLC0415 - see the module's head
+
+    if isinstance(error, websocket.WebSocketTimeoutException | TimeoutError):
+        return UnreachableError(f"{asked}: no answer in time")
+    if isinstance(error, websocket.WebSocketConnectionClosedException | ConnectionError):
+        return UnreachableError(f"{asked}: the connection broke: {_reason(error)}")
+    return UnreachableError(f"{asked}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:

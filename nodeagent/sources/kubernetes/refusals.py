@@ -47,12 +47,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ApiPath:
-    """What a path is about; `namespace` and `name` are empty where it names none."""
+    """What a path is about; what it does not name is empty."""
 
     group: str
     namespace: str
     resource: str
     name: str
+    subresource: str = ""
 
     @classmethod
     def parse(cls, path: str) -> "ApiPath":
@@ -63,8 +64,8 @@ class ApiPath:
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
-        resource, name = [*rest, "", ""][:2]
-        return cls(group, namespace, resource, name)
+        resource, name, subresource = [*rest, "", "", ""][:3]
+        return cls(group, namespace, resource, name, subresource)
 
 
 class _Cause(Struct):
@@ -135,9 +136,10 @@ def missing_rule(asked: Asked) -> str:
     if not about.resource:
         rule = f"nonResourceURLs: {json.dumps([asked.path])}, verbs: {json.dumps([asked.verb])}"
         return f"a ClusterRole: {{{rule}}}"
+    resource = f"{about.resource}/{about.subresource}" if about.subresource else about.resource
     verbs = ["list", "watch"] if asked.verb in {"list", "watch"} else [asked.verb]
     role = f"a Role in namespace {about.namespace}" if about.namespace else "a ClusterRole"
-    rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([about.resource])}"
+    rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([resource])}"
     return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
 
 

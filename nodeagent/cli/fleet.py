@@ -1,0 +1,154 @@
+"""`nodeagent fleet`: all nodes of the cluster in one table, the worst first."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.cli.terminal import block, show, show_text
+from nodeagent.config.options import Config
+from nodeagent.config.reading import read_config
+from nodeagent.errors import SourceError
+
+if TYPE_CHECKING:
+    from nodeagent.fleet.asking import Asking
+    from nodeagent.fleet.row import NodeRow
+
+namespace_option = option(
+    "--namespace",
+    metavar="NAME",
+    default="nodeagent",
+    show_default=True,
+    help="Where nodeagent's DaemonSet is.",
+)
+timeout_option = option(
+    "--timeout",
+    type=click.FloatRange(1, 300),
+    metavar="SECONDS",
+    default=10.0,
+    show_default=True,
+    help="Time limit for each question to a node.",
+)
+
+
+@click.command()
+@cluster_options
+@namespace_option
+@timeout_option
+@option(
+    "--at-once",
+    type=click.IntRange(1, 256),
+    metavar="COUNT",
+    default=64,
+    show_default=True,
+    help="How many nodes are asked at a time.",
+)
+@option("--watch", is_flag=True, help="Ask again and again, until interrupted.")
+@option(
+    "--interval",
+    type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
+    default=15.0,
+    show_default=True,
+    help="With --watch: the pause between two rounds.",
+)
+@option(
+    "--output",
+    "-o",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: docs/schema/fleet-v1.json.",
+)
+def fleet(  # noqa: PLR0913 - the options
+    *,
+    config: Path | None,
+    kubeconfig: Path | None,
+    namespace: str,
+    timeout: float,
+    at_once: int,
+    watch: bool,
+    interval: float,
+    output: str,
+) -> int:
+    """Show how all nodes are, the worst first: asks each agent through the API server, changes nothing.
+
+    Exit code 0: all nodes are in sync. 2: at least one is not. 1: none is known not to be, but at least one
+    did not answer, or an error. With --watch, that of the last round.
+    """
+    # Here, so that the daemon does not hold them in memory.
+    from nodeagent.fleet.asking import Asking  # noqa: PLC0415
+    from nodeagent.fleet.row import exit_code  # noqa: PLC0415
+    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
+
+    options = read_config(config) if config else Config()
+    with connect(kubeconfig) as connection:
+        asking = Asking(connection, namespace, at_once, timeout, Path(options.relay.run_dir))
+        if not watch:
+            rows = list(_round(asking))
+            _show(rows, output)
+            return exit_code(rows)
+        return _watch(asking, interval, output)
+
+
+def _watch(asking: "Asking", interval: float, output: str) -> int:
+    """Rounds until Ctrl-C. That the API server did not answer is shown; it may in the next round."""
+    from nodeagent.fleet.row import exit_code  # noqa: PLC0415 - as above
+
+    code = 1
+    try:
+        while True:
+            try:
+                rows = list(_round(asking))
+            except SourceError as error:
+                code = 1
+                show(block(f"nodeagent: {error}; asking again in {interval:.0f} s"), error=True)
+            else:
+                code = exit_code(rows)
+                if output == "text":
+                    click.clear()
+                _show(rows, output)
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        return code
+
+
+def _round(asking: "Asking") -> "Iterator[NodeRow]":
+    from nodeagent.fleet.asking import ask_all  # noqa: PLC0415 - as above
+    from nodeagent.fleet.roster import read_roster  # noqa: PLC0415 - the same
+
+    roster = read_roster(asking.connection, asking.namespace)
+    with _progress(len(roster)) as advance:
+        for row in ask_all(asking, roster):
+            advance()
+            yield row
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error while it is a terminal; gone when it is full."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - it takes 50 ms to import
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415 - the same
+
+    columns = (TextColumn("asking nodes"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("nodes", total=total)
+        yield lambda: progress.advance(task)
+
+
+def _show(rows: "list[NodeRow]", output: str) -> None:
+    from nodeagent.cli.fleet_document import document  # noqa: PLC0415 - as above
+    from nodeagent.cli.fleet_text import fleet_lines  # noqa: PLC0415 - as above
+
+    if output == "json":
+        show_text(document(rows))
+    else:
+        show(fleet_lines(rows))

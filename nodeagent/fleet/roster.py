@@ -1,0 +1,243 @@
+"""Which nodes there are, and the pod of nodeagent on each: read from the API, without asking any node."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec import Struct, field
+
+from nodeagent.model.objects import Unreadable
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.object_parts import decode
+
+APP = "nodeagent"
+"""The DaemonSet's name, and its pods' label app.kubernetes.io/name (daemonset/base)."""
+AGENT = "agent"
+RELAY = "relay"
+_OS = "kubernetes.io/os"
+_UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPod:
+    """A pod of nodeagent.
+
+    Attributes:
+        name: its name.
+        running: whether the container `agent` runs: it can be asked then.
+        trouble: why it is not ready, in words; empty where it is.
+        leaving: whether it is being deleted.
+        created: when it was made, as the API writes it; of two, the later one sorts last.
+        image: the image of the container `agent`.
+    """
+
+    name: str
+    running: bool
+    trouble: str
+    leaving: bool
+    created: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A node and what should be on it.
+
+    Attributes:
+        node: its name.
+        pod: the pod to ask; None where there is none.
+        silent: why the node itself does not answer, by its conditions; empty where it does.
+        unreadable: why its object can't be read; `node` then says which object it is.
+    """
+
+    node: str
+    pod: AgentPod | None
+    silent: str = ""
+    unreadable: str = ""
+
+
+class _Metadata(Struct):
+    name: str
+    labels: dict[str, str] = field(default_factory=dict)
+    creationTimestamp: str = ""  # noqa: N815 - the API's field
+    deletionTimestamp: str | None = None  # noqa: N815 - the API's field
+
+
+class _Condition(Struct):
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class _NodeStatus(Struct):
+    conditions: list[_Condition] = field(default_factory=list)
+
+
+class _Node(Struct):
+    metadata: _Metadata
+    status: _NodeStatus = field(default_factory=_NodeStatus)
+
+
+class _State(Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _States(Struct):
+    running: dict[str, str] | None = None
+    waiting: _State | None = None
+    terminated: _State | None = None
+
+
+class _ContainerStatus(Struct, rename="camel"):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: _States = field(default_factory=_States)
+
+
+class _PodStatus(Struct, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[_Condition] = field(default_factory=list)
+    container_statuses: list[_ContainerStatus] = field(default_factory=list)
+
+
+class _Container(Struct):
+    name: str
+    image: str = ""
+
+
+class _PodSpec(Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_Container] = field(default_factory=list)
+
+
+class _Pod(Struct):
+    metadata: _Metadata
+    spec: _PodSpec = field(default_factory=_PodSpec)
+    status: _PodStatus = field(default_factory=_PodStatus)
+
+
+class _TemplateSpec(Struct, rename="camel"):
+    node_selector: dict[str, str] = field(default_factory=dict)
+
+
+class _Template(Struct):
+    spec: _TemplateSpec = field(default_factory=_TemplateSpec)
+
+
+class _DaemonSetSpec(Struct):
+    template: _Template = field(default_factory=_Template)
+
+
+class _DaemonSetStatus(Struct, rename="camel"):
+    desired_number_scheduled: int = 0
+
+
+class _DaemonSet(Struct):
+    spec: _DaemonSetSpec = field(default_factory=_DaemonSetSpec)
+    status: _DaemonSetStatus = field(default_factory=_DaemonSetStatus)
+
+
+def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
+    """List the nodes that have, or should have, a pod of nodeagent; changes nothing.
+
+    RBAC: list nodes; in the namespace list pods and get the DaemonSet.
+
+    Raises:
+        SourceError: a list is not available, or there is no such DaemonSet; the text says what to do.
+    """
+    path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{APP}"
+    daemonset = decode(connection.get_json(path), _DaemonSet)
+    selector = {"labelSelector": f"app.kubernetes.io/name={APP}"}
+    pods_path = f"/api/v1/namespaces/{namespace}/pods"
+    nodes = read_list(connection, Resource("nodes", "Node", "/api/v1/nodes", lambda raw: decode(raw, _Node)))
+    pods = read_list(connection, Resource("pods", "Pod", pods_path, lambda raw: decode(raw, _Pod), selector))
+    items = (*nodes.items.values(), *pods.items.values())
+    return seats(
+        [item.value for item in items if isinstance(item.value, _Node)],
+        [item.value for item in items if isinstance(item.value, _Pod)],
+        daemonset,
+        [item.unreadable for item in items if item.unreadable is not None],
+    )
+
+
+def seats(
+    nodes: Iterable[_Node],
+    pods: Iterable[_Pod],
+    daemonset: _DaemonSet,
+    unreadable: Iterable[Unreadable] = (),
+) -> tuple[Seat, ...]:
+    """Return a seat for each node that has a pod or lacks one, by name, and for each unreadable object. Pure.
+
+    A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: it alone evaluates
+    affinity and taints. Then each node counts that the node selector matches.
+    """
+    chosen: dict[str, AgentPod] = {}
+    for pod in pods:
+        if pod.spec.node_name:
+            found = _pod(pod)
+            held = chosen.get(pod.spec.node_name)
+            if held is None or _rank(found) > _rank(held):
+                chosen[pod.spec.node_name] = found
+    short = daemonset.status.desired_number_scheduled > len(chosen)
+    wanted = {_OS: "linux", **daemonset.spec.template.spec.node_selector}
+    known = {node.metadata.name: node for node in nodes}
+    names = set(chosen) | {name for name, node in known.items() if short and _matches(node, wanted)}
+    return (
+        *(Seat(name, chosen.get(name), _silence(known.get(name))) for name in sorted(names)),
+        *(Seat(entry.where, None, unreadable=entry.reason) for entry in unreadable),
+    )
+
+
+def _rank(pod: AgentPod) -> tuple[bool, bool, str]:
+    return (pod.running, not pod.leaving, pod.created)
+
+
+def _matches(node: _Node, wanted: Mapping[str, str]) -> bool:
+    return all(node.metadata.labels.get(key) == value for key, value in wanted.items())
+
+
+def _silence(node: _Node | None) -> str:
+    if node is None:
+        return "the node is gone"
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status == _UNKNOWN:
+            return f"the node does not answer: {condition.message or 'its kubelet is silent'}"
+    return ""
+
+
+def _pod(pod: _Pod) -> AgentPod:
+    status = next((one for one in pod.status.container_statuses if one.name == AGENT), None)
+    return AgentPod(
+        name=pod.metadata.name,
+        running=status is not None and status.state.running is not None,
+        trouble=_trouble(pod),
+        leaving=pod.metadata.deletionTimestamp is not None,
+        created=pod.metadata.creationTimestamp,
+        image=next((one.image for one in pod.spec.containers if one.name == AGENT), ""),
+    )
+
+
+def _trouble(pod: _Pod) -> str:
+    lines = []
+    for status in pod.status.container_statuses:
+        stopped = status.state.waiting or status.state.terminated
+        if stopped is not None:
+            restarts = f", {status.restart_count} restarts" if status.restart_count else ""
+            lines.append(
+                f"container {status.name}: {stopped.reason or 'does not run'}{restarts}"
+                + (f": {stopped.message}" if stopped.message else "")
+            )
+        elif not status.ready:
+            lines.append(f"container {status.name} is not ready")
+    if lines:
+        return "; ".join(lines)
+    if pod.status.phase != "Running":
+        scheduled = next((one.message for one in pod.status.conditions if one.status == "False"), "")
+        words = pod.status.reason or pod.status.message or scheduled
+        return f"pod is {pod.status.phase or 'new'}" + (f": {words}" if words else "")
+    return ""

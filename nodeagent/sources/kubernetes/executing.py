@@ -1,0 +1,148 @@
+"""A program run in a container of a pod, through the API server: what it printed, and how it ended.
+
+The subresource pods/exec over a websocket; its channels are those of v4.channel.k8s.io (KEP-4006): each
+message begins with a byte that says which stream it is of. RBAC: `get` on pods/exec, since Kubernetes 1.35
+`create` as well.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct, field
+
+from nodeagent.sources.kubernetes import official
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.errors import ApiError, UnreachableError
+from nodeagent.sources.kubernetes.refusals import Asked
+
+_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_STDOUT, _STDERR, _STATUS = 1, 2, 3
+_MOST_ELSE = 65536
+"""Bytes of standard error and of the final status that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a pod."""
+
+    namespace: str
+    pod: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"pod {self.namespace}/{self.pod}, container {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A program that ended: its exit code, what it printed, and what the server says of a failure."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: str
+    failure: str = ""
+
+
+class NotRunError(ApiError):
+    """The container runs, but the program could not be started in it: there is no such program, say."""
+
+
+class _Cause(Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(Struct):
+    causes: list[_Cause] = field(default_factory=list)
+
+
+class _Status(Struct):
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+def execute(
+    connection: Connection, container: Container, command: Sequence[str], timeout: float, limit: int = 4 << 20
+) -> Executed:
+    """Runs a program without a terminal and without input, and waits for its end.
+
+    Args:
+        connection: to the API server.
+        container: where.
+        command: the program and its arguments; no shell is involved.
+        timeout: seconds for everything.
+        limit: bytes of standard output that are taken.
+
+    Returns:
+        How it ended; an exit code other than 0 is no error here.
+
+    Raises:
+        NotRunError: there is no such program.
+        ApiError: the server refuses or does not answer in time, the container does not run, the answer is
+            larger than `limit` or broken. Whether the program ran is not known then.
+    """
+    deadline = time.monotonic() + timeout
+    path = f"/api/v1/namespaces/{quote(container.namespace)}/pods/{quote(container.pod)}/exec"
+    asked = connection.asked("create", path)
+    query = [
+        ("container", container.name),
+        ("stdout", "true"),
+        ("stderr", "true"),
+        *(("command", word) for word in command),
+    ]
+    opened = connection.open_websocket(asked, f"{path}?{urlencode(query)}", _PROTOCOLS, timeout)
+    try:
+        streams = _read(opened, asked, deadline, limit)
+    finally:
+        # No closing handshake: all that was to come has come, or is not wanted any more.
+        opened.shutdown()
+    return _ended(asked, streams)
+
+
+def _read(opened: Any, asked: Asked, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
+    """All messages until the server closes, by stream."""
+    import websocket  # noqa: PLC0415 - a command that asks no pod needs none
+
+    streams: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise UnreachableError(f"{asked}: no answer in time")
+        opened.settimeout(left)
+        try:
+            kind, message = opened.recv_data()
+        except (websocket.WebSocketException, OSError) as error:
+            # The status comes last: with it the answer is whole, however the connection ends.
+            if streams[_STATUS] and not isinstance(error, websocket.WebSocketTimeoutException):
+                return streams
+            raise official.websocket_failure(asked, error) from error
+        if kind == websocket.ABNF.OPCODE_CLOSE:
+            return streams
+        channel = message[0] if message else -1
+        if channel in streams:
+            held = streams[channel]
+            if channel == _STDOUT and len(held) + len(message) - 1 > limit:
+                raise ApiError(f"{asked}: the program printed more than {limit} bytes; given up")
+            held += message[1 : 1 + max(0, (limit if channel == _STDOUT else _MOST_ELSE) - len(held))]
+
+
+def _ended(asked: Asked, streams: dict[int, bytearray]) -> Executed:
+    try:
+        status = msgspec.json.decode(bytes(streams[_STATUS]), type=_Status)
+    except msgspec.MsgspecError as error:
+        raise UnreachableError(f"{asked}: the connection broke before the program's end was told") from error
+    code = 0 if status.status == "Success" else 1
+    for cause in (status.details or _Details()).causes:
+        if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdecimal():
+            code = int(cause.message[:9])
+    if code and status.reason != "NonZeroExitCode":
+        raise NotRunError(f"{asked}: the program was not run: {status.message[:500]}")
+    return Executed(
+        code, bytes(streams[_STDOUT]), streams[_STDERR].decode("utf-8", "replace"), status.message
+    )

@@ -1,0 +1,97 @@
+"""`nodeagent fleet` asks a real agent: exec runs real programs on its node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nodeagent import __version__
+from nodeagent.agent.telemetry.status_file import status_path
+from tests.apiserver import faults
+from tests.apiserver.containers import Ended
+from tests.fleet.simulated import Fleet
+from tests.testbed.agent import RUN_DIRECTORY
+from tests.testbed.fixtures import needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.daemon.agents import Agents
+    from tests.daemon.cluster_api import ClusterApi
+    from tests.testbed.namespaces import Host
+
+pytestmark = needs_root
+
+_ROOT = Path(__file__).parents[2]
+_DOCUMENT = status_path(RUN_DIRECTORY)
+
+
+def _pod_on(api: ClusterApi, node: Host) -> None:
+    """Let the API server have a pod of nodeagent on the node, whose container is the node itself."""
+
+    def program(command: Sequence[str]) -> Ended:
+        done = node.run(list(command), check=False)
+        return Ended(done.returncode, done.stdout.encode(), done.stderr.encode())
+
+    fleet = Fleet(api, 0)
+    fleet.set_pod(node.name, program)
+    fleet.want(1)
+
+
+def _asked(agents: Agents, kubeconfig: Path) -> tuple[int, dict[str, Any]]:
+    done = agents.node.run(
+        [sys.executable, "-P", "-m", "nodeagent", "fleet", "--kubeconfig", kubeconfig, "-o", "json"],
+        check=False,
+        timeout=60,
+        env={"PYTHONPATH": str(_ROOT)},
+    )
+    assert done.stderr == ""
+    (node,) = json.loads(done.stdout)["nodes"]
+    return done.returncode, node
+
+
+def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api: ClusterApi) -> None:
+    agent = agents.start_ready()
+    _pod_on(api, agents.node)
+
+    def document_exists() -> bool:
+        return bool(agents.node.run(["test", "-e", _DOCUMENT], check=False).returncode == 0)
+
+    def in_sync() -> bool:
+        return bool(_asked(agents, api.kubeconfig)[1]["state"] == "in-sync")
+
+    agent.await_that(document_exists, "the status document")
+    agent.await_that(in_sync, "the node in sync")
+    code, node = _asked(agents, api.kubeconfig)
+    assert code == 0
+    assert node["version"] == __version__
+    assert node["loadBalancers"]["served"] >= 1
+    assert node["hostnames"]["served"] >= 1
+    assert 0 <= node["lastSyncSeconds"] < 120
+
+    # What it can't do is told within seconds, with the part and the reason.
+    broken = api.faults.add(faults.Answer(500), path="*/services", times=None)
+    api.end_watches()
+    agent.await_that(lambda: _asked(agents, api.kubeconfig)[0] == 2, "the trouble to be told")
+    code, node = _asked(agents, api.kubeconfig)
+    assert node["state"] == "drifted"
+    assert node["components"] == ["api"]
+    assert "500" in node["reason"]
+    api.faults.remove(broken)
+    agent.await_that(in_sync, "the node in sync again")
+
+    agent.stop()
+    assert not document_exists()
+
+
+def test_what_a_killed_agent_leaves_is_cleaned_up(agents: Agents) -> None:
+    agent = agents.start_ready()
+    agent.await_that(
+        lambda: agents.node.run(["test", "-e", _DOCUMENT], check=False).returncode == 0, "the document"
+    )
+    agent.kill()
+    assert agent.cleanup().exit_code == 0
+    left = agents.node.run(["find", RUN_DIRECTORY], check=False).stdout
+    assert str(_DOCUMENT.parent) not in left.splitlines()

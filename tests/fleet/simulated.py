@@ -1,0 +1,152 @@
+"""A cluster of many nodes against the simulated API: a pod of nodeagent on each, asked by exec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nodeagent.agent.telemetry.health import HealthBoard
+from nodeagent.agent.telemetry.status_file import AgentStatus, PartStatus, VerdictCounts, agent_status
+from tests.apiserver.containers import Ended
+
+if TYPE_CHECKING:
+    from tests.apiserver import ApiServer
+
+NAMESPACE = "nodeagent"
+UPTIME = 100_000.0
+_DOCUMENT = ["cat", "/proc/uptime", "/run/nodeagent/status/agent.json"]
+
+Answer = Callable[[Sequence[str]], Ended]
+
+
+def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an AgentStatus
+    """Give the document of a node that is in sync, but for the fields given."""
+    board = HealthBoard(("api", "plan", "dnat", "hosts"))
+    for part in ("api", "plan", "dnat", "hosts"):
+        board.part_ok(part)
+    board.synced()
+    found = agent_status(
+        node,
+        board.health,
+        now=board.health.beat,
+        uptime=UPTIME - 2,
+        conflicts=frozenset(),
+        load_balancers=VerdictCounts(served=3, skipped=1),
+        names=VerdictCounts(served=40),
+    )
+    return msgspec.structs.replace(found, **{"last_sync_seconds": 40.0} | fields)
+
+
+def failing(reason: str) -> dict[str, PartStatus]:
+    """Give the parts of a node whose hosts file can't be written."""
+    return {"api": PartStatus("ok"), "hosts": PartStatus("failed", reason, 61.0)}
+
+
+def answering(document: AgentStatus | bytes) -> Answer:
+    """Give a container in which the document is in its place."""
+    text = document if isinstance(document, bytes) else msgspec.json.encode(document)
+
+    def program(command: Sequence[str]) -> Ended:
+        if list(command) == _DOCUMENT:
+            return Ended(0, f"{UPTIME} 400000.00\n".encode() + text)
+        return Ended(127, stderr=f"not found: {command}".encode())
+
+    return program
+
+
+def without_document(report: bytes, exit_code: int = 0) -> Answer:
+    """Give a container without the document, where `nodeagent status` answers."""
+
+    def program(command: Sequence[str]) -> Ended:
+        if command[0] == "cat":
+            return Ended(1, f"{UPTIME} 400000.00\n".encode(), b"cat: agent.json: No such file or directory\n")
+        assert list(command) == ["nodeagent", "status", "-o", "json"]
+        return Ended(exit_code, report, b"" if report else b"nodeagent: 403\n")
+
+    return program
+
+
+class Fleet:
+    """Nodes and their pods, made in a simulated API server.
+
+    Args:
+        api: the server.
+        count: how many nodes are in sync from the start: node000 and so on.
+    """
+
+    def __init__(self, api: ApiServer, count: int) -> None:
+        self.api = api
+        self.nodes: list[str] = []
+        for number in range(count):
+            name = f"node{number:03}"
+            self.add(name, answering(status(name)))
+        self.want(count)
+
+    def want(self, pods: int) -> None:
+        """Say how many pods the DaemonSet controller wants."""
+        self.api.store.apply(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "metadata": {"namespace": NAMESPACE, "name": "nodeagent"},
+                "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}},
+                "status": {"desiredNumberScheduled": pods},
+            }
+        )
+
+    def add(self, name: str, answer: Answer | None, **pod: Any) -> None:  # noqa: ANN401 - see `set_pod`
+        """Add a node with a pod that answers so; None for a node without a pod."""
+        self.nodes.append(name)
+        self.api.store.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }
+        )
+        if answer is not None:
+            self.set_pod(name, answer, **pod)
+
+    def set_pod(self, node: str, answer: Answer, *, running: bool = True, suffix: str = "") -> str:
+        """Make or change a node's pod; gives its name."""
+        name = f"nodeagent-{node}{suffix}"
+        waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
+        self.api.store.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "namespace": NAMESPACE,
+                    "name": name,
+                    "labels": {"app.kubernetes.io/name": "nodeagent"},
+                },
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"name": "agent", "image": "nodeagent:0.1.0"}, {"name": "relay"}],
+                },
+                "status": {
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {
+                            "name": "agent",
+                            "ready": running,
+                            "restartCount": 0 if running else 7,
+                            "state": {"running": {}} if running else waiting,
+                        }
+                    ],
+                },
+            }
+        )
+        self.api.containers.run(NAMESPACE, name, "agent", answer)
+        return name
+
+    def silence(self, node: str) -> None:
+        """Let a node's kubelet post nothing any more, as the node controller notes it."""
+        found = self.api.store.get("nodes", node)
+        found["status"]["conditions"] = [
+            {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+        ]
+        self.api.store.update(found)

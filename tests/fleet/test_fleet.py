@@ -1,0 +1,274 @@
+"""`nodeagent fleet` against the simulated API: each kind of row, their order, exit codes, 500 nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from nodeagent.cli.fleet_document import fleet_schema
+from tests.apiserver import Rule, faults
+from tests.apiserver.containers import Ended
+from tests.fleet.simulated import UPTIME, Fleet, answering, failing, status, without_document
+
+if TYPE_CHECKING:
+    from tests.apiserver import ApiServer
+    from tests.fleet.conftest import Ask
+
+_SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "fleet-v1.json"
+_RIGHTS = [
+    Rule([""], ["nodes"], ["list"]),
+    Rule(["apps"], ["daemonsets"], ["get"], ["nodeagent"], "nodeagent"),
+    Rule([""], ["pods"], ["list"], namespace="nodeagent"),
+    Rule([""], ["pods/exec"], ["get", "create"], namespace="nodeagent"),
+]
+
+
+def _nodes(ask: Ask, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    reply = ask("fleet", "-o", "json", *options)
+    assert reply.stderr == ""
+    Draft202012Validator(json.loads(_SCHEMA.read_text("utf-8"))).validate(reply.document)
+    assert reply.stderr == ""
+    return reply.exit_code, {node["node"]: node for node in reply.document["nodes"]}
+
+
+def test_the_published_schema_is_the_codes_own() -> None:
+    assert json.loads(_SCHEMA.read_text(encoding="utf-8")) == fleet_schema(), "run `make schema`"
+
+
+def test_a_fleet_in_sync_with_no_more_rights_than_are_documented(api: ApiServer, ask: Ask) -> None:
+    Fleet(api, 3)
+    api.access.allow_only(_RIGHTS)
+    code, nodes = _nodes(ask)
+    assert code == 0
+    assert [node["state"] for node in nodes.values()] == ["in-sync"] * 3
+    assert nodes["node000"]["loadBalancers"] == {"served": 3, "skipped": 1, "refused": 0}
+    assert nodes["node000"]["lastSyncSeconds"] == pytest.approx(42)
+    assert api.traffic.seen("get", "*/exec"), "asked by exec"
+    text = ask("fleet").stdout
+    assert text.splitlines()[-1] == "fleet: 3 of 3 nodes in sync"
+    assert "42s" in text
+
+
+@pytest.mark.parametrize("missing", range(len(_RIGHTS)))
+def test_a_right_that_is_missing_is_named(api: ApiServer, ask: Ask, missing: int) -> None:
+    Fleet(api, 3)
+    api.access.allow_only([rule for number, rule in enumerate(_RIGHTS) if number != missing])
+    reply = ask("fleet")
+    assert reply.exit_code == 1
+    assert reply.stdout == ""
+    resource = _RIGHTS[missing].resources[0]
+    assert "403" in reply.stderr
+    assert f'resources: ["{resource}"]' in reply.stderr
+    assert len(reply.stderr.splitlines()) == 1
+
+
+def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 2)
+    fleet.add("broken", answering(status("broken", parts=failing("read-only file system"))))
+    fleet.add("conflict", answering(status("conflict", conflicts=["dnat"])))
+    fleet.add("stuck", answering(status("stuck", written_at=UPTIME - 1000)))
+    fleet.add("starting", answering(status("starting", last_sync_seconds=None)))
+    fleet.add("crashing", answering(b""), running=False)
+    fleet.add("bare", None)
+    fleet.add("gone", answering(status("gone")))
+    fleet.silence("gone")
+    fleet.add("newer", answering(b'{"schemaVersion":"2"}'))
+    fleet.add("garbage", answering(b"\xff\x00{"))
+    fleet.want(11)
+    code, nodes = _nodes(ask)
+    assert code == 2
+    assert {name: node["state"] for name, node in nodes.items()} == {
+        "bare": "no-pod",
+        "crashing": "not-ready",
+        "starting": "not-ready",
+        "stuck": "not-ready",
+        "broken": "drifted",
+        "conflict": "drifted",
+        "gone": "not-answering",
+        "garbage": "unreadable",
+        "newer": "unreadable",
+        "node000": "in-sync",
+        "node001": "in-sync",
+    }
+    assert list(nodes)[:4] == ["bare", "crashing", "starting", "stuck"]
+    assert nodes["broken"]["components"] == ["hosts"]
+    assert nodes["broken"]["reason"] == "hosts: failed for 63 s: read-only file system"
+    assert nodes["conflict"]["reason"] == "dnat: another program keeps undoing repairs"
+    assert nodes["stuck"]["reason"].startswith("the agent gave its last sign 1000 s ago")
+    assert nodes["crashing"]["reason"] == "container agent: CrashLoopBackOff, 7 restarts: back-off 5m0s"
+    assert "Kubelet stopped posting node status." in nodes["gone"]["reason"]
+    assert "of version 2" in nodes["newer"]["reason"]
+    summary = ask("fleet").stdout.splitlines()[-1]
+    assert summary == (
+        "fleet: 2 of 11 nodes in sync; 1 no-pod, 3 not-ready, 2 drifted, 1 not-answering, 2 unreadable"
+    )
+
+
+def test_a_node_that_should_have_no_pod_is_no_row(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 1)
+    fleet.add("excluded", None)
+    code, nodes = _nodes(ask)
+    assert (code, list(nodes)) == (0, ["node000"])
+
+
+def test_one_object_that_can_not_be_read_hides_no_node(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 2)
+    fleet.api.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "namespace": "nodeagent",
+                "name": "odd",
+                "labels": {"app.kubernetes.io/name": "nodeagent"},
+            },
+            "spec": {"nodeName": 7},
+        }
+    )
+    code, nodes = _nodes(ask)
+    assert code == 1
+    assert nodes["Pod nodeagent/odd"]["state"] == "unreadable"
+    assert nodes["node000"]["state"] == nodes["node001"]["state"] == "in-sync"
+
+
+def test_an_agent_without_the_document_is_asked_by_its_command(api: ApiServer, ask: Ask) -> None:
+    report = {
+        "schemaVersion": "1",
+        "inSync": False,
+        "changes": {"addresses": None, "hosts": {"file": "/etc/hosts"}},
+        "errors": {"dnat": "nft: no permission"},
+        "loadBalancers": [{"verdict": "served"}, {"verdict": "refused"}],
+        "names": [],
+    }
+    fleet = Fleet(api, 0)
+    fleet.add("older", without_document(json.dumps(report).encode(), 1))
+    fleet.add("strange", without_document(b"{}"))
+    fleet.add("failing", without_document(b"", 1))
+    fleet.want(3)
+    code, nodes = _nodes(ask)
+    assert code == 2
+    assert nodes["older"]["state"] == "drifted"
+    assert nodes["older"]["components"] == ["dnat", "hosts"]
+    assert nodes["older"]["loadBalancers"] == {"served": 1, "skipped": 0, "refused": 1}
+    assert nodes["strange"]["state"] == "unreadable"
+    assert nodes["failing"]["state"] == "not-answering"
+    assert nodes["failing"]["reason"] == "`nodeagent status` ended with 1: nodeagent: 403"
+
+
+def test_during_a_rollout_the_pod_that_runs_is_asked(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 1)
+    fleet.set_pod("node000", lambda _: Ended(1), running=False, suffix="-new")
+    code, nodes = _nodes(ask)
+    assert (code, nodes["node000"]["pod"]) == (0, "nodeagent-node000")
+
+
+def test_what_a_node_says_does_not_reach_the_terminal(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 0)
+    hostile = "\x1b]0;owned\x07\nfleet: 1 of 1 nodes in sync\u202e[bold]"
+    fleet.add(
+        "node1", answering(status("node1", parts={hostile: failing(hostile)["hosts"]}, version=hostile))
+    )
+    fleet.want(1)
+    reply = ask("fleet")
+    assert reply.exit_code == 2
+    assert all(letter.isprintable() or letter == "\n" for letter in reply.stdout)
+    assert reply.stdout.splitlines()[-1] == "fleet: 0 of 1 nodes in sync; 1 drifted"
+    assert len(reply.stdout.splitlines()) == 4
+
+
+def test_an_endless_answer_is_a_row(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 0)
+    fleet.add("node1", lambda _: Ended(0, b"x" * (5 << 20)))
+    fleet.want(1)
+    code, nodes = _nodes(ask)
+    assert (code, nodes["node1"]["state"]) == (1, "not-answering")
+    assert "more than 4194304 bytes" in nodes["node1"]["reason"]
+
+
+def test_a_node_that_hangs_holds_up_no_other(api: ApiServer, ask: Ask) -> None:
+    Fleet(api, 40)
+    held = api.faults.add(faults.Hold(), path="*/nodeagent-node00[0-4]/exec", times=None)
+    began = time.monotonic()
+    code, nodes = _nodes(ask, "--timeout", "3", "--at-once", "10")
+    assert time.monotonic() - began < 20
+    api.faults.remove(held)
+    states = [node["state"] for node in nodes.values()]
+    assert (code, states.count("not-answering"), states.count("in-sync")) == (1, 5, 35)
+    assert "no answer in time" in nodes["node000"]["reason"]
+
+
+def test_an_api_server_that_dies_in_the_middle(api: ApiServer, ask: Ask) -> None:
+    fleet = Fleet(api, 20)
+    count = iter(range(1000))
+
+    def last_words(_: object) -> Ended:
+        if next(count) == 0:
+            api.stop_listening()
+        return Ended(1)
+
+    for name in fleet.nodes[:5]:
+        fleet.set_pod(name, last_words)
+    code, nodes = _nodes(ask, "--at-once", "2")
+    assert code == 1
+    assert len(nodes) == 20
+    assert {node["state"] for node in nodes.values()} == {"not-answering"}
+
+
+def test_an_api_server_that_is_away(api: ApiServer, ask: Ask) -> None:
+    api.stop_listening()
+    reply = ask("fleet")
+    assert (reply.exit_code, reply.stdout) == (1, "")
+    assert "Connection refused" in reply.stderr
+    assert "Traceback" not in reply.stderr
+
+
+def test_no_daemonset(ask: Ask) -> None:
+    reply = ask("fleet", "--namespace", "elsewhere")
+    assert (reply.exit_code, reply.stdout) == (1, "")
+    assert 'daemonsets.apps "nodeagent" not found' in reply.stderr
+
+
+def test_no_node_at_all(api: ApiServer, ask: Ask) -> None:
+    Fleet(api, 0)
+    reply = ask("fleet")
+    assert reply.exit_code == 1
+    assert "no node has, or should have, a pod" in reply.stdout
+
+
+def test_watching_goes_on_through_an_outage(
+    api: ApiServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Fleet(api, 2)
+    rounds: list[float] = []
+
+    def pause(seconds: float) -> None:
+        rounds.append(seconds)
+        match len(rounds):
+            case 1:
+                api.stop_listening()
+            case 2:
+                api.start_listening()
+            case _:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("nodeagent.cli.fleet.time.sleep", pause)
+    reply = ask("fleet", "--watch", "--interval", "7")
+    assert reply.exit_code == 0
+    assert rounds == [7.0] * 3
+    assert reply.stdout.count("fleet: 2 of 2 nodes in sync") == 2
+    assert "asking again in 7 s" in reply.stderr
+
+
+def test_five_hundred_nodes_within_twenty_seconds(api: ApiServer, ask: Ask) -> None:
+    Fleet(api, 500)
+    began = time.monotonic()
+    code, nodes = _nodes(ask)
+    elapsed = time.monotonic() - began
+    assert (code, len(nodes)) == (0, 500)
+    assert len(api.traffic.seen("get", "*/exec")) == 500
+    assert elapsed < 20
