@@ -34,15 +34,22 @@ _CHECKED = (
 )
 
 
+_LONGEST = 1024 * 1024
+"""Characters; the API takes no larger ConfigMap."""
+
+
 def read_config(path: Path) -> Config:
     """Reads the configuration from the YAML file `path`; an empty file means all defaults.
 
     Raises ConfigError with one `file:line: key: problem` a line, all problems at once.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: can't be read: {error}") from error
+    if len(text) > _LONGEST:
+        raise ConfigError(f"{path}: more than {_LONGEST} characters: is this nodeagent's configuration?")
     return parse_config(text, str(path))
 
 

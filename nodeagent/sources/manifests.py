@@ -33,6 +33,9 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100
 """How deep a document may nest. The composer of libyaml calls itself, and ends the process far below."""
 
+_LARGEST_FILE = 64 * 1024 * 1024
+"""Bytes of a file that are read into memory: 50,000 Ingresses."""
+
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may stand before the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
@@ -109,6 +112,11 @@ def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, 
     """Yields (file:line, document); a document that can't be parsed goes to `unreadable`, alone."""
     shown = printable(str(file))
     try:
+        size = file.stat().st_size
+        if size > _LARGEST_FILE:
+            reason = f"too large: {size} bytes, of which {_LARGEST_FILE} are read; divide it"
+            unreadable.append(Unreadable(shown, reason))
+            return
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         unreadable.append(Unreadable(shown, f"can't be read: {printable(str(error))}"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +25,44 @@ def test_a_manifest_that_is_not_yaml_hides_no_other(command_line: CommandLine) -
     (line,) = _lines(reply.stdout, "broken.yaml")
     assert line.startswith(f"  {broken}:")
     assert ": not YAML: " in line
+    assert _served(command_line) == {HOST}
+
+
+def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> None:
+    large = command_line.manifests / "large.yaml"
+    large.touch()
+    os.truncate(large, 2**40)
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING
+    (line,) = _lines(reply.stdout, "large.yaml")
+    assert "too large: 1099511627776 bytes" in line
+    assert _served(command_line) == {HOST}
+    os.truncate(command_line.config, 2**40)
+    assert "more than 1048576 characters" in command_line("plan").stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "a: &a [x, x, x, x, x, x, x, x]\n"
+        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 8)}]\n" for a, b in pairwise("abcdefghijk"))
+        + "kind: Ingress\napiVersion: networking.k8s.io/v1\nmetadata: {name: l}\nspec: {rules: *k}\n",
+        "kind: Ingress\nmetadata: &m {name: c, annotations: *m}\nspec: &s {rules: [*s], tls: *s}\n",
+        "kind: List\nitems: &i [*i, {kind: List, items: *i}]\n",
+        "kind: Service\nmetadata: {name: n}\nspec: {ports: [{port: .nan}, {port: .inf}]}\n",
+        f"kind: Service\nmetadata: {{name: n}}\nspec: {{ports: [{{port: {'9' * 5000}}}]}}\n",
+        "kind: Ingress\nmetadata: {name: t, creationTimestamp: 9999-12-31T23:59:59-23:59}\n",
+        "? [a, b]\n: 1\n? {x: y}\n: 2\nkind: Ingress\nmetadata: {1: 2, null: 3, name: k}\n",
+        "kind: Ingress\nmetadata: !!python/object/apply:os.system [id]\n",
+    ],
+    ids=["deep", "laughs", "cyclic", "cyclic list", "nan", "digits", "year 9999", "odd keys", "tags"],
+)
+def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, text: str) -> None:
+    (command_line.manifests / "attack.yaml").write_text(text, encoding="ascii")
+    began = time.process_time()
+    assert command_line("plan").exit_code == _PENDING
+    assert time.process_time() - began < 10
     assert _served(command_line) == {HOST}
 
 

@@ -24,6 +24,8 @@ from nodeagent.appliers.hosts.errors import (
 
 TEMPORARY_PREFIX = ".hosts.nodeagent-"
 _NEW_FILE_MODE = 0o644
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of a hosts file that are read into memory: some 400,000 lines."""
 _OPEN_TRIES = 5
 _COMPUTED_BY_KERNEL = frozenset({"security.ima", "security.evm"})
 """Measures of the file's content and metadata: a copy of the old ones would condemn the new file."""
@@ -155,7 +157,13 @@ def _read_once(path: Path) -> Reading:
                 "node's hosts file"
             )
         with open(descriptor, "rb", closefd=False) as file:
-            return Reading(file.read(), Stamp.of(status))
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            # A part of it must never be taken for the whole: the rest would be lost.
+            raise RefusedPathError(
+                f"{path} has more than {_LARGEST} bytes. {AS_IT_WAS}. Set hosts.file to the node's hosts file"
+            )
+        return Reading(content, Stamp.of(status))
     finally:
         os.close(descriptor)
 

@@ -32,6 +32,8 @@ _LONGEST_SECONDS: Final = 6.0
 _PAYLOAD: Final = 1232
 """The largest UDP answer asked for: fits into any path without fragments (DNS flag day 2020)."""
 _MOST_HOPS: Final = 4
+_MOST_ADDRESSES: Final = 256
+"""Of one family, the lowest ones: an answer over TCP holds 4,000, and every name's are kept in memory."""
 _QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
 _NO_EDNS: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
 
@@ -169,7 +171,9 @@ def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) 
     if rcode == dns.rcode.NXDOMAIN:
         return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl if _has_soa(message) else 0)
     if chain.answer is not None:
-        addresses = tuple(ip_address(record.address) for record in chain.answer)
+        # Servers rotate their records; which of very many count must not rest on that.
+        found = sorted((ip_address(record.address) for record in chain.answer), key=sort_key)
+        addresses = tuple(found[:_MOST_ADDRESSES])
         return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
     return _read_nothing(message, chain, question)
 

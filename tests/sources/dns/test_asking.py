@@ -53,6 +53,26 @@ def test_both_families_are_asked_for() -> None:
     assert (reply.outcome, reply.ttl, reply.trouble) == (DnsOutcome.ADDRESSES, 60, "")
 
 
+def test_of_very_many_addresses_the_same_ones_count_whatever_their_order() -> None:
+    many = [f"{NAME}. 60 A 192.0.{index // 200}.{index % 200}" for index in range(900)]
+
+    def rotated(records: list[str]) -> Replying:
+        def replying(query: Message, transport: Transport) -> Iterable[bytes]:
+            if query.question[0].rdtype != dns.rdatatype.A:
+                yield answer(query, _SOA).to_wire()
+            elif transport == "tcp":
+                yield answer(query, *records).to_wire(max_size=65535)
+            else:
+                yield answer(query, flags=dns.flags.RA | dns.flags.TC).to_wire()
+
+        return replying
+
+    found = ask(rotated(many)).addresses
+    assert len(found) == 256
+    assert found == tuple(sorted(found))
+    assert ask(rotated(many[::-1])).addresses == found
+
+
 def test_the_name_is_asked_as_it_stands() -> None:
     """No search domain is ever tried, though the machine's resolv.conf may have some."""
     with MadeUpServer(zone(rcode="NXDOMAIN")) as server:
