@@ -10,7 +10,9 @@ _NAMES_SHOWN = 5
 
 # What a name's owner or an administrator can act on; a wildcard or a disabled hosts file is no such thing.
 # Nor are servers that don't answer: they differ from node to node, and metrics tell of them.
-_NAME_CODES = frozenset({"NotProven", "NoSuchName", "NoDnsAddress", "NeverWritten", "BadName", "Conflict"})
+EVENT_NAME_CODES = frozenset(
+    {"NotProven", "NoSuchName", "NoDnsAddress", "NeverWritten", "BadName", "Conflict"}
+)
 
 
 _WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
@@ -48,7 +50,11 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
         return tuple(sorted(found, key=lambda one: (one.service, one.code)))
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
-        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in _NAME_CODES:
+        if (
+            decision.verdict is Verdict.REFUSED
+            and decision.load_balancer
+            and decision.code in EVENT_NAME_CODES
+        ):
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     found += [
         Announcement(service, f"Name{code}", _about(decisions), uids.get(service, ""))

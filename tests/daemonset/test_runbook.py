@@ -1,0 +1,99 @@
+"""docs/runbook.md has a section for every alert and Event reason, and a row for every code of the doctor."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from nodeagent.agent.announcements import EVENT_NAME_CODES
+from nodeagent.doctor.codes import CATALOGUE, Verdict
+from tests.daemonset.kustomize import DAEMONSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROOT = DAEMONSET.parent
+_RUNBOOK = (_ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+_DOCTOR = (_ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+_OF_NAMES = frozenset({"names.py", "proof.py"})
+"""Modules of the plan that decide on hostnames; the others decide on load balancers."""
+
+
+def _chapter(title: str) -> str:
+    (found,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", _RUNBOOK, re.MULTILINE | re.DOTALL)
+    assert isinstance(found, str)
+    return found
+
+
+def _sections(title: str) -> list[str]:
+    return re.findall(r"^### (\S+)$", _chapter(title), re.MULTILINE)
+
+
+def _refused(path: Path) -> Iterator[str]:
+    """The codes that a module of the plan refuses something with: the words beside `Verdict.REFUSED`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call | ast.Tuple):
+            values = (
+                node.elts if isinstance(node, ast.Tuple) else [*node.args, *(k.value for k in node.keywords)]
+            )
+            if any(ast.unparse(value) == "Verdict.REFUSED" for value in values):
+                for value in values:
+                    if isinstance(value, ast.Constant) and re.fullmatch(r"[A-Z]\w+", str(value.value)):
+                        yield str(value.value)
+
+
+def _event_reasons() -> set[str]:
+    plan = _ROOT / "nodeagent" / "plan"
+    found = {
+        path.name: set(_refused(path)) for path in sorted(plan.rglob("*.py")) if path.name not in _OF_NAMES
+    }
+    assert {"eligibility.py", "relaying.py", "decision.py"} <= {
+        name for name, codes in found.items() if codes
+    }
+    return set().union(*found.values()) | {f"Name{code}" for code in EVENT_NAME_CODES} | {"PortTaken"}
+
+
+def test_every_alert_leads_to_its_section() -> None:
+    written = yaml.safe_load((DAEMONSET / "monitoring" / "rules.yaml").read_text("utf-8"))
+    rules = [rule for group in written["spec"]["groups"] for rule in group["rules"]]
+    assert sorted(_sections("Alerts")) == sorted(rule["alert"] for rule in rules)
+    for rule in rules:
+        # A heading's anchor is its text in lower case (GitHub, and the Markdown of most sites).
+        assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+
+
+def test_every_event_reason_has_its_section() -> None:
+    assert sorted(_sections("Events")) == sorted(_event_reasons())
+
+
+def test_every_section_says_something() -> None:
+    for section in _RUNBOOK.split("\n### ")[1:]:
+        title, _, body = section.partition("\n")
+        assert len(body.split()) > 10, title
+
+
+def test_every_code_of_the_doctor_that_asks_for_action_leads_to_its_explanation() -> None:
+    rows = re.findall(
+        r"^\| \[(\S+)\]\(doctor\.md#(\S+)\) \| (.+) \|$", _chapter("Codes of the doctor"), re.MULTILINE
+    )
+    told = {check: set(re.findall(r"`(\w+)`", codes)) for check, anchor, codes in rows if anchor == check}
+    assert told == {
+        check: {
+            code.value
+            for verdict in (Verdict.AFFECTED, Verdict.CANNOT_TELL)
+            for code in found.get(verdict, ())
+        }
+        for check, found in CATALOGUE.items()
+        if set(found) & {Verdict.AFFECTED, Verdict.CANNOT_TELL}
+    }
+    for check in told:
+        assert f"\n### {check}\n" in _DOCTOR
+
+
+def test_no_two_sections_have_the_same_anchor() -> None:
+    anchors = [title.lower() for title in re.findall(r"^#+ (.+)$", _RUNBOOK, re.MULTILINE)]
+    assert len(anchors) == len(set(anchors))
