@@ -37,7 +37,7 @@ class NodeWatch:
         self._settled = False
         self._watchers: list[Watcher] = [
             *([self._hosts] if config.hosts.enabled else []),
-            *([dnat] if config.dnat.backend != "none" else []),
+            *([dnat] if config.dnat.backend != "none" or relay.kind == "node" else []),
             *([self._addresses, self._relay] if relay.kind == "node" else []),
         ]
 

@@ -276,7 +276,8 @@ class DnatOptions(Struct, frozen=True, rename="camel"):
     """The DNAT rules that send traffic for a load balancer to the relay."""
 
     backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
-    """`auto`: the best that this kernel has. `none`: no rules; hosts lines alone serve the node."""
+    """`auto`: the best that this kernel has. `none`: no redirects; hosts lines alone serve the node,
+    and the rules that guard the relay are the only ones."""
     pods: bool = True
     """Whether this node's pods are served too, and not only its own processes."""
     pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")

@@ -56,8 +56,6 @@ def _problems(snapshot: Snapshot) -> list[str]:
 
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:
     """The relay's whole ranges, of the families in use: nobody else may reach what listens there."""
-    if config.dnat.backend == "none":
-        return ()
     used = {address.address.version for address in addresses}
     relay = config.relay
     return tuple(network for network in (relay.ipv4, relay.ipv6) if network.version in used)

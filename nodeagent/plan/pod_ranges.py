@@ -24,18 +24,17 @@ class PodRanges:
 
 
 def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
-    """The ranges of `dnat.podCIDRs`, or else those of the Node; none where there are no DNAT rules."""
-    if config.dnat.backend == "none":
-        return PodRanges()
+    """The ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules none is redirected."""
+    redirects = config.dnat.pods and config.dnat.backend != "none"
     found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
     if not found and snapshot.node is not None:
         found = snapshot.node.pod_cidrs
     if not found:
-        return PodRanges(remarks=(_unknown(facts),) if config.dnat.pods else ())
+        return PodRanges(remarks=(_unknown(facts),) if redirects else ())
     ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
     ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
     admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
-    return PodRanges(admitted if config.dnat.pods else (), admitted)
+    return PodRanges(admitted if redirects else (), admitted)
 
 
 def _unknown(facts: Facts) -> str:

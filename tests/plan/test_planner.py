@@ -21,6 +21,9 @@ def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
     planned = desired(service(), ingress("www.example.com"), options=config("dnat: {backend: none}"))
     assert (planned.dnat.redirects, planned.dnat.pods) == ((), ())
     assert planned.listeners
+    # The guard is there all the same: the node's neighbours must not reach the relay.
+    assert [str(network) for network in planned.dnat.guarded] == ["169.254.66.0/24"]
+    assert planned.dnat.admitted == NODE.pod_cidrs
     assert hosts(planned) == [f"{relay_of(planned)[4]} www.example.com"]
 
 

@@ -91,6 +91,22 @@ def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_i
         assert not relays.change([plain, other])
 
 
+@pytest.mark.parametrize("proxy", ["v1", "v2"])
+@isolated
+def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(proxy: ProxyVersion) -> None:
+    it = listener(proxy=proxy)
+    relays = applier()
+    with backend(it.server) as seen:
+        relays.apply(relays.change([it]))
+        with connect(it.bind, POD) as connection:
+            connection.sendall(b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\nwho\n")
+            assert connection.recv(100) == b"", (
+                "the server took the forged header for a command that it knows"
+            )
+        assert Seen(proxy, POD) in seen
+        assert all(one.source != "198.51.100.66" for one in seen)
+
+
 @isolated
 def test_a_quarter_of_a_gigabyte_arrives_whole() -> None:
     it = listener()
