@@ -4,13 +4,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Every package by its hash, and nothing that is not locked.
+LOCKS := locks/build.txt locks/agent.txt locks/dev.txt
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile
 # Tests mostly wait for programs, so two at a time are faster even on one core. WORKERS=0 runs them one by one.
 WORKERS ?= 2
 # In the order of the folders, and not those with the most tests first: the few long ones would come last.
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema chart clean
+.PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema chart lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -18,17 +21,23 @@ help: ## this list
 venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
 	@scripts/install-packages packages/agent.txt
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 venv"; exit 1; }
 	@{ $(PYTHON) -c 'import venv, ensurepip' && command -v gcc && test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } >/dev/null 2>&1 || scripts/install-packages packages/venv.txt
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) --require-hashes --requirement locks/build.txt
+	@$(PIP) --require-hashes --no-build-isolation $(LOCKS:%=--requirement %)
+	@$(PIP) --no-build-isolation --editable .
+	@$(BIN)/pip check --quiet
 	@touch $@
 
-$(VENV)/.chart: $(VENV)/.installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[chart]'
+$(VENV)/.chart: $(VENV)/.installed locks/chart.txt
+	@$(PIP) --require-hashes --requirement locks/chart.txt
 	@touch $@
+
+lock: ## write locks/ anew from pyproject.toml; UPGRADE=--upgrade takes the newest versions
+	@scripts/lock $(UPGRADE)
 
 packages: venv
 	@scripts/install-packages packages/testbed.txt
@@ -74,4 +83,4 @@ chart: $(VENV)/.chart ## check the Helm chart in charts/nodeagent: lint, render,
 	@$(BIN)/python -m pytest tests/charts
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

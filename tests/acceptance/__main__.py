@@ -50,10 +50,9 @@ def main(args: Sequence[str] | None = None) -> int:
 def _in_namespaces(options: argparse.Namespace, screen: Screen) -> int:
     with tempfile.TemporaryDirectory(prefix="nodeagent-acceptance-") as name:
         directory = Path(name)
-        screen.note("making the image's filesystem of the Dockerfile's lines: this takes a minute")
-        image_root.build(directory / "image")
-        image = image_root.at(directory / "image")
+        screen.note("building the image, if it was not built yet: this takes a minute")
         with (
+            image_root.built() as image,
             World(kube_proxy=options.kube_proxy) as world,
             Deployment(world, image, directory / "deployment") as deployment,
         ):

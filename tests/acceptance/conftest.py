@@ -1,4 +1,4 @@
-"""Fixtures: the image's filesystem, as the tests of the DaemonSet make it."""
+"""Fixtures: the image, as the tests of the DaemonSet have it built."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [
     needs_root,
     pytest.mark.timeout(600),
-]  # the first test makes the image: 40 s, minutes on a busy machine
+]  # the first test builds the image: a minute, if the machine is idle
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
-"""Fixtures: the image's filesystem, a world, and the DaemonSet in it."""
+"""Fixtures: the image, a world, and the DaemonSet in it."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 from typing import TYPE_CHECKING
 
@@ -21,21 +20,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> ImageRoot:
-    """The image's filesystem; made once, also where several processes share the tests."""
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
+    """The image; built once, also where several processes share the tests."""
     if os.geteuid() != 0:
-        pytest.skip("making a root filesystem takes root")
+        pytest.skip("building the image takes root")
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    with (shared / "image.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        directory: Path = shared / "image"
-        if not directory.exists():
-            # It gets its name once it is whole.
-            unfinished = shared / f"image-{os.getpid()}"
-            image_root.build(unfinished)
-            unfinished.rename(directory)
-        return image_root.at(directory)
+    with image_root.built(failures=shared) as built:
+        yield built
 
 
 @pytest.fixture(scope="module")

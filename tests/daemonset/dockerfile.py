@@ -1,4 +1,4 @@
-"""A Dockerfile, read as far as the tests need it: its stages, and what a RUN does."""
+"""A Dockerfile, read as far as the tests need it: its stages and their packages."""
 
 from __future__ import annotations
 
@@ -44,16 +44,6 @@ class Stage:
             for word in words[2:]
             if not word.startswith("-")
         ]
-
-    @property
-    def steps(self) -> list[str]:
-        """What its RUN instructions do, one shell command each, but for apt-get's."""
-        return [command for command in self._commands() if not command.startswith("apt-get ")]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables that its ENV instructions set."""
-        return dict(word.split("=", 1) for value in self.values("ENV") for word in shlex.split(value))
 
     def _commands(self) -> list[str]:
         runs = [_MOUNT.sub("", value) for value in self.values("RUN")]

@@ -1,118 +1,126 @@
-"""The image's filesystem without Docker: Debian's packages and the Dockerfile's own commands.
-
-The package list, the commands and the variables are read from the last stage of daemonset/image/Dockerfile.
-In place of its base stands Debian's minimal system of the same release, made by mmdebstrap, without what the
-slim image leaves out.
-"""
+"""The image's filesystem, as a builder makes it of the Dockerfile: again when its sources change."""
 
 from __future__ import annotations
 
+import fcntl
+import json
+import shutil
 import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.daemonset.dockerfile import Stage, read_stages
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "daemonset" / "image" / "Dockerfile"
 
-_SECONDS = 240.0
-# As in the slim image: /usr is merged from the beginning, and not by usrmerge, which pulls 50 MB of perl in.
-_NO_USRMERGE = r"Package: usrmerge\nPin: release *\nPin-Priority: -1\n"
-_MERGED_USR = (
-    "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
-    f"--setup-hook=printf '{_NO_USRMERGE}' >\"$1/etc/apt/preferences\"",
-    '--customize-hook=rm "$1/etc/apt/preferences"',
-)
-_LEFT_OUT_BY_SLIM = ("doc", "groff", "info", "linda", "lintian", "locale", "man")
-_CHROOT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-# $1 is the root, $2 the directory of wheels, $3 the command.
-_RUN_STEP = """
-set -eu
-mkdir -p "$1/wheels"
-mount --bind "$2" "$1/wheels"
-mount -t proc proc "$1/proc"
-exec chroot "$1" sh -c "$3"
-"""
+_CACHE = REPOSITORY / ".cache" / "image"
+_SCRIPTS = ("build-image", "minimal-debian")
+_SECONDS = 540
 
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """A filesystem and the variables that a container of it starts with."""
+    """An image: its filesystem, and what it says of itself.
+
+    Attributes:
+        path: The root of its filesystem; not to be written to.
+        config: Its configuration, as the OCI image specification has it.
+    """
 
     path: Path
-    environment: Mapping[str, str]
+    config: Mapping[str, Any]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that a container of it starts with."""
+        return dict(variable.split("=", 1) for variable in self.config["Env"])
 
     @property
     def megabytes(self) -> float:
         """What its files take, in units of 1,000,000 bytes."""
-        done = _run(["du", "--summarize", "--block-size=1", "--one-file-system", str(self.path)])
-        return int(done.split()[0]) / 1_000_000
+        du = ["du", "--summarize", "--block-size=1", "--one-file-system", str(self.path)]
+        return int(subprocess.run(du, capture_output=True, text=True, check=True).stdout.split()[0]) / 1e6
 
 
-def last_stage() -> Stage:
-    """Read the stage that becomes the image."""
-    return read_stages(DOCKERFILE)[-1]
+@contextmanager
+def built(failures: Path | None = None) -> Iterator[ImageRoot]:
+    """Build the image, unless it was built of the same sources already, and keep it as long as this lasts.
+
+    Any number of processes can do so at the same time: one builds, the others wait.
+
+    Args:
+        failures: A directory that those processes share, if there are several: a build that failed for one of
+            them has failed for all.
+
+    Raises:
+        WorldError: The build failed; with the builder's last words.
+    """
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    directory = _CACHE / _digest_of_sources()
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.exists():
+            _remove_unused()
+            _build(directory, failures)
+        in_use = (directory / "in-use").open("w")
+        fcntl.flock(in_use, fcntl.LOCK_SH)
+    with in_use:
+        image = json.loads((directory / "image.json").read_text("utf-8"))
+        yield ImageRoot(directory / "root", image["OCIv1"]["config"])
 
 
-def build(directory: Path) -> None:
-    """Build it in a directory that must not exist yet."""
-    stage = last_stage()
-    directory.mkdir()
-    wheels, root = directory / "wheels", directory / "root"
-    with ThreadPoolExecutor() as both:
-        for made in (both.submit(_make_wheels, wheels), both.submit(_make_base, stage, root)):
-            made.result()
-    for step in stage.steps:
-        _run(["unshare", "--mount", "sh", "-c", _RUN_STEP, "sh", str(root), str(wheels), step], clean=True)
-    (root / "wheels").rmdir()
-
-
-def at(directory: Path) -> ImageRoot:
-    """Give what was built in a directory."""
-    return ImageRoot(directory / "root", last_stage().environment)
-
-
-def _make_wheels(directory: Path) -> None:
-    """Make them as the first stage does."""
-    constraints = REPOSITORY / "constraints.txt"
-    _run(
-        [
-            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--constraint", str(constraints)),
-            *("--wheel-dir", str(directory), str(REPOSITORY), "pip"),
-        ]
-    )
-
-
-def _make_base(stage: Stage, root: Path) -> None:
-    """Make the base and install the stage's packages."""
-    suite = stage.base.partition(":")[2].partition("-")[0]
-    _run(
-        [
-            *("mmdebstrap", "--quiet", "--variant=minbase", *_MERGED_USR),
-            f"--include={','.join(stage.packages)}",
-            *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT_BY_SLIM),
-            *(suite, str(root)),
-        ]
-    )
-
-
-def _run(command: Sequence[str], *, clean: bool = False) -> str:
+def _build(directory: Path, failures: Path | None) -> None:
+    failure = failures / f"build-{directory.name}-failed" if failures else None
+    if failure is not None and failure.exists():
+        raise WorldError(failure.read_text("utf-8"))
     done = subprocess.run(
-        command,
+        ["timeout", f"{_SECONDS}", REPOSITORY / "scripts" / "build-image", directory],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        errors="replace",
         check=False,
-        env=_CHROOT_ENVIRONMENT if clean else None,
     )
     if done.returncode != 0:
-        raise WorldError(f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+        why = f"build-image ended with exit code {done.returncode}; 124: after {_SECONDS} s\n{done.stderr}"
+        if failure is not None:
+            failure.write_text(why, "utf-8")
+        raise WorldError(why)
+
+
+def _digest_of_sources() -> str:
+    """Give a digest of all that the image is built of; Debian's packages count as new every day."""
+    digest = sha256(datetime.now(UTC).date().isoformat().encode())
+    ignored = DOCKERFILE.with_name("Dockerfile.dockerignore")
+    allowed = (line.removeprefix("!") for line in ignored.read_text("utf-8").splitlines() if line[:1] == "!")
+    sources = [DOCKERFILE, ignored, *(REPOSITORY / name for name in allowed)]
+    sources += [REPOSITORY / "scripts" / name for name in _SCRIPTS]
+    for source in sources:
+        files = [source] if source.is_file() else sorted(source.rglob("*"))
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(
+                    f"{file.relative_to(REPOSITORY)}\0".encode() + sha256(file.read_bytes()).digest()
+                )
+    return digest.hexdigest()[:16]
+
+
+def _remove_unused() -> None:
+    """Remove the images that no process uses, and what builds left that were killed."""
+    for old in _CACHE.iterdir():
+        if not old.is_dir():
+            continue
+        with (old / "in-use").open("w") as in_use:
+            try:
+                fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(old)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.daemonset.image_root import ImageRoot
     from tests.testbed.namespaces import Host
 
-pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 
 _OVERLAY = DAEMONSET / "overlays" / "iptables"
 _URL = f"https://{SITE}/"

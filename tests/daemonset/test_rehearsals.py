@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.daemonset.pods import Pod
     from tests.testbed.world import World
 
-pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 
 _PER_SECOND = 125
 """New connections a second from each of two hosts."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.testbed.agent import Answer
     from tests.testbed.world import World
 
-pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 
 _NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
 """linux/capability.h."""

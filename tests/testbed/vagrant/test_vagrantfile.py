@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SCRIPTS = REPOSITORY / "tests" / "testbed" / "vagrant"
 _SHELL_FILES = sorted(
-    [*_SCRIPTS.glob("*.sh"), REPOSITORY / "scripts" / "install-packages", REPOSITORY / ".ci" / "run"]
+    [*_SCRIPTS.glob("*.sh"), *(REPOSITORY / "scripts").iterdir(), REPOSITORY / ".ci" / "run"]
 )
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -1,0 +1,109 @@
+"""The locks hold what pyproject.toml asks for, and nothing else: `make lock` was run since."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_REPOSITORY = Path(__file__).parents[2]
+_PROJECT: Mapping[str, Any] = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text("utf-8"))
+_ASKED_FOR: Mapping[str, list[str]] = {
+    "agent": _PROJECT["project"]["dependencies"],
+    "build": _PROJECT["dependency-groups"]["build"],
+    **_PROJECT["project"]["optional-dependencies"],
+}
+_ENTRY = re.compile(
+    r"^(?P<pin>[a-z0-9-]+==[^\s;]+(?: ; [^\\\n]+?)?)(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})+)$",
+    re.MULTILINE,
+)
+
+
+def _locked(name: str) -> dict[str, Requirement]:
+    text = (_REPOSITORY / "locks" / f"{name}.txt").read_text("utf-8")
+    rest = re.sub(r"^#.*\n", "", _ENTRY.sub("", text), flags=re.MULTILINE)
+    assert rest.strip() == "", "every line is a version with its hashes"
+    pins = [Requirement(match["pin"]) for match in _ENTRY.finditer(text)]
+    return {pin.name: pin for pin in pins}
+
+
+_LOCKS = {name: _locked(name) for name in _ASKED_FOR}
+_ALL = {name: pin for locked in _LOCKS.values() for name, pin in locked.items()}
+
+
+def _needed(asked_for: Iterable[str], extras: frozenset[str] = frozenset()) -> Iterator[Requirement]:
+    """Give the requirements that count with this Python."""
+    for text in asked_for:
+        requirement = Requirement(text)
+        environments = [{"extra": extra} for extra in extras or {""}]
+        if requirement.marker is None or any(requirement.marker.evaluate(one) for one in environments):
+            yield requirement
+
+
+def _closure(asked_for: Iterable[str]) -> dict[str, list[Requirement]]:
+    """Follow what is asked for through what is installed; gives all that is asked of each package."""
+    found: dict[str, list[Requirement]] = {}
+    waiting = list(_needed(asked_for))
+    done: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        found.setdefault(name, []).append(requirement)
+        if (name, extras) not in done:
+            done.add((name, extras))
+            waiting += _needed((requires(name) or []) if _is_installed(name) else [], extras)
+    return found
+
+
+@pytest.mark.parametrize("name", _LOCKS)
+def test_all_that_is_asked_for_is_locked_in_a_version_that_fits(name: str) -> None:
+    for package, requirements in _closure(_ASKED_FOR[name]).items():
+        assert package in _ALL, f"{package} is not locked: run `make lock`"
+        (pinned,) = _ALL[package].specifier
+        for requirement in requirements:
+            fits = requirement.specifier.contains(pinned.version, prereleases=True)
+            assert fits, f"{requirement} is asked for, {_ALL[package]} is locked: run `make lock`"
+
+
+def test_nothing_is_locked_that_nothing_asks_for() -> None:
+    needed = {package for asked_for in _ASKED_FOR.values() for package in _closure(asked_for)}
+    locked = {name for name, pin in _ALL.items() if pin.marker is None or pin.marker.evaluate()}
+    assert locked - needed == set(), "run `make lock`"
+
+
+def test_each_package_is_locked_once() -> None:
+    assert sum(len(locked) for locked in _LOCKS.values()) == len(_ALL)
+
+
+def test_what_the_tests_run_on_is_what_is_locked() -> None:
+    """The environment is made of the locks alone; one that is older says nothing of them."""
+    others = {name: version(name) for name in _ALL if _is_installed(name)}
+    assert {f"{name}=={found}" for name, found in others.items()} <= {
+        f"{name}{pin.specifier}" for name, pin in _ALL.items()
+    }, "run `make venv`"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def test_what_builds_the_project_is_what_is_locked_for_it() -> None:
+    assert set(_PROJECT["build-system"]["requires"]) <= set(_ASKED_FOR["build"])
+
+
+def test_no_index_is_named() -> None:
+    for name in _LOCKS:
+        assert "://" not in (_REPOSITORY / "locks" / f"{name}.txt").read_text("utf-8")
