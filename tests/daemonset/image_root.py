@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "daemonset" / "image" / "Dockerfile"
 
-_CACHE = REPOSITORY / ".cache" / "image"
 _SCRIPTS = ("build-image", "minimal-debian")
 _SECONDS = 540
 
@@ -51,7 +50,7 @@ class ImageRoot:
 
 
 @contextmanager
-def built(failures: Path | None = None) -> Iterator[ImageRoot]:
+def built(failures: Path | None = None, repository: Path = REPOSITORY) -> Iterator[ImageRoot]:
     """Build the image, unless it was built of the same sources already, and keep it as long as this lasts.
 
     Any number of processes can do so at the same time: one builds, the others wait.
@@ -59,17 +58,19 @@ def built(failures: Path | None = None) -> Iterator[ImageRoot]:
     Args:
         failures: A directory that those processes share, if there are several: a build that failed for one of
             them has failed for all.
+        repository: Whose image.
 
     Raises:
         WorldError: The build failed; with the builder's last words.
     """
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    directory = _CACHE / _digest_of_sources()
-    with (_CACHE / "lock").open("w") as lock:
+    cache = repository / ".cache" / "image"
+    cache.mkdir(parents=True, exist_ok=True)
+    directory = cache / _digest_of_sources(repository)
+    with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.exists():
-            _remove_unused()
-            _build(directory, failures)
+            _remove_unused(cache)
+            _build(repository, directory, failures)
         in_use = (directory / "in-use").open("w")
         fcntl.flock(in_use, fcntl.LOCK_SH)
     with in_use:
@@ -77,12 +78,12 @@ def built(failures: Path | None = None) -> Iterator[ImageRoot]:
         yield ImageRoot(directory / "root", image["OCIv1"]["config"])
 
 
-def _build(directory: Path, failures: Path | None) -> None:
+def _build(repository: Path, directory: Path, failures: Path | None) -> None:
     failure = failures / f"build-{directory.name}-failed" if failures else None
     if failure is not None and failure.exists():
         raise WorldError(failure.read_text("utf-8"))
     done = subprocess.run(
-        ["timeout", f"{_SECONDS}", REPOSITORY / "scripts" / "build-image", directory],
+        ["timeout", f"{_SECONDS}", repository / "scripts" / "build-image", directory],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -96,26 +97,27 @@ def _build(directory: Path, failures: Path | None) -> None:
         raise WorldError(why)
 
 
-def _digest_of_sources() -> str:
+def _digest_of_sources(repository: Path) -> str:
     """Give a digest of all that the image is built of; Debian's packages count as new every day."""
     digest = sha256(datetime.now(UTC).date().isoformat().encode())
-    ignored = DOCKERFILE.with_name("Dockerfile.dockerignore")
+    dockerfile = repository / DOCKERFILE.relative_to(REPOSITORY)
+    ignored = dockerfile.with_name("Dockerfile.dockerignore")
     allowed = (line.removeprefix("!") for line in ignored.read_text("utf-8").splitlines() if line[:1] == "!")
-    sources = [DOCKERFILE, ignored, *(REPOSITORY / name for name in allowed)]
-    sources += [REPOSITORY / "scripts" / name for name in _SCRIPTS]
+    sources = [dockerfile, ignored, *(repository / name for name in allowed)]
+    sources += [repository / "scripts" / name for name in _SCRIPTS]
     for source in sources:
         files = [source] if source.is_file() else sorted(source.rglob("*"))
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts:
                 digest.update(
-                    f"{file.relative_to(REPOSITORY)}\0".encode() + sha256(file.read_bytes()).digest()
+                    f"{file.relative_to(repository)}\0".encode() + sha256(file.read_bytes()).digest()
                 )
     return digest.hexdigest()[:16]
 
 
-def _remove_unused() -> None:
+def _remove_unused(cache: Path) -> None:
     """Remove the images that no process uses, and what builds left that were killed."""
-    for old in _CACHE.iterdir():
+    for old in cache.iterdir():
         if not old.is_dir():
             continue
         with (old / "in-use").open("w") as in_use:

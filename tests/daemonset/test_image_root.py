@@ -1,0 +1,49 @@
+"""What becomes of the tests when the image can't be built."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemonset import image_root
+from tests.daemonset.image_root import DOCKERFILE, REPOSITORY
+from tests.testbed.errors import WorldError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.daemonset.image_root import ImageRoot
+
+pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
+
+
+@pytest.fixture
+def checkout(image: ImageRoot, tmp_path: Path) -> Path:  # noqa: ARG001 - its base is taken as it was made for it
+    """A copy of what the image is built of, with a step that fails."""
+    copy = tmp_path / "checkout"
+    for name in ("daemonset/image", "locks", "nodeagent", "scripts"):
+        shutil.copytree(REPOSITORY / name, copy / name)
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, copy)
+    (copy / ".venv").symlink_to(REPOSITORY / ".venv")
+    (copy / ".cache").mkdir()
+    for base in (REPOSITORY / ".cache").glob("debian-*.tar"):
+        (copy / ".cache" / base.name).symlink_to(base)
+    dockerfile = copy / DOCKERFILE.relative_to(REPOSITORY)
+    text = dockerfile.read_text("utf-8")
+    failing = re.sub(r"^(FROM .*)$", r"\1\nRUN echo no wheel today >&2 && false", text, flags=re.MULTILINE)
+    dockerfile.write_text(failing, "utf-8")
+    return copy
+
+
+def test_a_failed_build_is_told_to_every_process_and_not_tried_again(checkout: Path, tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="no wheel today"), image_root.built(tmp_path, checkout):
+        pass
+    assert [path.name for path in (checkout / ".cache" / "image").iterdir()] == ["lock"]
+    # A second try would fail in another way now.
+    (checkout / "scripts" / "build-image").chmod(0o644)
+    with pytest.raises(WorldError, match="no wheel today"), image_root.built(tmp_path, checkout):
+        pass
