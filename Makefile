@@ -12,8 +12,11 @@ WORKERS ?= 2
 # In the order of the folders, and not those with the most tests first: the few long ones would come last.
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# What Debian's own Python and the locked packages are most likely to break.
+FRESH := tests/install tests/cli tests/config tests/sources/kubernetes
+
 .DEFAULT_GOAL := help
-.PHONY: help venv packages demo world test test-matrix acceptance vagrant-test test-unit lint bench deploy schema chart lock clean
+.PHONY: help venv packages test-packages demo world test test-matrix test-fresh acceptance vagrant-test test-unit lint bench deploy schema chart lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -42,23 +45,29 @@ lock: ## write locks/ anew from pyproject.toml; UPGRADE=--upgrade takes the newe
 packages: venv
 	@scripts/install-packages packages/testbed.txt
 
+test-packages: packages
+	@scripts/install-packages packages/tests.txt
+
 demo: packages ## the main job, step by step, in a little world of network namespaces (as root)
 	@$(BIN)/python -m tests.testbed.demo
 
 world: packages ## the same world to look around in, and to break (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
-test: packages $(VENV)/.chart ## all tests (as root: they make network namespaces)
+test: test-packages $(VENV)/.chart ## all tests (as root: they make network namespaces)
 	@$(BIN)/python -m pytest $(IN_PARALLEL)
 
-acceptance: packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
+acceptance: test-packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
 	@$(BIN)/python -m tests.acceptance namespaces
 
 vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
-test-matrix: packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
+test-matrix: test-packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'matrix or not matrix' tests/endtoend tests/testbed
+
+test-fresh: test-packages ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
+	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
 
 test-unit: venv ## the tests that need neither root nor a testbed
 	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli
