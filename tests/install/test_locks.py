@@ -66,8 +66,10 @@ def _closure(asked_for: Iterable[str]) -> dict[str, list[Requirement]]:
 
 @pytest.mark.parametrize("name", _LOCKS)
 def test_all_that_is_asked_for_is_locked_in_a_version_that_fits(name: str) -> None:
+    """In its own lock or in those that are installed before it: the image has the agent's alone."""
+    installed = list(_LOCKS)[: list(_LOCKS).index(name) + 1]
     for package, requirements in _closure(_ASKED_FOR[name]).items():
-        assert package in _ALL, f"{package} is not locked: run `make lock`"
+        assert any(package in _LOCKS[lock] for lock in installed), f"{package} is not locked: run `make lock`"
         (pinned,) = _ALL[package].specifier
         for requirement in requirements:
             fits = requirement.specifier.contains(pinned.version, prereleases=True)
