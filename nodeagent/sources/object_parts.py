@@ -15,7 +15,7 @@ from nodeagent.model.annotations import CLASS_ANNOTATION, EXCLUDE, NO_ANNOTATION
 from nodeagent.model.references import ObjectRef
 from nodeagent.sources import api_objects as api
 
-MOST_HOSTS = 2000
+MOST_HOSTS = 10_000
 """Hosts that one object may ask for; those beyond are not read."""
 
 _LONGEST_ANNOTATION = 4096
