@@ -32,7 +32,8 @@ def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, Listen
     backends = {}
     if not isinstance(statistics, Unreachable):
         backends = {
-            server.bind: f"{server.status} ({server.check})" if server.check else server.status
+            server.bind: (f"{server.status} ({server.check})" if server.check else server.status)
+            + (f", {server.connections} connections, {server.rejected} rejected" if server.rejected else "")
             for server in statistics
         }
     try:

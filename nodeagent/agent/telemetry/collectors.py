@@ -99,7 +99,7 @@ class RelayCollector:
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Asks HAProxy and tells whether it answered and, if so, how each load balancer's backend is."""
-        answered, backends = _relay_families()
+        answered, backends, connections, rejected = _relay_families()
         if self.statistics is not None:
             found = self.statistics()
             if isinstance(found, Unreachable):
@@ -108,7 +108,19 @@ class RelayCollector:
                 answered.add_metric([], 1)
                 for load_balancer, up in backends_up(found).items():
                     backends.add_metric([load_balancer.path], int(up))
-        return answered, backends
+                for load_balancer, (now, refused) in connection_counts(found).items():
+                    connections.add_metric([load_balancer.path], now)
+                    rejected.add_metric([load_balancer.path], refused)
+        return answered, backends, connections, rejected
+
+
+def connection_counts(servers: Iterable[ServerState]) -> Mapping[ObjectRef, tuple[int, int]]:
+    """Pure: the load balancers, each with its connections now and those rejected since the last reload."""
+    found: dict[ObjectRef, tuple[int, int]] = {}
+    for server in servers:
+        now, rejected = found.get(server.load_balancer, (0, 0))
+        found[server.load_balancer] = (now + server.connections, rejected + server.rejected)
+    return found
 
 
 def backends_up(servers: Iterable[ServerState]) -> Mapping[ObjectRef, bool]:
@@ -119,12 +131,22 @@ def backends_up(servers: Iterable[ServerState]) -> Mapping[ObjectRef, bool]:
     return found
 
 
-def _relay_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+def _relay_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
     return (
         GaugeMetricFamily("nodeagent_relay_up", "Whether the relay's HAProxy told its statistics."),
         GaugeMetricFamily(
             "nodeagent_relay_backend_up",
             "Whether HAProxy's health checks find every port of the load balancer's Service up.",
+            labels=["load_balancer"],
+        ),
+        GaugeMetricFamily(
+            "nodeagent_relay_connections",
+            "Connections through the relay now.",
+            labels=["load_balancer"],
+        ),
+        GaugeMetricFamily(
+            "nodeagent_relay_rejected_connections",
+            "Connections that the relay's limits rejected since HAProxy's last reload.",
             labels=["load_balancer"],
         ),
     )

@@ -63,6 +63,8 @@ def test_events_add_no_series_but_those_of_decisions_and_the_relay() -> None:
         "nodeagent_names",
         "nodeagent_relay_up",
         "nodeagent_relay_backend_up",
+        "nodeagent_relay_connections",
+        "nodeagent_relay_rejected_connections",
     }
 
 
@@ -174,6 +176,8 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
     assert found.value("nodeagent_relay_up") == 1
     assert found.value("nodeagent_relay_backend_up", load_balancer="ingress/blue") == 0
     assert found.value("nodeagent_relay_backend_up", load_balancer="ingress/green") == 1
+    assert found.value("nodeagent_relay_connections", load_balancer="ingress/blue") == 14
+    assert found.value("nodeagent_relay_rejected_connections", load_balancer="ingress/blue") == 6
 
     servers[:] = [server(BLUE, 80, up=True), server(BLUE, 443, up=True)]
     found = scrape(metrics)
