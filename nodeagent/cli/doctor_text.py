@@ -31,6 +31,7 @@ _COLOURS = {
     Verdict.PASS: "green",
     Verdict.NOT_AFFECTED: "green",
     Verdict.AFFECTED: "red",
+    Verdict.WARNING: "yellow",
     Verdict.CANNOT_TELL: "yellow",
 }
 _OVERALL = {"healthy": "green", "affected": "red", "cannot-tell": "yellow"}

@@ -6,12 +6,14 @@ from typing import Final
 
 
 class Verdict(StrEnum):
-    """The four words of the doctor."""
+    """The five words of the doctor."""
 
     PASS = "pass"  # noqa: S105 - no password
     """Looked at, and as it should be; also what is remedied."""
     AFFECTED = "affected"
     """Something is cut or stands in the way: `remedy` says what to do."""
+    WARNING = "warning"
+    """Not well, and not the short circuit's or nodeagent's doing: it leaves the exit code as it is."""
     NOT_AFFECTED = "not-affected"
     """The trouble can't arise here."""
     CANNOT_TELL = "cannot-tell"
@@ -171,7 +173,7 @@ CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
     },
     "certificate": {
         Verdict.PASS: (Code.CertificateValid,),
-        Verdict.AFFECTED: (Code.CertificateExpired, Code.CertificateForeign, Code.CertificateWrongName),
+        Verdict.WARNING: (Code.CertificateExpired, Code.CertificateForeign, Code.CertificateWrongName),
         Verdict.CANNOT_TELL: (Code.CertificateUnknown,),
     },
     "node": {
@@ -227,7 +229,7 @@ CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
     },
     "images": {
         Verdict.PASS: (Code.ImagesElsewhere, Code.ImagesRemedied),
-        Verdict.AFFECTED: (Code.ImagesCut, Code.RebootTrap),
+        Verdict.WARNING: (Code.ImagesCut, Code.RebootTrap),
         Verdict.CANNOT_TELL: (Code.ImagesUnknown,),
     },
     "name": {

@@ -30,17 +30,40 @@ class Summary:
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> Summary:
-    """The sentence begins with `where`: "node node1", or "this cluster"."""
+    """The sentence begins with `where` ("node node1", or "this cluster") and ends with the warnings.
+
+    Warnings, and what could not be read without leaving the main question open, change nothing else.
+    """
     affected = [finding for finding in findings if finding.verdict is Verdict.AFFECTED]
-    if affected:
-        return Summary("affected", f"{where} is affected and not yet remedied: {_affected(affected)}")
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
-    if unknown:
-        first = unknown[0]
-        return Summary(
-            "cannot-tell", f"{where}: could not tell: {first.subject}: {first.seen}{_more(len(unknown) - 1)}"
-        )
-    return Summary("healthy", f"{where} {_healthy(findings)}")
+    overall: Overall
+    if affected:
+        overall, words = "affected", f" is affected and not yet remedied: {_affected(affected)}"
+    elif unknown:
+        overall, words = "cannot-tell", f": could not tell: {_first(unknown)}"
+    else:
+        overall, words = "healthy", f" {_healthy(findings)}"
+    return Summary(overall, f"{where}{words}{_asides(findings)}")
+
+
+def _asides(findings: Sequence[Finding]) -> str:
+    warnings = [finding for finding in findings if finding.verdict is Verdict.WARNING]
+    unread = dict.fromkeys(
+        finding.check
+        for finding in findings
+        if finding.verdict is Verdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
+    )
+    told = f"; {_count(len(warnings), 'warning')}: {_first(warnings)}" if warnings else ""
+    return f"{told}; not known: {', '.join(unread)}" if unread else told
+
+
+def _first(findings: Sequence[Finding]) -> str:
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"{findings[0].subject}: {findings[0].seen}{more}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
 
 
 def _affected(affected: Sequence[Finding]) -> str:
@@ -66,7 +89,3 @@ def _healthy(findings: Sequence[Finding]) -> str:
     if Code.NotProxy in codes or Code.NoAddress in codes or Code.Ignored in codes:
         return "is not affected: no load balancer with an address is known to send the PROXY line"
     return "is not affected: the cluster has no load balancer"
-
-
-def _more(count: int) -> str:
-    return f" (and {count} more)" if count else ""

@@ -113,4 +113,4 @@ def test_images_behind_a_load_balancer(
 def test_a_certificate(trust: Trust, code: Code) -> None:
     finding = certificate_finding("site.example.com", "ingress/blue", CertificateOutcome(trust, "its words"))
     assert (finding.code, finding.seen) == (code, "its words")
-    assert bool(finding.remedy) is (code.verdict == "affected")
+    assert bool(finding.remedy) is (code.verdict == "warning")

@@ -29,7 +29,18 @@ def _found(*codes: Code) -> list[Finding]:
         ((Code.PathUnclear, Code.LoadBalancerUnclear), 1, "(and 1 more)"),
         ((Code.ShortCircuited,), 2, "affected and not yet remedied: subject0"),
         ((Code.PathUnclear, Code.StaleHostsLine), 2, "subject1"),
-        ((Code.KubeProxyUnreadable, Code.ImagesUnknown, Code.LoadBalancerRemedied), 0, "healthy"),
+        (
+            (Code.KubeProxyUnreadable, Code.ImagesUnknown, Code.LoadBalancerRemedied),
+            0,
+            "is short-circuited and remedied by nodeagent; not known: kube-proxy, images",
+        ),
+        (
+            (Code.CertificateForeign, Code.LoadBalancerRemedied, Code.RebootTrap, Code.ImagesUnknown),
+            0,
+            "by nodeagent; 2 warnings: subject0: seen CertificateForeign (and 1 more); not known: images",
+        ),
+        ((Code.CertificateExpired, Code.PathUnclear), 1, "seen PathUnclear; 1 warning: subject0"),
+        ((Code.CertificateExpired, Code.ShortCircuited), 2, "seen ShortCircuited; 1 warning: subject0"),
     ],
 )
 def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int, words: str) -> None:
@@ -44,6 +55,15 @@ def test_the_cause_stands_in_the_sentence_and_not_what_follows_from_it() -> None
     assert "subject1: seen RelayDown (and 1 more like it)" in summarize("node", found).sentence
     found = _found(Code.ShortCircuitedAndCut, Code.ImagesCut, Code.ShortCircuited)
     assert "subject2: seen ShortCircuited" in summarize("node", found).sentence
+
+
+def test_certificates_and_images_are_warnings() -> None:
+    """They are not nodeagent's to remedy, and a node with a self-signed certificate is not affected by it."""
+    for check, sound in (("certificate", "CertificateValid"), ("images", "ImagesRemedied")):
+        codes = {code for code in Code if code.check == check}
+        assert Code(sound).verdict is Verdict.PASS
+        assert not any(code.verdict is Verdict.AFFECTED for code in codes)
+        assert any(code.verdict is Verdict.WARNING for code in codes)
 
 
 def test_every_code_stands_in_the_catalogue_once() -> None:
