@@ -13,8 +13,9 @@ from pathlib import Path
 
 from nodeagent.agent.dns.prover import Prover
 from nodeagent.agent.dns.upstream import ask_upstream
+from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
 from nodeagent.agent.telemetry.health import HealthBoard
-from nodeagent.agent.telemetry.pages import Pages, probe_page
+from nodeagent.agent.telemetry.pages import Pages, metrics_page, probe_page
 from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
@@ -23,6 +24,7 @@ from nodeagent.coredns.keeper import Keeper
 from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, LeaseTiming
 from nodeagent.coredns.narration import Narrator
 from nodeagent.errors import ConfigError, NodeagentError
+from nodeagent.model.desired import Verdict
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_server import find_api_servers
@@ -100,6 +102,7 @@ class Controller:
             on_change=self._triggers.dns_changed,
         )
         self._board = HealthBoard([API, NAMES])
+        self._metrics = CoreDnsMetrics()
         self._narrator = Narrator(connection, settings.identity)
         self._config_file = ConfigFile(settings.config_file)
         self._leading = False
@@ -149,10 +152,12 @@ class Controller:
         try:
             self._pass()
         except NodeagentError as error:
+            self._metrics.failed()
             self._board.part_failed(NAMES, str(error))
             self._narrator.failed(str(error))
         except Exception as error:  # noqa: BLE001 - see below
             # A mistake of ours, met on some odd object. CoreDNS keeps what it has, the controller goes on.
+            self._metrics.failed()
             _LOG.exception("a pass failed; CoreDNS keeps what it has, and another is made in a while")
             self._board.part_failed(NAMES, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
@@ -173,6 +178,7 @@ class Controller:
             if holder or self._leading:
                 self._board.became_standby(f"{holder or 'nobody'} holds {self._settings.lease}")
         self._leading = leading
+        self._metrics.leads(leading=leading)
         self._narrator.lease_trouble(self._elector.error)
 
     def _look_at_sources(self) -> None:
@@ -211,8 +217,11 @@ class Controller:
         self._prover.want(done.desired.to_prove)
         self._narrator.tell(done)
         if done.errors:
+            self._metrics.failed()
             self._board.part_failed(NAMES, "; ".join(done.errors.values()))
         else:
+            served = sum(decision.verdict is Verdict.SERVED for decision in done.desired.names)
+            self._metrics.synced(time.time(), served)
             self._board.part_ok(NAMES)
             self._board.synced()
 
@@ -236,4 +245,5 @@ class Controller:
         return {
             "/healthz": lambda: probe_page(board.alive()),
             "/readyz": lambda: probe_page(board.ready()),
+            "/metrics": lambda: metrics_page(self._metrics.exposition()),
         }

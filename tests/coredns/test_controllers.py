@@ -1,6 +1,7 @@
 """Two controllers as programs: one writes, and whatever becomes of it, never both."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.coredns.corefile.managed import without_blocks
+from tests.agent.telemetry.scraping import read
 from tests.apiserver import ApiServer, Rule
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
@@ -106,6 +108,11 @@ def test_a_controller_follows_its_configuration_and_says_what_it_does(
     answered(api, "app.example.com")
     assert "ready\nrole: writer" in one.wait_until_ready()
     assert one.page("/healthz")[0] == 200
+    measured = read(one.page("/metrics")[1].encode())
+    assert measured.value("nodeagent_coredns_leader") == 1
+    assert measured.value("nodeagent_coredns_names") == 1
+    assert measured.value("nodeagent_coredns_pass_failures_total") == 0
+    assert time.time() - (measured.value("nodeagent_coredns_last_sync_timestamp_seconds") or 0) < 60
     config = tmp_path / "nodeagent.yaml"
     config.write_text(CONFIG_TEXT.replace("allow: [example.com]", "allow: [example.com, example.org]"))
     add_name(api, "app.example.org")

@@ -9,23 +9,31 @@ import promql_parser
 import pytest
 import yaml
 
+from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
 from tests.agent.telemetry.happening import everything
 from tests.agent.telemetry.scraping import read
-from tests.daemonset.kustomize import DAEMONSET, Object
+from tests.daemonset.kustomize import DAEMONSET, Object, render
+from tests.daemonset.manifests import the, with_components
 from tests.daemonset.promql import labels_of, selectors
 
 _MONITORING = DAEMONSET / "monitoring"
-_TARGET_LABELS = {"job", "node"}
+_TARGET_LABELS = {"job", "instance", "node"}
 """Prometheus' own, and the one that podmonitor.yaml adds."""
+_KUBE_STATE_METRICS = {
+    "kube_daemonset_status_number_unavailable": {"namespace", "daemonset"},
+    "kube_deployment_status_replicas_unavailable": {"namespace", "deployment"},
+}
+"""Of kubernetes/kube-state-metrics, docs/metrics/workload (both are stable there)."""
 _OURS = "nodeagent_"
 
 
 def _series() -> dict[str, set[str]]:
     """The series of a scrape after everything has happened once, each with its labels."""
-    found: dict[str, set[str]] = {"up": set()}
-    for family in read(everything().exposition()).families.values():
-        for sample, labels in family.samples:
-            found.setdefault(sample, set()).update(label for label, _ in labels)
+    found: dict[str, set[str]] = {"up": set(), **_KUBE_STATE_METRICS}
+    for scrape in (everything().exposition(), CoreDnsMetrics().exposition()):
+        for family in read(scrape).families.values():
+            for sample, labels in family.samples:
+                found.setdefault(sample, set()).update(label for label, _ in labels)
     return found
 
 
@@ -137,13 +145,36 @@ def test_the_dashboard_is_one_that_grafana_can_lay_out() -> None:
         assert panel["datasource"]["uid"] == "${datasource}"
 
 
-def test_the_monitor_finds_the_daemonsets_pods() -> None:
-    monitor = yaml.safe_load(Path(_MONITORING, "podmonitor.yaml").read_text("utf-8"))
-    deployed = yaml.safe_load_all((DAEMONSET / "deploy.yaml").read_text("utf-8"))
-    (daemonset,) = [one for one in deployed if one["kind"] == "DaemonSet"]
-    wanted = monitor["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= daemonset["spec"]["template"]["metadata"]["labels"].items()
-    assert monitor["metadata"]["namespace"] == daemonset["metadata"]["namespace"]
+def test_the_monitors_find_the_pods(tmp_path: Path) -> None:
+    monitors = list(yaml.safe_load_all(Path(_MONITORING, "podmonitor.yaml").read_text("utf-8")))
+    deployed = render(with_components(tmp_path, "base", "../coredns"))
+    for monitor, kind in zip(monitors, ("DaemonSet", "Deployment"), strict=True):
+        workload = the(deployed, kind, monitor["metadata"]["name"])
+        template = workload["spec"]["template"]
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= template["metadata"]["labels"].items()
+        assert monitor["metadata"]["namespace"] == workload["metadata"]["namespace"]
     # `job` is made of these two by the operator.
-    job = f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}"
+    job = f"{monitors[0]['metadata']['namespace']}/{monitors[0]['metadata']['name']}"
     assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)
+
+
+def test_a_node_without_a_pod_is_told_however_the_agents_are_scraped() -> None:
+    """Such a node has no target, and so no `up`: the alerts for it rest on no label that only one way has."""
+    found = {rule["alert"]: promql_parser.parse(rule["expr"]) for rule in _rules()}
+    for alert in ("NodeagentPodMissing", "NodeagentVanished"):
+        named = {one.name for one in selectors(found[alert])}
+        assert "up" not in named
+        assert not any({"job", "node"} & one.labels for one in selectors(found[alert]))
+    down = {one.name for one in selectors(found["NodeagentDown"])}
+    assert down == {"up", "nodeagent_build_info"}
+    (by_count,) = selectors(found["NodeagentPodMissing"])
+    assert by_count.name in _KUBE_STATE_METRICS
+
+
+def test_the_alerts_name_the_workloads_that_are_deployed(tmp_path: Path) -> None:
+    deployed = render(with_components(tmp_path, "base", "../coredns"))
+    for kind in ("DaemonSet", "Deployment"):
+        pattern = rf'namespace="([^"]+)",{kind.lower()}="([^"]+)"'
+        ((namespace, name),) = re.findall(pattern, " ".join(query for _, query in QUERIES))
+        assert the(deployed, kind, name)["metadata"]["namespace"] == namespace

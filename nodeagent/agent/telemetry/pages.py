@@ -27,8 +27,13 @@ def pages(board: HealthBoard, metrics: Metrics) -> Pages:
     return {
         "/healthz": lambda: probe_page(board.alive()),
         "/readyz": lambda: probe_page(board.ready()),
-        "/metrics": lambda: Page(200, CONTENT_TYPE, metrics.exposition()),
+        "/metrics": lambda: metrics_page(metrics.exposition()),
     }
+
+
+def metrics_page(exposition: bytes) -> Page:
+    """A scrape's answer as a page."""
+    return Page(200, CONTENT_TYPE, exposition)
 
 
 def not_found(known: Pages) -> Page:

@@ -7,6 +7,7 @@ import prometheus_client
 import pytest
 
 from nodeagent import __version__
+from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
@@ -271,6 +272,6 @@ def documented() -> dict[str, tuple[str, frozenset[str]]]:
 
 def test_the_documented_metrics_are_those_of_a_scrape() -> None:
     """Both ways: name, type and labels; what is not documented is as wrong as what is not there."""
-    families = scrape(everything()).families
+    families = {**scrape(everything()).families, **read(CoreDnsMetrics().exposition()).families}
 
     assert {metric: (family.kind, family.labels) for metric, family in families.items()} == documented()
