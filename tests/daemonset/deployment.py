@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from copy import deepcopy
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 NAMESPACE = "nodeagent"
 LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd", "/run/xtables.lock")
 """What the kubelet makes on the node because the pod's volumes name it: empty directories, an empty file."""
+HAPROXY = Path(os.environ.get("HAPROXY", "/usr/sbin/haproxy"))
+"""The relay's program: the machine's, or another version."""
 
 _PORT = 6443
 _TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
@@ -117,7 +120,7 @@ class Deployment:
         Options of the section `hosts`, if given, replace those that an administrator of this world would set.
         """
         agent = (self._image.path, self._image.environment)
-        relay = (Path("/"), {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        relay = (Path("/"), {"PATH": f"{HAPROXY.parent}:/usr/sbin:/usr/bin:/sbin:/bin"})
         template = template or self.template
         pod = Pod(
             node or self.node,

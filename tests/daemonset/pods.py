@@ -253,11 +253,11 @@ class Container:
         """Send a signal to its process 1."""
         os.kill(self.pid, number)
 
-    def run_pre_stop(self) -> None:
+    def run_pre_stop(self, *, timeout: float = 30.0) -> None:
         """Run the command that stands before its end, if there is one."""
         hook = self.spec.get("lifecycle", {}).get("preStop")
         if hook is not None and self.running:
-            self.execute(hook["exec"]["command"])
+            self.execute(hook["exec"]["command"], timeout=timeout)
 
     def wait(self, *, seconds: float = 10.0) -> int:
         """Wait for its end by itself; gives the exit code."""
@@ -301,8 +301,8 @@ class Pod:
         self.name = f"pod{next(_numbers)}"
         self._directory = directory / self.name
         self._mounted: list[Path] = []
+        self._volumes: dict[str, tuple[str, bool]] = {}
         self.containers: dict[str, Container] = {}
-        self._ended = False
 
     @property
     def agent(self) -> Container:
@@ -322,7 +322,7 @@ class Pod:
     def start(self) -> None:
         """Make its volumes, run its init containers to their ends and start the others."""
         self._directory.mkdir()
-        volumes = {volume["name"]: self._make_volume(volume) for volume in self.spec["volumes"]}
+        volumes = self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
         for spec in self.spec.get("initContainers", []):
             container = self._container(spec, volumes)
             if container.process.wait(seconds=30.0) != 0:
@@ -336,6 +336,11 @@ class Pod:
             for kind in ("startupProbe", "readinessProbe"):
                 if kind in container.spec:
                     container.await_probe(kind)
+
+    def restart(self, name: str) -> Container:
+        """Start a container again that has ended: another one, with the same volumes."""
+        self.containers[name] = self._container(self.containers[name].spec, self._volumes)
+        return self.containers[name]
 
     def terminate(self) -> None:
         """Ask all containers to end, as the kubelet does at once when the pod is deleted.
@@ -369,7 +374,7 @@ class Pod:
                 raise WorldError(f"{spec['name']}: {sorted(unknown)} of a mount is not imitated")
             source, directory = volumes[mount["name"]]
             mounts.append(Mount(source, mount["mountPath"], directory, not mount.get("readOnly", False)))
-        own = self._directory / f"{self.name}-{spec['name']}"
+        own = self._directory / f"{self.name}-{spec['name']}-{next(_numbers)}"
         environment = {**from_image, **self._variables, **self._environment(spec)}
         return Container(self.node, spec, root, environment=environment, mounts=mounts, own=own)
 

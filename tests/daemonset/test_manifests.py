@@ -218,7 +218,7 @@ def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) 
     )
     # A reference to a variable counts only when the variable stands before it.
     assert list(environment).index("HOST_IP") < list(environment).index("NODEAGENT_TELEMETRY_LISTEN")
-    monitor = yaml.safe_load((DAEMONSET / "monitoring/podmonitor.yaml").read_text("utf-8"))
+    monitor, _ = yaml.safe_load_all((DAEMONSET / "monitoring/podmonitor.yaml").read_text("utf-8"))
     replaced = [
         one.get("replacement", "") for one in monitor["spec"]["podMetricsEndpoints"][0]["relabelings"]
     ]

@@ -1,0 +1,101 @@
+"""A container that hangs or is killed, under a kubelet that probes: how soon it is back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from signal import SIGKILL, SIGSTOP
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemonset.kubelet import kubelet
+from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.inside import inside
+from tests.testbed.processes import children
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.daemonset.deployment import Deployment
+    from tests.daemonset.pods import Container
+    from tests.testbed.world import World
+
+pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
+
+_BACK_SECONDS = 45.0
+
+
+@pytest.mark.parametrize("hung", [("agent", "worker"), ("master",)], ids=" and ".join)
+def test_what_hangs_is_back(
+    world: World, deployment: Deployment, hung: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGSTOP: it answers nobody and handles no SIGTERM. The pod's own grace period would be five minutes."""
+    pod = deployment.ready_pod()
+    with kubelet(pod) as keeper:
+        began = time.monotonic()
+        for each in hung:
+            os.kill(_process(pod.agent if each == "agent" else pod.relay, each), SIGSTOP)
+        containers = {"agent" if each == "agent" else "relay" for each in hung}
+        wait_until(
+            lambda: all(keeper.restarts[name] == 1 for name in containers),
+            "the restart",
+            seconds=_BACK_SECONDS,
+        )
+        for name in containers:
+            pod.containers[name].await_probe("readinessProbe")
+        wait_until(lambda: world.pod1.curl(f"https://{SITE}/", timeout=1).ok, "the site being served")
+        seconds = time.monotonic() - began
+        assert sum(keeper.restarts.values()) == len(containers)
+    with capsys.disabled():
+        print(f"\n{' and '.join(hung)} hung: back after {seconds:.1f} s")
+    assert seconds < _BACK_SECONDS
+
+
+def test_a_killed_haproxy_is_back_at_once(
+    world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten times, without a restart of the container: a kubelet would put it off by seconds, then minutes."""
+    pod = deployment.ready_pod()
+    relay = pod.relay
+    lasted = []
+    with kubelet(pod) as keeper:
+        for number in range(10):
+            killed = _process(relay, "master" if number % 3 == 2 else "worker")
+            # One that did not live for a second is started again after another.
+            wait_until(lambda killed=killed: _age_seconds(killed) > 1.1, "a life of more than a second")
+            began = time.monotonic()
+            os.kill(killed, SIGKILL)
+            wait_until(lambda killed=killed: not Path(f"/proc/{killed}").exists(), "its end", every=0.001)
+            wait_until(lambda: _served(world), "the site being served", every=0.001)
+            lasted.append(time.monotonic() - began)
+        assert keeper.restarts == {"agent": 0, "relay": 0}
+    assert relay.log().count("starting it again") == 10
+    with capsys.disabled():
+        print("\nHAProxy killed: served again after", ", ".join(f"{1000 * each:.0f} ms" for each in lasted))
+    assert max(lasted) < 0.3
+
+
+def _process(container: Container, which: str) -> int:
+    """The agent, or HAProxy's master or worker, as the machine sees it."""
+    if which == "agent":
+        return container.pid
+    master = children(container.pid)[0]
+    return master if which == "master" else children(master)[-1]
+
+
+def _age_seconds(pid: int) -> float:
+    started = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19]
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(started) / os.sysconf("SC_CLK_TCK")
+
+
+def _served(world: World) -> bool:
+    """Whether a page comes; a try is short, for a SYN that met the dying listener is sent again after 1 s."""
+    try:
+        with inside(world.pod1), socket.create_connection((str(LOAD_BALANCER_IP), 80), timeout=0.05) as made:
+            made.sendall(f"GET / HTTP/1.0\r\nHost: {SITE}\r\n\r\n".encode())
+            made.settimeout(1.0)
+            return made.recv(12) == b"HTTP/1.1 200"
+    except OSError:
+        return False
