@@ -21,7 +21,7 @@ GROUPS = {
         "resolver",
         "selinux",
     ),
-    "nodeagent on this node": ("agent", "relay", "dnat", "hosts-lines", "images"),
+    "nodeagent on this node": ("agent", "relay", "dnat", "pods", "hosts-lines", "images"),
     "Names": ("name",),
     "Pull": ("pull",),
 }

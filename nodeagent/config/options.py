@@ -306,8 +306,14 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
 
 
 class CoreDnsOptions(Struct, frozen=True, rename="camel"):
-    """Names for pods, by CoreDNS: what `nodeagent coredns` reads and writes. The agents don't look here."""
+    """Names for pods, by CoreDNS: what `nodeagent coredns` reads and writes.
 
+    The agents look at `serves_pods` alone.
+    """
+
+    serves_pods: bool = False
+    """Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. Starts nothing:
+    where DNAT does not serve pods, plan, status and doctor warn of that unless this is set."""
     mode: Literal["auto", "corefile", "import"] = "auto"
     """`corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile imports.
     `auto`: the latter where the Corefile does so and that ConfigMap is there."""

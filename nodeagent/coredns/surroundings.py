@@ -73,7 +73,8 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     families = _families(snapshot)
     hosts = msgspec.structs.replace(config.hosts, enabled=True)
     dnat = msgspec.structs.replace(config.dnat, backend="none", pods=False)
-    config = msgspec.structs.replace(config, hosts=hosts, dnat=dnat)
+    coredns = msgspec.structs.replace(config.coredns, serves_pods=True)
+    config = msgspec.structs.replace(config, hosts=hosts, dnat=dnat, coredns=coredns)
     desired = plan(replace(snapshot, node=node), facts, config)
     return replace(desired, hosts=tuple(line for line in desired.hosts if line.address.version in families))
 

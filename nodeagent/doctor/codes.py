@@ -76,6 +76,12 @@ class Code(StrEnum):
     # Whether this machine is the node at all.
     NotThisNode = auto()
 
+    # Who serves the pods of this node.
+    PodsByDnat = auto()
+    PodsByCoreDns = auto()
+    PodsLeftToCoreDns = auto()
+    PodsNotServed = auto()
+
     # Who short-circuits.
     KubeProxyFound = auto()
     KubeProxyAbsent = auto()
@@ -222,6 +228,10 @@ CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
         Verdict.PASS: (Code.DnatFirst,),
         Verdict.AFFECTED: (Code.DnatOvertaken,),
         Verdict.CANNOT_TELL: (Code.DnatUnreadable,),
+    },
+    "pods": {
+        Verdict.PASS: (Code.PodsByDnat, Code.PodsByCoreDns, Code.PodsLeftToCoreDns),
+        Verdict.WARNING: (Code.PodsNotServed,),
     },
     "hosts-lines": {
         Verdict.PASS: (Code.HostsLinesClean,),

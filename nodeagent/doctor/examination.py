@@ -1,6 +1,6 @@
 """Looks at everything and hands it to the judgements. EFFECTS: reads and connections; changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodeagent.agent.appliers import Appliers
@@ -15,8 +15,10 @@ from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
 from nodeagent.doctor.hosts_lines import hosts_line_findings
 from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding
-from nodeagent.doctor.name_examination import examine_images, examine_names, rehearse_pull
+from nodeagent.doctor.name_examination import examine_images, observe_names, rehearse_pull
+from nodeagent.doctor.names import NameObservation, name_finding
 from nodeagent.doctor.path_findings import path_finding
+from nodeagent.doctor.pods import PodsObservation, pods_finding
 from nodeagent.doctor.probing import Knowledge, observe, observe_certificates
 from nodeagent.doctor.question import Question
 from nodeagent.doctor.remedies import provider_of
@@ -29,7 +31,7 @@ from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.node.host_resolver import HostResolver
 from nodeagent.sources.node.kube_proxy import KubeProxy, read_kube_proxy
-from nodeagent.sources.node.surroundings import read_surroundings
+from nodeagent.sources.node.surroundings import NodeSurroundings, read_surroundings
 from nodeagent.sources.probes.authorities import verifying_context
 
 _LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
@@ -80,11 +82,12 @@ def _on_node(question: Question) -> list[Finding]:
         led_to=led_to,
     )
     balancers, connections = _connections(question, hosts, knowledge)
+    names = observe_names(question, hosts.values(), led_to)
     return [
         *balancers,
         *connections,
-        *_node(question, rules, dnat),
-        *examine_names(question, hosts.values(), led_to),
+        *_node(question, rules, dnat, names),
+        *map(name_finding, names),
         *examine_images(question, balancers, resolver),
     ]
 
@@ -168,7 +171,9 @@ def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoin
     return found
 
 
-def _node(question: Question, rules: KubeProxy, dnat: DnatState | None) -> list[Finding]:
+def _node(
+    question: Question, rules: KubeProxy, dnat: DnatState | None, names: Sequence[NameObservation]
+) -> list[Finding]:
     comparison = compare(question.desired, question.appliers)
     hosts_file = Path(question.config.hosts.file)
     state = AgentObservation(
@@ -187,8 +192,21 @@ def _node(question: Question, rules: KubeProxy, dnat: DnatState | None) -> list[
             hosts_written=bool(comparison.written_names),
         ),
         *agent_findings(state),
+        *([pods_finding(_pods(question, dnat, around, names))] if state.addresses else []),
         *hosts_line_findings(question.facts.user_names, _right_addresses(question), str(hosts_file)),
     ]
+
+
+def _pods(
+    question: Question, dnat: DnatState | None, around: NodeSurroundings, names: Sequence[NameObservation]
+) -> PodsObservation:
+    answers = [name.by_coredns for name in names if name.by_coredns is not None]
+    return PodsObservation(
+        redirected=bool(question.desired.pod_cidrs if dnat is None or dnat.unreadable else dnat.pod_cidrs),
+        socket_balancer=bool(around.socket_balancer),
+        by_coredns=any(answers) if answers else None,
+        said=question.config.coredns.serves_pods,
+    )
 
 
 def _right_addresses(question: Question) -> dict[str, frozenset[str]]:

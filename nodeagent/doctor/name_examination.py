@@ -8,7 +8,7 @@ from nodeagent.config.options import DNS_PORT
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
 from nodeagent.doctor.images import image_findings, registry_of
-from nodeagent.doctor.names import NameObservation, name_finding
+from nodeagent.doctor.names import NameObservation
 from nodeagent.doctor.pull import pull_finding
 from nodeagent.doctor.question import Question
 from nodeagent.doctor.targets import published_names
@@ -22,9 +22,9 @@ _RUNTIME_SETTINGS = "containerd/certs.d"
 _AT_ONCE = 16
 
 
-def examine_names(
+def observe_names(
     question: Question, hosts: Collection[str], led_to: dict[str, tuple[IPAddress, ...]]
-) -> list[Finding]:
+) -> list[NameObservation]:
     """Asks for each of `hosts` in three ways; `led_to` is what this host's resolver said of them."""
     # dnspython costs 0.07 s to import: only where names are asked.
     from nodeagent.sources.dns.asking import Resolver  # noqa: PLC0415
@@ -38,16 +38,14 @@ def examine_names(
     decisions = question.desired.load_balancers
     addresses = [address for decision in decisions for address in decision.addresses]
     return [
-        name_finding(
-            NameObservation(
-                name=name,
-                host=led_to.get(name, ()),
-                upstream=reply,
-                cluster=cluster.get(name),
-                cluster_why=f"not asked: {question.cluster.reason('dns')}",
-                load_balancers=frozenset((*addresses, *_published(led_to, question))),
-                relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
-            )
+        NameObservation(
+            name=name,
+            host=led_to.get(name, ()),
+            upstream=reply,
+            cluster=cluster.get(name),
+            cluster_why=f"not asked: {question.cluster.reason('dns')}",
+            load_balancers=frozenset((*addresses, *_published(led_to, question))),
+            relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
         )
         for name, reply in upstream.items()
     ]

@@ -29,6 +29,13 @@ class NameObservation:
     load_balancers: frozenset[IPAddress]
     relays: frozenset[IPAddress]
 
+    @property
+    def by_coredns(self) -> bool | None:
+        """Whether CoreDNS answers with a relay's address; None where it could not be asked."""
+        if self.cluster is None or not self.cluster.outcome.tells:
+            return None
+        return not self.relays.isdisjoint(self.cluster.addresses)
+
 
 def name_finding(seen: NameObservation) -> Finding:
     """Judges where the name leads on this host."""

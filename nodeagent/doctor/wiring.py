@@ -64,7 +64,7 @@ def _cni(around: NodeSurroundings, *, hosts_written: bool) -> Finding:
             "CNI",
             "rewrites connect() before netfilter: DNAT does not see it, only hosts lines can serve the node",
             evidence,
-            ("use nodeagent's overlay hosts-only (docs/install.md), or ipMode: Proxy",),
+            ("use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy",),
         )
     if around.socket_balancer is None:
         evidence = (*evidence, "/sys/fs/bpf: looked into by root alone")

@@ -42,6 +42,7 @@ hosts:
   dnsServers: []
   dnsRecheckSeconds: 30
 coredns:
+  servesPods: false
   mode: auto
   namespace: kube-system
   configMap: coredns

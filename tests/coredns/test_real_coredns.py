@@ -4,28 +4,15 @@ No package of Debian's or Python's brings one, so without the variable these tes
 model of resolving.py is asked in any case.
 """
 
-import os
-import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
-from ipaddress import ip_address
-from pathlib import Path
 
-import dns.exception
-import dns.message
-import dns.query
-import dns.rcode
-import dns.rdatatype
 import pytest
 
 from nodeagent.coredns.corefile.answering import by_templates
 from nodeagent.coredns.corefile.managed import with_blocks
-from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
+from tests.coredns.real import COREDNS, ask, free_ports, serving
+from tests.coredns.resolving import PASSED_ON, Question, model_answer
 from tests.coredns.test_answering import ANSWERS, CASES, NEIGHBOURS
-from tests.testbed.waiting import wait_until
-
-COREDNS = os.environ.get("COREDNS", "")
 
 # What is not ours goes on to the user's hosts lines, and names unknown there to another server. That is a
 # server block of its own: a `template` for every name would run before `hosts`, in any order.
@@ -60,44 +47,10 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Where a CoreDNS answers that was given our block."""
     if not COREDNS:
         pytest.skip("COREDNS=/path/to/coredns is not given: no real CoreDNS")
-    with ExitStack() as stack:
-        free = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
-        for each in free:
-            each.bind(("127.0.0.1", 0))
-        chosen, other = (int(each.getsockname()[1]) for each in free)
-    folder: Path = tmp_path_factory.mktemp("coredns")
-    corefile = folder / "Corefile"
-    corefile.write_text(corefile_with_ours(chosen, other))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([COREDNS, "-conf", str(corefile)], stdout=log, stderr=log)
-    try:
-
-        def answers() -> bool:
-            assert process.poll() is None, (folder / "log").read_text()
-            try:
-                return ask(chosen, "unrelated.example.net", "A") == "192.0.2.99"
-            except (OSError, dns.exception.Timeout):
-                return False  # it does not listen yet
-
-        wait_until(answers, "CoreDNS to answer", seconds=20)
+    chosen, other = free_ports(2)
+    corefile = corefile_with_ours(chosen, other)
+    with serving(corefile, tmp_path_factory.mktemp("coredns"), chosen, "unrelated.example.net"):
         yield chosen
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def ask(port: int, name: str, kind: str) -> str:
-    """What CoreDNS answers, in the words of resolving.py."""
-    query = dns.message.make_query(f"{name}.", dns.rdatatype.from_text(kind))
-    answer = dns.query.udp(query, "127.0.0.1", timeout=2, port=port)
-    if answer.rcode() == dns.rcode.NXDOMAIN:
-        return PASSED_ON
-    assert answer.rcode() == dns.rcode.NOERROR
-    records = [record.to_text() for found in answer.answer for record in found]
-    if not records:
-        assert [found.rdtype for found in answer.authority] == [dns.rdatatype.SOA]
-        return NO_RECORDS
-    return " ".join(str(ip_address(record)) for record in records)
 
 
 @pytest.mark.parametrize(("name", "kind", "answer"), CASES)

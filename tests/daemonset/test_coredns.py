@@ -103,11 +103,31 @@ def test_the_names_in_the_role_are_those_of_the_configuration(objects: list[Obje
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_it_may_read_whatever_the_agents_beside_it_read(deployment: str, tmp_path: Path) -> None:
-    objects = render(with_components(tmp_path, deployment, "../coredns"))
+    objects = _with_it(tmp_path, deployment)
     agents = rules_bound_to(objects, "nodeagent", "nodeagent")
     reading = [rule for rule in agents if "watch" in rule.verbs]
     assert reading
     assert [rule for rule in reading if rule not in _rules(objects)] == []
+
+
+def _with_it(directory: Path, deployment: str) -> list[Object]:
+    """What a deployment makes with the component, which one overlay brings itself."""
+    objects = render(DAEMONSET / deployment)
+    if any(one["kind"] == "Deployment" for one in objects):
+        return objects
+    return render(with_components(directory, deployment, "../coredns"))
+
+
+def test_the_overlay_cilium_is_hosts_only_with_the_component(tmp_path: Path) -> None:
+    """With both replicas and all of its rights, and a configuration that says so."""
+    found = render(DAEMONSET / "overlays/cilium")
+    put_together = render(with_components(tmp_path, "overlays/hosts-only", "../coredns"))
+    assert [one for one in found if one not in put_together] == [the(found, "ConfigMap")]
+    assert [one for one in put_together if one not in found] == [the(put_together, "ConfigMap")]
+    config, without = (parse_config(configuration(each), "cilium") for each in (found, put_together))
+    assert config.coredns.serves_pods
+    assert not without.coredns.serves_pods
+    assert msgspec.structs.replace(config, coredns=without.coredns) == without
 
 
 @pytest.fixture

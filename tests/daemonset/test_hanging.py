@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import TYPE_CHECKING
@@ -64,10 +65,10 @@ def test_a_killed_haproxy_is_back_at_once(
         for number in range(10):
             killed = _process(relay, "master" if number % 3 == 2 else "worker")
             # One that did not live for a second is started again after another.
-            wait_until(lambda killed=killed: _age_seconds(killed) > 1.1, "a life of more than a second")
+            wait_until(partial(_is_older, killed, 1.1), "a life of more than a second")
             began = time.monotonic()
             os.kill(killed, SIGKILL)
-            wait_until(lambda killed=killed: not Path(f"/proc/{killed}").exists(), "its end", every=0.001)
+            wait_until(partial(_has_ended, killed), "its end", every=0.001)
             wait_until(lambda: _served(world), "the site being served", every=0.001)
             lasted.append(time.monotonic() - began)
         assert keeper.restarts == {"agent": 0, "relay": 0}
@@ -85,9 +86,13 @@ def _process(container: Container, which: str) -> int:
     return master if which == "master" else children(master)[-1]
 
 
-def _age_seconds(pid: int) -> float:
+def _is_older(pid: int, seconds: float) -> bool:
     started = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[19]
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(started) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(started) / os.sysconf("SC_CLK_TCK") > seconds
+
+
+def _has_ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
 
 
 def _served(world: World) -> bool:

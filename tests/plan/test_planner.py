@@ -61,10 +61,15 @@ def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object
 
 
 @pytest.mark.parametrize("options", ["dnat: {pods: false}", "dnat: {backend: none}"])
-def test_pods_that_are_not_to_be_served_need_no_range(options: str) -> None:
-    """And no remark."""
+def test_pods_that_dnat_is_not_to_serve_need_no_range(options: str) -> None:
+    """That nothing serves them is said, unless CoreDNS does."""
     planned = desired(node=None, options=config(options))
-    assert (planned.dnat.pods, planned.remarks) == ((), ())
+    assert planned.dnat.pods == ()
+    (remark,) = planned.remarks
+    assert "pods are not served" in remark
+    assert "coredns.servesPods" in remark
+    served = desired(node=None, options=config(f"{options}\ncoredns: {{servesPods: true}}"))
+    assert (served.dnat.pods, served.remarks) == ((), ())
 
 
 def test_the_notes_of_the_facts_are_handed_on() -> None:

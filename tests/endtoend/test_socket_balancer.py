@@ -1,0 +1,119 @@
+"""A node whose connections are rewritten at connect(), before netfilter: what the overlay cilium is for.
+
+DNAT alone serves nobody there. With the overlay's configuration hosts lines serve the node, and what the
+controllers give CoreDNS serves pods.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.apiserver import ApiServer
+from tests.apiserver.manifests import objects_under
+from tests.coredns.cluster import corefile, put
+from tests.coredns.real import answer_of
+from tests.coredns.resolving import PASSED_ON, Question, model_answer
+from tests.coredns.running import SECONDS, Running
+from tests.daemonset.kustomize import DAEMONSET, render
+from tests.daemonset.manifests import configuration
+from tests.endtoend.asking import NAMED, assert_cut, assert_served
+from tests.endtoend.configuration import configure
+from tests.testbed.addresses import SITE
+from tests.testbed.agent import Agent
+from tests.testbed.fixtures import needs_root
+from tests.testbed.socket_balancer import socket_balancer
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import NODEAGENT_CONFIG, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from ipaddress import IPv4Address, IPv6Address
+    from pathlib import Path
+
+pytestmark = needs_root
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """A world in which node1 has no kube-proxy: the socket load balancer stands in for it."""
+    with World(kube_proxy="nftables") as standing, ExitStack() as stack:
+        standing.node1.kube_proxy.remove(standing.service.key)
+        stack.enter_context(socket_balancer(standing.node1, standing.service, standing.tmp))
+        yield standing
+
+
+@pytest.fixture
+def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
+    """Nodeagent on node1."""
+    config = tmp_path / "nodeagent.yaml"
+    shutil.copy(NODEAGENT_CONFIG, config)
+    made = Agent(world.node1, world.manifests, config)
+    yield made
+    answer = made.cleanup()
+    assert answer.exit_code == 0, answer
+
+
+def test_dnat_alone_serves_nobody(world: World, agent: Agent) -> None:
+    for host in (world.node1, world.pod1):
+        assert_cut(world, host, *NAMED)
+    configure(agent, dnat={"backend": "nftables"}, hosts={"enabled": False})
+    assert agent.apply().exit_code == 0
+    for host in (world.node1, world.pod1):
+        assert_cut(world, host, *NAMED)
+    told = agent.run("doctor", "-o", "json").document["findings"]
+    assert {"SocketBalancer", "PodsNotServed"} <= {finding["code"] for finding in told}
+
+
+def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Agent, tmp_path: Path) -> None:
+    overlay = yaml.safe_load(configuration(render(DAEMONSET / "overlays/cilium")))
+    configure(agent, dnat=overlay["dnat"], coredns=overlay["coredns"])
+    applied = agent.apply()
+    assert applied.exit_code == 0, applied
+    assert_served(world, world.node1, *NAMED)
+    # Pods don't read the node's hosts file: without CoreDNS they are not served.
+    assert_cut(world, world.pod1, *NAMED)
+    relay = _what_coredns_answers(world, agent, tmp_path)
+    for url in NAMED:
+        answer = world.pod1.curl(url, resolve=relay)
+        assert answer.ok, (url, answer)
+        assert answer.body.startswith(f"client={world.address(world.pod1)} ")
+    status = agent.status()
+    assert status.exit_code == 0, status
+    assert "pods are not served" not in status.text
+    told = {finding["code"] for finding in agent.run("doctor", "-o", "json").document["findings"]}
+    assert "PodsLeftToCoreDns" in told
+    assert "SocketBalancer" not in told
+
+
+def test_hosts_lines_alone_leave_pods_without_help_and_that_is_said(world: World, agent: Agent) -> None:
+    overlay = yaml.safe_load(configuration(render(DAEMONSET / "overlays/hosts-only")))
+    configure(agent, dnat=overlay["dnat"])
+    assert agent.apply().exit_code == 0
+    assert_served(world, world.node1, *NAMED)
+    assert_cut(world, world.pod1, *NAMED)
+    for told in (agent.plan(), agent.status()):
+        assert "pods are not served, cert-manager among them: dnat.backend is none" in told.text
+    findings = agent.run("doctor", "-o", "json").document["findings"]
+    assert "PodsNotServed" in {finding["code"] for finding in findings}
+
+
+def _what_coredns_answers(world: World, agent: Agent, directory: Path) -> IPv4Address | IPv6Address:
+    """Run the overlay's controller against an API server with this world's objects; the site's address."""
+    with ApiServer() as api, ExitStack() as stack:
+        for obj in objects_under(world.manifests):
+            api.store.create(obj)
+        put(api, {"Corefile": ".:53 {\n    errors\n    reload\n    forward . 192.0.2.2\n}\n"})
+        controller = Running("one", directory, api.write_kubeconfig(directory / "kubeconfig"), agent.config)
+        stack.callback(controller.end)
+        wait_until(
+            lambda: model_answer(corefile(api), Question(SITE)) != PASSED_ON,
+            "the Corefile with the site",
+            seconds=SECONDS,
+        )
+        return ip_address(answer_of(corefile(api), SITE, directory))
