@@ -202,7 +202,7 @@ def _pods(
 ) -> PodsObservation:
     answers = [name.by_coredns for name in names if name.by_coredns is not None]
     return PodsObservation(
-        redirected=bool(question.desired.pod_cidrs if dnat is None or dnat.unreadable else dnat.pod_cidrs),
+        redirected=bool(question.desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
         socket_balancer=bool(around.socket_balancer),
         by_coredns=any(answers) if answers else None,
         said=question.config.coredns.serves_pods,

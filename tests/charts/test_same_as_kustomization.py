@@ -20,6 +20,10 @@ Values = dict[str, Any]
 
 DEPLOYED_BY: dict[str, Values] = {
     "base": {},
+    "overlays/cilium": {
+        "config": {"dnat": {"backend": "none"}, "coredns": {"servesPods": True}},
+        "coredns": {"enabled": True},
+    },
     "overlays/existing-relay": {
         "config": {
             "relay": {"kind": "service", "service": {"namespace": "hairpin-proxy", "name": "hairpin-proxy"}}
@@ -109,6 +113,8 @@ def test_in_another_namespace_everything_is_there() -> None:
     (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
     assert 'job="edge/nodeagent"' in yaml.safe_dump(rules)
     assert "nodeagent/nodeagent" not in yaml.safe_dump(rules)
+    assert 'namespace="edge",daemonset="nodeagent"' in yaml.safe_dump(rules, width=1000)
+    assert 'namespace="nodeagent"' not in yaml.safe_dump(rules, width=1000)
 
 
 def test_two_reasons_to_read_one_namespace_make_one_role() -> None:
