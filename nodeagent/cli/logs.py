@@ -140,10 +140,16 @@ def _json_value(value: object) -> object:
     return _cleaned(str(value))
 
 
-def _cleaned(text: str) -> str:
-    """What looks like a secret is masked, then what is too long is cut: the end of an error says most."""
+def masked(text: str) -> str:
+    """Pure: the text without what looks like a secret: a token, a password in a URL, a private key."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
+    return text
+
+
+def _cleaned(text: str) -> str:
+    """What looks like a secret is masked, then what is too long is cut: the end of an error says most."""
+    text = masked(text)
     if len(text) <= _LONGEST:
         return text
     half = _LONGEST // 2

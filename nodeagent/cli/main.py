@@ -7,6 +7,7 @@ import click
 
 from nodeagent import __version__
 from nodeagent.cli.apply import apply
+from nodeagent.cli.bundle import bundle
 from nodeagent.cli.cleanup import cleanup
 from nodeagent.cli.coredns import coredns
 from nodeagent.cli.doctor import doctor
@@ -27,7 +28,7 @@ def nodeagent() -> None:
     """Keeps a node's own traffic to PROXY-protocol load balancers working."""
 
 
-for command in (plan, apply, run_command, status, doctor, fleet, cleanup, coredns, uninstall):
+for command in (plan, apply, run_command, status, doctor, fleet, bundle, cleanup, coredns, uninstall):
     nodeagent.add_command(command)
 
 

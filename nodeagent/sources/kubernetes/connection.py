@@ -124,6 +124,27 @@ class Connection:
         response = self._open(asked, query or {}, limits, {"Accept-Encoding": "gzip"})
         return self._body(asked, response, deadline, most)
 
+    def get_text(
+        self, path: str, query: Mapping[str, str], timeout: float = 60.0, most: int = LARGEST_ANSWER
+    ) -> bytes:
+        """Reads what is no JSON: a container's log.
+
+        Args:
+            path: its path.
+            query: the query's parameters.
+            timeout: seconds until the whole answer must have arrived.
+            most: the bytes that are read into memory.
+
+        Raises:
+            TooLargeError: it has more than `most` bytes.
+            ApiError: another one of its kinds.
+        """
+        asked = self.asked("get", path)
+        deadline = time.monotonic() + timeout
+        limits = (min(CONNECT_TIMEOUT, timeout), timeout)
+        response = self._open(asked, query, limits, {"Accept": "*/*"})
+        return self._body(asked, response, deadline, most, json=False)
+
     def post_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
         """Creates an object; not idempotent: a repetition answers AlreadyExistsError.
 
@@ -298,9 +319,12 @@ class Connection:
         response: Any,  # noqa: ANN401 - urllib3's
         deadline: float,
         most: int = LARGEST_ANSWER,
+        *,
+        json: bool = True,
     ) -> bytes:
         try:
-            _check_content_type(asked, response)
+            if json:
+                _check_content_type(asked, response)
             return official.translated(asked, lambda: b"".join(_until(deadline, most, asked, response)))
         finally:
             self._count(response.tell())

@@ -1,0 +1,155 @@
+"""`nodeagent bundle`: one archive for a bug report."""
+
+import io
+import os
+import platform
+import secrets
+import tarfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nodeagent import __version__
+from nodeagent.cli.fleet import namespace_option, timeout_option
+from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.cli.logs import masked
+from nodeagent.cli.terminal import show
+from nodeagent.config.options import Config
+from nodeagent.config.reading import read_config
+from nodeagent.errors import NodeagentError, one_line
+
+if TYPE_CHECKING:
+    from nodeagent.fleet.asking import Asking
+    from nodeagent.fleet.collecting import Piece
+
+_WORST = 3
+_LONGEST_SECONDS = 60.0
+"""`nodeagent doctor` may take 45 s."""
+
+
+@click.command()
+@cluster_options
+@namespace_option
+@timeout_option
+@option("--node", "nodes", metavar="NAME", multiple=True, help="A node to look at; default: the worst three.")
+@option("--anonymize", is_flag=True, help="Replace the hostnames of the cluster by pseudonyms.")
+@option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write it; default: nodeagent-bundle-TIME.tar.gz in this directory.",
+)
+def bundle(  # noqa: PLR0913 - the options
+    *,
+    config: Path | None,
+    kubeconfig: Path | None,
+    namespace: str,
+    timeout: float,
+    nodes: tuple[str, ...],
+    anonymize: bool,
+    output: Path | None,
+) -> int:
+    """Write one archive for a bug report, and show what it holds. Nothing is sent anywhere.
+
+    Exit code 0: written; what could not be read is listed in it. 1: an error, nothing was written.
+    """
+    # Here, so that the daemon does not hold them in memory.
+    from nodeagent.fleet.asking import Asking  # noqa: PLC0415
+    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
+
+    options = read_config(config) if config else Config()
+    file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
+    with connect(kubeconfig) as connection:
+        asking = Asking(connection, namespace, timeout=timeout, run_dir=Path(options.relay.run_dir))
+        pieces = [
+            replace(one, text=masked(one.text), problem=masked(one.problem))
+            for one in _collect(asking, nodes)
+        ]
+    if anonymize:
+        pieces = _anonymous(pieces)
+    contents = _contents(pieces, anonymize=anonymize)
+    _write(
+        file,
+        [("CONTENTS.txt", "\n".join(contents) + "\n"), *((one.path, one.text) for one in pieces if one.text)],
+    )
+    show([*contents, "", f"{file}: written"])
+    return 0
+
+
+def _collect(asking: "Asking", nodes: tuple[str, ...]) -> "Iterable[Piece]":
+    from nodeagent.cli.fleet_document import document  # noqa: PLC0415 - as above
+    from nodeagent.fleet.asking import ask_all  # noqa: PLC0415 - as above
+    from nodeagent.fleet.collecting import Piece, of_cluster, of_node  # noqa: PLC0415 - as above
+    from nodeagent.fleet.roster import read_roster  # noqa: PLC0415 - as above
+    from nodeagent.fleet.row import worst_first  # noqa: PLC0415 - as above
+
+    seats = {seat.node: seat for seat in read_roster(asking.connection, asking.namespace)}
+    unknown = [node for node in nodes if node not in seats]
+    if unknown:
+        raise NodeagentError(
+            f"--node {unknown[0]}: no pod of nodeagent is or should be on a node of that name"
+        )
+    rows = worst_first(ask_all(asking, seats.values()))
+    about = f"nodeagent {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+    yield Piece("about.txt", about)
+    yield Piece("fleet.json", document(rows))
+    yield from of_cluster(asking)
+    chosen = nodes or tuple(row.node for row in rows if row.pod)[:_WORST]
+    patient = replace(asking, timeout=max(asking.timeout, _LONGEST_SECONDS))
+    for node in chosen:
+        yield from of_node(patient, seats[node])
+
+
+def _anonymous(pieces: "list[Piece]") -> "list[Piece]":
+    from nodeagent.fleet.anonymous import Pseudonyms, hostnames_in  # noqa: PLC0415 - as above
+
+    pseudonyms = Pseudonyms(hostnames_in(piece.text for piece in pieces), secrets.token_bytes(32))
+    return [
+        replace(
+            piece,
+            path=pseudonyms.replaced(piece.path),
+            text=pseudonyms.replaced(piece.text),
+            problem=pseudonyms.replaced(piece.problem),
+        )
+        for piece in pieces
+    ]
+
+
+def _contents(pieces: "Iterable[Piece]", *, anonymize: bool) -> list[str]:
+    """What the archive holds, and what a reader of it learns."""
+    lines = ["This archive holds:"]
+    missing = []
+    for piece in pieces:
+        if piece.problem:
+            missing.append(f"  {piece.path}: {one_line(piece.problem)}")
+        elif piece.text:
+            lines.append(f"  {piece.path} ({len(piece.text.encode())} bytes)")
+    lines += ["", "It could not get:", *missing] if missing else []
+    names = "hostnames are pseudonyms" if anonymize else "hostnames are readable (--anonymize replaces them)"
+    return [
+        *lines,
+        "",
+        "It holds no Secret, no token, no line of /etc/hosts but nodeagent's own, and no variable of",
+        "containers but nodeagent's own. What looks like a password or a token elsewhere is masked. In it,",
+        f"{names}; addresses, names of nodes and of objects,",
+        "and annotations are readable. Nothing was sent anywhere: look at it before you do.",
+    ]
+
+
+def _write(file: Path, members: Iterable[tuple[str, str]]) -> None:
+    """Write the archive, readable by this user alone; a file that exists is left unchanged."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for path, text in members:
+                data = text.encode("utf-8", "backslashreplace")
+                info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
+                info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+                archive.addfile(info, io.BytesIO(data))
+    except OSError as error:
+        raise NodeagentError(f"{file}: can't be written: {error.strerror}; give another --output") from error

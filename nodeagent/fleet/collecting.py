@@ -1,0 +1,155 @@
+"""What a bug report needs, of the cluster and of chosen nodes. EFFECTS: runs programs in pods."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+from nodeagent.agent.telemetry.status_file import status_path
+from nodeagent.appliers.dnat.xt_layout import PREFIX
+from nodeagent.appliers.hosts.block import BEGIN, END
+from nodeagent.config.options import Config
+from nodeagent.config.reading import parse_config
+from nodeagent.errors import ConfigError, NodeagentError
+from nodeagent.fleet.asking import Asking
+from nodeagent.fleet.roster import AGENT, APP, RELAY, Seat
+from nodeagent.sources.kubernetes.discovery import discover
+from nodeagent.sources.kubernetes.executing import Container, execute
+
+_CONFIG_FILE = "/etc/nodeagent/nodeagent.yaml"
+_HAPROXY_DIR = "/run/nodeagent-relay"
+_LOG_LINES = 2000
+_LIMIT = 16 << 20
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One file of the bundle: its path in it, its text, and why there is none or why it is not whole."""
+
+    path: str
+    text: str = ""
+    problem: str = ""
+
+
+def of_cluster(asking: Asking) -> Iterator[Piece]:
+    """Yield the cluster's version and the objects that decisions rest on; no Secret is asked for."""
+    in_namespace = f"/api/v1/namespaces/{asking.namespace}"
+    paths: dict[str, tuple[str, dict[str, str]]] = {
+        "version": ("/version", {}),
+        "services": ("/api/v1/services", {"fieldSelector": "spec.type=LoadBalancer"}),
+        "ingresses": ("/apis/networking.k8s.io/v1/ingresses", {}),
+        "ingressclasses": ("/apis/networking.k8s.io/v1/ingressclasses", {}),
+        "nodes": ("/api/v1/nodes", {}),
+        "nodeagent-daemonset": (f"/apis/apps/v1/namespaces/{asking.namespace}/daemonsets/{APP}", {}),
+        "nodeagent-pods": (f"{in_namespace}/pods", {"labelSelector": f"app.kubernetes.io/name={APP}"}),
+        "nodeagent-configmap": (f"{in_namespace}/configmaps/{APP}", {}),
+        "nodeagent-events": (f"{in_namespace}/events", {}),
+    }
+    try:
+        found = discover(asking.connection)
+    except NodeagentError as error:
+        yield Piece("cluster/optional-kinds.json", problem=str(error))
+    else:
+        paths |= {row.name: (row.path, {}) for row in found}
+    for name, (path, query) in paths.items():
+        yield _piece(f"cluster/{_UNSAFE.sub('_', name)}.json", partial(_objects, asking, path, query))
+
+
+def of_node(asking: Asking, seat: Seat) -> Iterator[Piece]:
+    """Yield what the pod of a node can say, and the logs of its containers."""
+    if seat.pod is None:
+        return
+    pod = seat.pod.name
+    folder = f"nodes/{_UNSAFE.sub('_', seat.node).lstrip('.')}"
+    for container in (AGENT, RELAY):
+        yield _piece(f"{folder}/log-{container}.txt", partial(_log, asking, pod, container))
+
+    def run(*command: str) -> str:
+        done = execute(
+            asking.connection, Container(asking.namespace, pod, AGENT), command, asking.timeout, _LIMIT
+        )
+        text = done.stdout.decode("utf-8", "replace")
+        # Exit codes of nodeagent's own commands are answers; without any output they are failures.
+        if done.exit_code and not text:
+            raise NodeagentError(f"{' '.join(command)}: {done.stderr.strip()[-500:] or done.failure}")
+        return text
+
+    configuration = _piece(f"{folder}/nodeagent.yaml", lambda: run("cat", _CONFIG_FILE))
+    yield configuration
+    config = _config(configuration.text)
+    run_dir = str(config.relay.run_dir)
+    probe = ("python3", "-m", "nodeagent.agent.telemetry.probe", run_dir)
+    haproxy_dir = PurePosixPath(config.relay.haproxy_dir or _HAPROXY_DIR)
+    for name, reader in (
+        ("status.json", lambda: run("nodeagent", "status", "-o", "json")),
+        ("doctor.json", lambda: run("nodeagent", "doctor", "-o", "json")),
+        ("agent-status.json", lambda: run("cat", str(status_path(asking.run_dir)))),
+        ("readyz.txt", lambda: run(*probe, "/readyz")),
+        ("metrics.txt", lambda: run(*probe, "/metrics")),
+        ("haproxy.cfg", lambda: run("cat", str(haproxy_dir / "haproxy.cfg"))),
+        ("nftables.txt", lambda: run("nft", "list", "table", "inet", "nodeagent")),
+        ("iptables.txt", lambda: own_rules(run("iptables-legacy-save"))),
+        ("ip6tables.txt", lambda: own_rules(run("ip6tables-legacy-save"))),
+        ("hosts-block.txt", lambda: own_block(run("cat", str(config.hosts.file)))),
+    ):
+        yield _piece(f"{folder}/{name}", reader)
+
+
+def own_rules(text: str) -> str:
+    """Return the lines of an iptables-save that name a chain of nodeagent's. Pure."""
+    return "".join(line for line in text.splitlines(keepends=True) if PREFIX in line)
+
+
+def own_block(text: str) -> str:
+    """Return nodeagent's block of a hosts file, and nothing of the user's lines. Pure."""
+    begin, end = text.find(BEGIN.decode()), text.rfind(END.decode())
+    return text[begin : end + len(END)] + "\n" if 0 <= begin < end else ""
+
+
+def _piece(path: str, read: Callable[[], str]) -> Piece:
+    try:
+        return Piece(path, read())
+    except (NodeagentError, ValueError) as error:
+        return Piece(path, problem=str(error))
+
+
+def _config(text: str) -> Config:
+    try:
+        return parse_config(text, _CONFIG_FILE)
+    except ConfigError:
+        # Of another version, say: it is in the bundle, and the defaults are where most things are.
+        return Config()
+
+
+def _log(asking: Asking, pod: str, container: str) -> str:
+    path = f"/api/v1/namespaces/{asking.namespace}/pods/{pod}/log"
+    query = {"container": container, "tailLines": str(_LOG_LINES), "timestamps": "true"}
+    return asking.connection.get_text(path, query, asking.timeout, _LIMIT).decode("utf-8", "replace")
+
+
+def _objects(asking: Asking, path: str, query: Mapping[str, str]) -> str:
+    """An object or a list as JSON, indented, without what is written twice or may be confidential.
+
+    managedFields and kubectl's copy repeat the object; a variable of a container may hold a password.
+    """
+    found: dict[str, Any] = json.loads(asking.connection.get_json(path, query))
+    items: Sequence[Any] = found.get("items") or [found]
+    for item in items:
+        metadata = item.get("metadata") or {}
+        metadata.pop("managedFields", None)
+        (metadata.get("annotations") or {}).pop(_LAST_APPLIED, None)
+        spec = item.get("spec") or {}
+        _hide_variables((spec.get("template") or {}).get("spec") or spec)
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _hide_variables(spec: Mapping[str, Any]) -> None:
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for variable in container.get("env") or ():
+            if "value" in variable and not variable.get("name", "").startswith("NODEAGENT_"):
+                variable["value"] = "[left out]"
