@@ -97,6 +97,25 @@ class PodNetwork(str):
         return ip_network(self)
 
 
+class AddressRange(str):
+    """A range of addresses as text, checked: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The range, or ValueError for text that is not a range, has host bits set, or names an interface."""
+        if "%" in text:
+            raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
+        ip_network(text)
+        return cls(text)
+
+    @property
+    def network(self) -> IPNetwork:
+        """The range as a network object of its family."""
+        return ip_network(self)
+
+
 class ListenAddress(str):
     """Where to listen, as text, checked: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
 
@@ -223,6 +242,14 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     ignore: tuple[ServiceName, ...] = ()
     """Services that are left alone whatever else says that they are PROXY."""
 
+    address_ranges: tuple[AddressRange, ...] = ()
+    """If set, the complete list of what may be redirected: no address outside of these ranges ever is."""
+    refuse: tuple[AddressRange, ...] = ()
+    """Ranges that are never redirected, in addition to the built-in ones: Service ranges that the API
+    server does not report, other nodes' pods."""
+    allow_ports: tuple[PortNumber, ...] = ()
+    """Ports that are relayed although daemons of nodes commonly listen on them (22, 179, 9100, ...)."""
+
     @property
     def config_map_names(self) -> tuple[tuple[str, str], ...]:
         """Namespace and name of every ConfigMap that is to be read."""
@@ -330,6 +357,31 @@ class CoreDnsOptions(Struct, frozen=True, rename="camel"):
     are left out, each namespace having its fair share."""
 
 
+_Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class LimitOptions(Struct, frozen=True, rename="camel"):
+    """How much of the node's capacity is given out. The oldest come first; what is left out says so.
+
+    Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
+    """
+
+    listeners: _Limit = 2000
+    """The relay's listeners, of all Services together. One port of one address family is one listener."""
+    listeners_per_namespace: _Limit = 400
+    """The listeners for Services of one namespace."""
+    load_balancers_per_namespace: _Limit = 32
+    """The Services of one namespace that have a relay address."""
+    ports_per_service: _Limit = 64
+    """The TCP ports of one Service."""
+    addresses_per_service: _Limit = 256
+    """The addresses that one Service publishes."""
+    hostnames: _Limit = 20_000
+    """The hostnames that are written, or verified by DNS, in total."""
+    hostnames_per_namespace: _Limit = 5000
+    """The hostnames that objects of one namespace can claim."""
+
+
 class TelemetryOptions(Struct, frozen=True, rename="camel"):
     """What `nodeagent run` tells of itself: /healthz, /readyz, /metrics."""
 
@@ -345,5 +397,6 @@ class Config(Struct, frozen=True, rename="camel"):
     relay: RelayOptions = RelayOptions()
     dnat: DnatOptions = DnatOptions()
     hosts: HostsOptions = HostsOptions()
+    limits: LimitOptions = LimitOptions()
     coredns: CoreDnsOptions = CoreDnsOptions()
     telemetry: TelemetryOptions = TelemetryOptions()

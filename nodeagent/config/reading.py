@@ -11,6 +11,7 @@ import yaml
 
 from nodeagent.config.options import (
     AbsolutePath,
+    AddressRange,
     Config,
     DnsName,
     DnsServer,
@@ -28,6 +29,7 @@ _CHECKED = (
     DnsServer,
     InterfaceName,
     ListenAddress,
+    AddressRange,
     PodNetwork,
     RelayRange4,
     RelayRange6,

@@ -28,6 +28,7 @@ from msgspec.inspect import (
 
 from nodeagent.config.options import (
     AbsolutePath,
+    AddressRange,
     Config,
     DnsName,
     DnsServer,
@@ -50,6 +51,10 @@ _TEXTS: dict[type, Schema] = {
     DnsServer: {"examples": ["192.0.2.53", "192.0.2.53:5353", "[2001:db8::53]:5353"], "minLength": 2},
     InterfaceName: {"pattern": "^[A-Za-z0-9_.-]{1,15}$"},
     ListenAddress: {"pattern": r"^$|:[1-9][0-9]{0,4}$", "examples": ["127.0.0.1:9467", "[::1]:9467", ""]},
+    AddressRange: {
+        "pattern": "^[0-9a-fA-F:.]+(/[0-9]{1,3})?$",
+        "examples": ["203.0.113.0/24", "2001:db8::/32"],
+    },
     PodNetwork: {"pattern": "/[0-9]{1,3}$", "examples": ["10.244.1.0/24", "fd00:10:244::/64"]},
     RelayRange4: {"pattern": r"^[0-9.]+/(1[6-9]|2[0-9])$"},
     RelayRange6: {"pattern": r"^[0-9a-fA-F:.]+/(6[4-9]|[7-9][0-9]|1[01][0-9]|12[0-5])$"},

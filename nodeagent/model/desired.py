@@ -106,8 +106,9 @@ class LoadBalancerDecision:
 class NameDecision:
     """One name that an Ingress asks for: what was decided and the reason.
 
-    `by_dns`: nothing but DNS can decide it, so that it is asked. `gist` is the reason without what differs
-    between nodes or from one answer of DNS to the next; empty where that is the reason itself.
+    `by_dns`: nothing but DNS can decide it, so that it is asked. `among` are the addresses that matter in the
+    answer beside those of `load_balancer`: of others among which DNS chooses. `gist` is the reason without
+    what differs between nodes or from one answer of DNS to the next; empty where that is the reason itself.
     """
 
     name: str
@@ -118,6 +119,15 @@ class NameDecision:
     reason: str
     by_dns: bool = False
     gist: str = ""
+    among: frozenset[IPAddress] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DnsQuestion:
+    """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that asks."""
+
+    matter: frozenset[IPAddress]
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +148,26 @@ class Desired:
     remarks: tuple[str, ...] = ()
 
     @property
-    def to_prove(self) -> Mapping[str, frozenset[IPAddress]]:
+    def to_prove(self) -> Mapping[str, DnsQuestion]:
         """The names that nothing but DNS can decide: no others are ever asked for.
 
-        Each with the addresses that matter in an answer: those of each load balancer that claims it, and the
-        relay's.
+        The addresses that matter are those of each load balancer that claims the name, and the relay's; the
+        namespace is that of the claim that has the name.
         """
         matter = {
             decision.load_balancer: frozenset((*decision.addresses, *decision.relay_addresses))
             for decision in self.load_balancers
         }
-        found: dict[str, frozenset[IPAddress]] = {}
+        unions: dict[tuple[frozenset[IPAddress], frozenset[IPAddress]], frozenset[IPAddress]] = {}
+        found: dict[str, DnsQuestion] = {}
         for decision in self.names:
-            if decision.by_dns and decision.load_balancer is not None:
-                found[decision.name] = found.get(decision.name, frozenset()) | matter[decision.load_balancer]
+            if not decision.by_dns or decision.load_balancer is None:
+                continue
+            own = matter[decision.load_balancer]
+            earlier = found.get(decision.name)
+            namespace = earlier.namespace if earlier else decision.claimed_by.namespace
+            for more in (decision.among, earlier.matter if earlier else frozenset()):
+                if not more <= own:  # Thousands of names share one set.
+                    own = unions.setdefault((own, more), own | more)
+            found[decision.name] = DnsQuestion(own, namespace)
         return found

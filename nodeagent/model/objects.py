@@ -23,6 +23,7 @@ __all__ = [
     "RelayService",
     "Service",
     "ServicePort",
+    "ServiceRange",
     "Snapshot",
     "Unreadable",
 ]
@@ -111,6 +112,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceRange:
+    """A ServiceCIDR: ranges that the API server takes ClusterIPs from (KEP-1880)."""
+
+    name: str
+    networks: tuple[IPNetwork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RelayService:
     """An existing relay Service (`relay.kind: service`), such as hairpin-proxy's."""
 
@@ -157,6 +166,7 @@ class Snapshot:
     routes: tuple[Route, ...] = ()
     controller_routes: tuple[ControllerRoute, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    service_ranges: tuple[ServiceRange, ...] = ()
     node: Node | None = None
     config_maps: tuple[ConfigMap, ...] = ()
     relay_service: RelayService | None = None

@@ -2,15 +2,13 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
-from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
+from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.ip_mode import IPModePolicy
-
-_BROADCAST = IPv4Address("255.255.255.255")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +27,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an address is judged by.
+    """What an address is judged by: `ip_mode` tells whether `ipMode: Proxy` is believed of it."""
 
-    An address in one of `relay_ranges` is no load balancer's: traffic for it would be sent to itself.
-    `ip_mode` tells whether `ipMode: Proxy` is believed of an address. `own_addresses` are this node's and the
-    API server's: nobody's externalIPs may take them.
-    """
-
-    relay_ranges: tuple[IPNetwork, ...]
+    rules: AddressRules
     ip_mode: IPModePolicy
-    own_addresses: frozenset[IPAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +64,7 @@ def examine(
     On `proxy_ports` its load balancer sends PROXY. On its other ports kube-proxy's short way does no harm.
     `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as well.
     """
-    published, about_published = _published(service, terms)
+    published, about_published = _published(service, terms, listed=listed)
     external, about_external = _external(service, terms, listed=listed)
     addresses = tuple(dict.fromkeys((*published, *external)))
     remarks = (
@@ -87,7 +79,7 @@ def examine(
     )
     ports = tcp_ports(service)
     if not addresses:
-        verdict, code, reason = _without_address(service)
+        verdict, code, reason = _without_address(service, terms)
         return Refusal(verdict, code, reason, remarks)
     if not service.ports:
         return Refusal(Verdict.REFUSED, "NoPorts", "the Service has no ports", remarks)
@@ -100,15 +92,15 @@ def examine(
     return Eligible(addresses, tuple(port for port in ports if port in proxy_ports), plain, remarks)
 
 
-def _published(service: Service, terms: Terms) -> tuple[list[IPAddress], list[str]]:
+def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
     """The addresses of the status that are short-circuited, and remarks on what is special about some."""
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for point in service.points:
         if point.ip is None:
             continue
-        if _impossible(point.ip, terms):
-            remarks.append(f"{point.ip}: can't be a load balancer's address; left alone")
+        if refused := terms.rules.obstacle(point.ip, listed=listed):
+            remarks.append(f"{point.ip}: not redirected: {refused}")
         elif point.ip_mode != "Proxy":
             usable.append(point.ip)
         elif why := terms.ip_mode.disbelief(point.ip):
@@ -132,20 +124,32 @@ def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPA
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for address in service.external_ips:
-        if _impossible(address, terms):
-            remarks.append(f"{address}: can't be an external address; left alone")
-        elif address in terms.own_addresses:
-            remarks.append(f"{address}: an externalIP that is this node's or the API server's; left alone")
+        refused = terms.rules.obstacle(address, listed=True)
+        if refused is None and address in terms.rules.own:
+            refused = "it is this node's own address or the API server's"
+        if refused:
+            remarks.append(f"{address}: an externalIP, not redirected: {refused}")
         else:
             usable.append(address)
     return usable, remarks
 
 
-def _without_address(service: Service) -> tuple[Verdict, str, str]:
+def _without_address(service: Service, terms: Terms) -> tuple[Verdict, str, str]:
+    own = terms.rules.own.intersection(service.load_balancer_ips)
+    if any(terms.rules.obstacle(address, listed=True) is None for address in own):
+        reason = (
+            "its addresses are this node's own or the API server's: if they are its load balancer's as well, "
+            "list it in loadBalancers.services"
+        )
+        return Verdict.REFUSED, "NodeAddress", reason
     if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
         return Verdict.SKIPPED, "IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address"
     if service.load_balancer_ips or any("status.loadBalancer" in problem for problem in service.problems):
-        return Verdict.REFUSED, "BadAddress", "its status holds no address that a load balancer can have"
+        return (
+            Verdict.REFUSED,
+            "BadAddress",
+            "its status holds no address that may be redirected: see the remarks",
+        )
     if service.points:
         return Verdict.SKIPPED, "HostnameOnly", _by_hostname(service.points[0])
     return Verdict.SKIPPED, "NoAddress", "status.loadBalancer is empty: the provider gave no address yet"
@@ -153,8 +157,3 @@ def _without_address(service: Service) -> tuple[Verdict, str, str]:
 
 def _by_hostname(point: LoadBalancerPoint) -> str:
     return f"published by hostname ({point.hostname}): kube-proxy does not short-circuit it"
-
-
-def _impossible(address: IPAddress, terms: Terms) -> bool:
-    special = address.is_loopback or address.is_multicast or address.is_unspecified or address == _BROADCAST
-    return special or any(address in network for network in terms.relay_ranges)

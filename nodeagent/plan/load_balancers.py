@@ -1,56 +1,84 @@
 """What is done for each LoadBalancer Service: whether it is relayed, and why."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Listener, LoadBalancerDecision, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
-from nodeagent.plan.ages import by_age
+from nodeagent.plan.address_rules import AddressRules, address_rules
+from nodeagent.plan.capacity import Capacity, share_out
 from nodeagent.plan.detection.decision import LISTED, Detection, detect
 from nodeagent.plan.eligibility import Eligible, Refusal, Terms, examine
 from nodeagent.plan.families import unspoken_families
 from nodeagent.plan.ip_mode import IPModePolicy
-from nodeagent.plan.relay_addresses import allocate
+from nodeagent.plan.precedence import by_precedence, listed_paths
+from nodeagent.plan.publishing import Publications, publications
 from nodeagent.plan.relay_service import RelaySurroundings, relay_by_service
 from nodeagent.plan.relaying import Relayed, Surroundings, relay
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancerPlan:
-    """One load balancer, decided. `proxy` tells whether it sends the PROXY line, served or not.
+    """One load balancer, decided.
 
-    `names_at` is what hosts lines for its names point at; nothing where not all of it is relayed.
+    Attributes:
+        service: the Service.
+        proxy: whether it sends the PROXY line, served or not.
+        decision: what is done for it, and why.
+        rank: its place by precedence among all load balancers; 0 comes first.
+        own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
+        relay_addresses: the addresses of its relay on this node.
+        listeners: what the relay listens on for it.
+        redirects: what is sent to the relay.
+        names_at: what hosts lines for its names point at; nothing where not all of it is relayed.
+        without_lines: code and reason why a served one has no hosts lines; empty where it can have them.
     """
 
     service: Service
     proxy: bool
     decision: LoadBalancerDecision
+    rank: int
+    own_addresses: tuple[IPAddress, ...] = ()
     relay_addresses: tuple[RelayAddress, ...] = ()
     listeners: tuple[Listener, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     names_at: tuple[IPAddress, ...] = ()
+    without_lines: tuple[str, str] = ("", "")
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it is relayed on this node."""
+        return self.decision.verdict is Verdict.SERVED
 
 
 def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:
     """Decides for every LoadBalancer Service; the result is sorted by namespace/name."""
-    services = sorted(snapshot.services, key=by_age)
+    services = by_precedence(snapshot.services, config)
+    listed = listed_paths(config)
     detections = {
         service.ref: detect(service, config.load_balancers, snapshot.node, snapshot.config_maps)
         for service in services
     }
-    terms = _terms(snapshot, facts, config)
+    published = publications(services, listed)
+    rules = address_rules(snapshot, facts, config)
+    terms = Terms(rules, IPModePolicy(config.load_balancers.ip_mode, facts.short_circuited))
     examined = {
         service.ref: examine(service, found.versions, terms, listed=found.code == LISTED)
         for service in services
         if (found := detections[service.ref]).proxy
     }
-    reserved = [service for service in services if detections[service.ref].reserved]
-    relay = _relay_for(snapshot, facts, config, reserved, examined)
+    if config.relay.kind == "service":
+        relay = _by_relay_service(snapshot, facts, config, published, examined)
+    else:
+        reserved = [service for service in services if detections[service.ref].reserved]
+        capacity = share_out(reserved, published, rules, config, listed)
+        relay = _by_own_relay(snapshot, facts, config, published, capacity)
     plans = [
-        _decide(service, detections[service.ref], examined.get(service.ref), relay) for service in services
+        _decide(_Question(service, rank, detections[service.ref], published, rules), examined, relay)
+        for rank, service in enumerate(services)
     ]
     return tuple(sorted(plans, key=lambda plan: plan.service.ref))
 
@@ -58,106 +86,166 @@ def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> t
 _Relay = Callable[[Service, Mapping[int, ProxyVersion], Eligible], Relayed | Refusal]
 
 
-def _relay_for(
-    snapshot: Snapshot,
-    facts: Facts,
-    config: Config,
-    reserved: Sequence[Service],
-    examined: Mapping[ObjectRef, Eligible | Refusal],
+def _by_own_relay(
+    snapshot: Snapshot, facts: Facts, config: Config, published: Publications, capacity: Capacity
 ) -> _Relay:
-    """How one load balancer is relayed, by the kind of relay that the configuration asks for."""
-    claims = _claims(examined)
-    if config.relay.kind == "service":
-        shared = RelaySurroundings(
-            name=config.relay.service,
-            service=snapshot.relay_service,
-            endpoints=snapshot.relay_endpoints,
-            proxies=sum(isinstance(found, Eligible) for found in examined.values()),
-            claims=claims,
-            facts=facts,
-        )
-        return lambda service, _, eligible: relay_by_service(service.ref, eligible, shared)
     around = Surroundings(
-        relay_addresses={
-            4: allocate(reserved, config.relay.ipv4),
-            6: allocate(reserved, config.relay.ipv6),
-        },
-        claims=claims,
+        relay_addresses=capacity.relay_addresses,
+        published=published,
+        allowed_ports=frozenset(config.load_balancers.allow_ports),
         source_addresses=_source_addresses(snapshot, facts),
         unspoken=unspoken_families(snapshot, facts),
         facts=facts,
         options=config.relay,
     )
-    return lambda service, versions, eligible: relay(service, versions, eligible, around)
+
+    def decide(
+        service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible
+    ) -> Relayed | Refusal:
+        refusal = capacity.refusals.get(service.ref)
+        if refusal is not None:
+            return Refusal(refusal.verdict, refusal.code, refusal.reason, eligible.remarks)
+        return relay(service, versions, eligible, around)
+
+    return decide
+
+
+def _by_relay_service(
+    snapshot: Snapshot,
+    facts: Facts,
+    config: Config,
+    published: Publications,
+    examined: Mapping[ObjectRef, Eligible | Refusal],
+) -> _Relay:
+    """The first by precedence that can be relayed has the relay Service; `examined` is in that order."""
+    around = RelaySurroundings(
+        name=config.relay.service,
+        service=snapshot.relay_service,
+        endpoints=snapshot.relay_endpoints,
+        published=published,
+        facts=facts,
+    )
+    relayed = {
+        ref: relay_by_service(ref, eligible, around)
+        for ref, eligible in examined.items()
+        if isinstance(eligible, Eligible)
+    }
+    holder = next((ref for ref, found in relayed.items() if isinstance(found, Relayed)), None)
+
+    def decide(service: Service, _: Mapping[int, ProxyVersion], eligible: Eligible) -> Relayed | Refusal:
+        found = relayed[service.ref]
+        if isinstance(found, Refusal) or holder == service.ref:
+            return found
+        reason = (
+            f"the relay Service {config.relay.service.path} serves one load balancer, and that is {holder}, "
+            "which is listed or older: loadBalancers.services chooses; relay.kind: node serves all of them"
+        )
+        return Refusal(Verdict.SKIPPED, "RelayTaken", reason, eligible.remarks)
+
+    return decide
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """One Service, its place among all, and what is known of it."""
+
+    service: Service
+    rank: int
+    detection: Detection
+    published: Publications
+    rules: AddressRules
+
+    @property
+    def own_addresses(self) -> tuple[IPAddress, ...]:
+        """Of the addresses of its status, those at which it comes first and that may be its own."""
+        return tuple(
+            address
+            for address in dict.fromkeys(self.service.load_balancer_ips)
+            if self.published.first(address) == self.service.ref and not self.rules.never(address)
+        )
 
 
 def _decide(
-    service: Service, detection: Detection, examined: Eligible | Refusal | None, relay: _Relay
+    question: _Question, examined: Mapping[ObjectRef, Eligible | Refusal], relay: _Relay
 ) -> LoadBalancerPlan:
-    if examined is None:
+    service, detection = question.service, question.detection
+    found = examined.get(service.ref)
+    if found is None:
         remarks = (*service.problems, *detection.remarks)
-        refusal = Refusal(detection.verdict, detection.code, detection.reason, remarks)
-        return _refused(service, refusal, proxy=False)
-    if isinstance(examined, Refusal):
-        return _refused(service, examined, proxy=True)
-    relayed = relay(service, detection.versions, examined)
+        return _refused(question, Refusal(detection.verdict, detection.code, detection.reason, remarks))
+    if isinstance(found, Refusal):
+        return _refused(question, found, proxy=True)
+    relayed = relay(service, detection.versions, found)
     if isinstance(relayed, Refusal):
-        return _refused(service, relayed, proxy=True)
+        return _refused(question, relayed, proxy=True)
+    shared = _sharing(service.ref, found.addresses, question.published)
     decision = LoadBalancerDecision(
         service.ref,
         Verdict.SERVED,
         detection.code,
         detection.reason,
-        addresses=tuple(dict.fromkeys((*service.load_balancer_ips, *examined.addresses))),
+        addresses=tuple(dict.fromkeys((*service.load_balancer_ips, *found.addresses))),
         relay_addresses=relayed.shown_at,
-        remarks=(*detection.remarks, *relayed.remarks),
+        remarks=(*detection.remarks, *relayed.remarks, *((shared,) if shared else ())),
         uid=service.uid,
         taken=relayed.taken,
     )
+    without_lines = ("SharedAddress", shared) if shared else ("", "")
+    if not shared and not relayed.names_at:
+        reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
+        without_lines = ("PartlyRelayed", reason)
     return LoadBalancerPlan(
         service,
         proxy=True,
         decision=decision,
+        rank=question.rank,
+        own_addresses=tuple(
+            dict.fromkeys(
+                (
+                    *question.own_addresses,
+                    *(each for each in found.addresses if question.published.first(each) == service.ref),
+                )
+            )
+        ),
         relay_addresses=relayed.relay_addresses,
         listeners=relayed.listeners,
         redirects=relayed.redirects,
-        names_at=relayed.names_at,
+        names_at=() if shared else relayed.names_at,
+        without_lines=without_lines,
     )
 
 
-def _refused(service: Service, refusal: Refusal, *, proxy: bool) -> LoadBalancerPlan:
+def _sharing(ref: ObjectRef, addresses: Iterable[IPAddress], published: Publications) -> str:
+    """Why hostnames at these addresses are not this Service's to write; empty where they are."""
+    for address in addresses:
+        before = published.before(ref, address)
+        if before is not None:
+            return (
+                f"{address}: {before}, which is listed or older, publishes this address, too: hostnames get "
+                "no hosts lines for this Service, DNAT alone serves it; loadBalancers.services puts a "
+                "Service first"
+            )
+    return ""
+
+
+def _refused(question: _Question, refusal: Refusal, *, proxy: bool = False) -> LoadBalancerPlan:
     decision = LoadBalancerDecision(
-        service.ref,
+        question.service.ref,
         refusal.verdict,
         refusal.code,
         refusal.reason,
-        addresses=service.load_balancer_ips,
+        addresses=question.service.load_balancer_ips,
         remarks=refusal.remarks,
-        uid=service.uid,
+        uid=question.service.uid,
         taken=refusal.taken,
     )
-    return LoadBalancerPlan(service, proxy=proxy, decision=decision)
-
-
-def _terms(snapshot: Snapshot, facts: Facts, config: Config) -> Terms:
-    own = {each.address for each in facts.addresses if not each.ours}
-    own |= {endpoint.address for endpoint in facts.api_servers}
-    own |= set(snapshot.node.addresses if snapshot.node else ())
-    return Terms(
-        relay_ranges=(config.relay.ipv4, config.relay.ipv6),
-        ip_mode=IPModePolicy(config.load_balancers.ip_mode, facts.short_circuited),
-        own_addresses=frozenset(own),
+    return LoadBalancerPlan(
+        question.service,
+        proxy=proxy,
+        decision=decision,
+        rank=question.rank,
+        own_addresses=question.own_addresses,
     )
-
-
-def _claims(examined: Mapping[ObjectRef, Eligible | Refusal]) -> dict[Endpoint, ObjectRef]:
-    """The oldest Service for each address and port; `examined` is in order of age."""
-    claims: dict[Endpoint, ObjectRef] = {}
-    for ref, found in examined.items():
-        if isinstance(found, Eligible):
-            for endpoint in (*found.endpoints, *found.plain_endpoints):
-                claims.setdefault(endpoint, ref)
-    return claims
 
 
 def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:

@@ -1,6 +1,6 @@
 """Which names are written to the hosts file, and why the others are not."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeagent.config.options import Config
@@ -11,8 +11,9 @@ from nodeagent.plan.ages import by_age
 from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.plan.name_limits import Allowance
 from nodeagent.plan.ownership import Owners, Ownership
-from nodeagent.plan.proof import prove
+from nodeagent.plan.proof import NOT_ALLOWED, Proof, allowed, prove_by_dns
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
 # The short forms by which every client inside the cluster knows the API server.
@@ -21,9 +22,12 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
+    """One object asks for one name; `blocked` is the decision that needs no DNS, if there is one."""
+
     name: str
     by: Claim
     owner: Ownership
+    blocked: NameDecision | None = None
 
 
 def decide_names(
@@ -31,12 +35,18 @@ def decide_names(
 ) -> tuple[NameDecision, ...]:
     """One decision for each name, and one more for each load balancer that claims it in vain."""
     owners = Owners(claims, load_balancers, config.load_balancers.ingress_classes)
-    owned = [(claim, owners.of(claim.whereabouts)) for claim in claims]
+    owned = sorted(((claim, owners.of(claim)) for claim in claims), key=_precedence)
+    opted_out = _opted_out(claim for claim, _ in owned)
+    allowance = Allowance(config.limits)
     by_name: dict[str, list[_Claim]] = {}
-    for claim, owner in sorted(owned, key=_precedence):
-        for name in dict.fromkeys(map(canonical, claim.names)):
-            by_name.setdefault(name, []).append(_Claim(name, claim, owner))
-    return tuple(decision for name in sorted(by_name) for decision in _decide(by_name[name], facts, config))
+    for by, owner in owned:
+        for name in dict.fromkeys(map(canonical, by.names)):
+            claim = _Claim(name, by, owner)
+            blocked = _blocked(claim, opted_out, facts, config)
+            if blocked is None and (refusal := allowance.refusal(by.ref.namespace, name)):
+                blocked = _decision(claim, Verdict.REFUSED, *refusal)
+            by_name.setdefault(name, []).append(replace(claim, blocked=blocked) if blocked else claim)
+    return tuple(decision for name in sorted(by_name) for decision in _settle(by_name[name], facts, config))
 
 
 def hosts_lines(
@@ -61,90 +71,155 @@ def _precedence(owned: tuple[Claim, Ownership]) -> tuple[object, ...]:
     claim, owner = owned
     plan = owner.load_balancer
     if plan is None:
-        return (*by_age(claim), True, "")
-    return (*by_age(claim), plan.decision.verdict is not Verdict.SERVED, plan.service.ref.path)
+        return (*by_age(claim), True, 0)
+    return (*by_age(claim), not plan.is_served, plan.rank)
 
 
-def _decide(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
-    """The oldest object whose load balancer is known has the name; other load balancers get a refusal.
+def _opted_out(claims: Iterable[Claim]) -> Mapping[tuple[str, str], str]:
+    """The names that a namespace has opted out of, each with the reason.
 
-    Unless DNS settles it: of claims that rest on DNS alone, one that it bears out comes before an older one
-    that it does not. Names move from one load balancer to another so, while the old object still stands.
+    Where several objects of a namespace have a name, its oldest decides. No other namespace is bound by that.
+    """
+    first: dict[tuple[str, str], str] = {}
+    for claim in claims:  # the oldest first
+        namespace = claim.ref.namespace
+        reason = claim.excluded if claim.excluded and claim.excluded_in == namespace else ""
+        for name in claim.names:
+            first.setdefault((namespace, canonical(name)), reason)
+    return {key: reason for key, reason in first.items() if reason}
+
+
+def _settle(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
+    """Decides who has one name, of all that claim it (the oldest first).
+
+    DNS decides: the first claim that it bears out has the name, however old the others are. What is trusted
+    without DNS (`hosts.allow`), or can't be asked, is the oldest's whose load balancer is known. Names move
+    from one load balancer to another so, while the old object still stands.
     """
     contenders = _one_a_load_balancer(claims)
-    winner, won = contenders[0], _decide_claim(contenders[0], facts, config)
+    borne_out = _borne_out(contenders, facts, config)
+    winner, won = borne_out or (contenders[0], _decide_alone(contenders, facts, config))
     if len(contenders) == 1:
         return [won]
-    told: dict[str, NameDecision] = {}
-    if won.by_dns and won.verdict is not Verdict.SERVED:
-        for claim in contenders[1:]:
-            decision = _decide_claim(claim, facts, config)
-            if decision.by_dns and decision.verdict is Verdict.SERVED:
-                told = {_load_balancer_path(winner): won}
-                winner, won = claim, decision
-                break
     losers = [claim for claim in contenders if claim is not winner]
-    return [won, *(told.get(_load_balancer_path(claim)) or _lost(claim, winner, won) for claim in losers)]
+    return [won, *(_lost(claim, winner, won, facts, config) for claim in losers)]
 
 
 def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
-    """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known."""
+    """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known.
+
+    One that is blocked stands back behind another one for the same load balancer.
+    """
     found: dict[str, _Claim] = {}
     for claim in claims:
         if claim.owner.load_balancer is not None:
-            found.setdefault(_load_balancer_path(claim), claim)
-    return list(found.values()) or [claims[0]]
+            path = _load_balancer_path(claim)
+            standing = found.get(path)
+            if standing is None or (standing.blocked and not claim.blocked):
+                found[path] = claim
+    return sorted(found.values(), key=lambda claim: by_age(claim.by)) or [claims[0]]
 
 
-def _lost(claim: _Claim, winner: _Claim, won: NameDecision) -> NameDecision:
+def _borne_out(
+    contenders: Sequence[_Claim], facts: Facts, config: Config
+) -> tuple[_Claim, NameDecision] | None:
+    """The oldest claim that DNS bears out, with its decision; None if there is none."""
+    if not _is_asked(contenders, config):
+        return None
+    for claim in contenders:
+        for plan in _candidates(claim, facts) if claim.blocked is None else ():
+            proof = prove_by_dns(claim.name, plan, facts)
+            if proof.verdict is Verdict.SERVED:
+                return claim, _proven(claim, plan, proof)
+    return None
+
+
+def _is_asked(contenders: Sequence[_Claim], config: Config) -> bool:
+    """Whether DNS is asked: for every name that needs proof, and of trusted ones for those with a choice."""
+    name = contenders[0].name
+    if config.hosts.verify != "dns" or is_wildcard(name):
+        return False
+    open_claims = [claim for claim in contenders if claim.blocked is None]
+    contested = len(open_claims) > 0 and len(contenders) > 1
+    return contested or any(claim.owner.choice for claim in open_claims) or not allowed(name, config.hosts)
+
+
+def _candidates(claim: _Claim, facts: Facts) -> Iterator[LoadBalancerPlan]:
+    """Yields the claim's load balancer, and of its choice those that DNS, or a standing line, leads to."""
+    first = claim.owner.load_balancer
+    if first is not None and first.names_at:
+        yield first
+    choice = claim.owner.choice
+    if choice is None:
+        return
+    answer = facts.dns.get(claim.name)
+    replies = (answer.latest, answer.told) if answer else ()
+    leads = {address for reply in replies if reply for address in reply.addresses}
+    leads |= facts.standing_names.get(claim.name, frozenset())
+    found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
+    yield from (found[rank] for rank in sorted(found) if found[rank] is not first and found[rank].names_at)
+
+
+def _decide_alone(contenders: Sequence[_Claim], facts: Facts, config: Config) -> NameDecision:
+    """The decision on the oldest claim, where DNS bears out none: its own, or that it is trusted."""
+    claim = contenders[0]
+    if claim.blocked is not None:
+        return claim.blocked
+    plan = claim.owner.load_balancer
+    if plan is None:
+        raise AssertionError(f"a claim of no load balancer got as far as its proof: {claim.by.ref}")
+    trusted = allowed(claim.name, config.hosts)
+    if trusted is not None:
+        return _proven(claim, plan, replace(trusted, by_dns=_is_asked(contenders, config)))
+    if config.hosts.verify == "allow":
+        return _proven(claim, plan, NOT_ALLOWED)
+    return _proven(claim, plan, prove_by_dns(claim.name, plan, facts))
+
+
+def _lost(claim: _Claim, winner: _Claim, won: NameDecision, facts: Facts, config: Config) -> NameDecision:
     """The decision on a claim for a name that is another load balancer's.
 
     It rests on DNS as the winner's does: an answer that matters to either may turn the two.
     """
-    service = _load_balancer_path(winner)
+    service = won.load_balancer.path if won.load_balancer else ""
     if claim.by.ref == winner.by.ref:
         reason = f"it has the name for Service {service}: a name has one load balancer"
         return replace(_decision(claim, Verdict.SKIPPED, "OtherLoadBalancer", reason), by_dns=won.by_dns)
-    older = by_age(winner.by) < by_age(claim.by)
-    why = "is older and has the name for" if older else "has the name, as DNS says, for"
-    reason = f"{winner.by.ref} {why} Service {service}"
-    return replace(_decision(claim, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
-
-
-def _decide_claim(claim: _Claim, facts: Facts, config: Config) -> NameDecision:
-    """The first question that has an answer decides."""
-    for ask in (
-        _by_form,
-        _by_never_list,
-        _by_annotation,
-        _by_owner,
-        _by_kind,
-        _by_options,
-        _by_relay,
-        _by_user_line,
-    ):
-        verdict, code, reason = ask(claim, facts, config)
-        if verdict is not None:
-            return _decision(claim, verdict, code, reason)
-    plan = claim.owner.load_balancer
-    if plan is None:
-        raise AssertionError(f"a claim of no load balancer got as far as its proof: {claim.by.ref}")
-    proof = prove(claim.name, plan, facts, config.hosts)
-    how = claim.owner.how
-    return NameDecision(
-        claim.name,
-        claim.by.ref,
-        plan.service.ref,
-        proof.verdict,
-        proof.code,
-        f"{proof.reason}; {how}" if how else proof.reason,
-        proof.by_dns,
-        proof.gist,
-    )
+    if by_age(winner.by) < by_age(claim.by):
+        reason = f"{winner.by.ref} is older and has the name for Service {service}"
+        return replace(_decision(claim, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
+    if allowed(claim.name, config.hosts):
+        reason = f"{winner.by.ref} has the name, as DNS says, for Service {service}"
+        return replace(_decision(claim, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
+    return replace(_decide_alone([claim], facts, config), by_dns=won.by_dns)
 
 
 _Answer = tuple[Verdict | None, str, str]
+_Question = Callable[[_Claim, Facts, Config], _Answer]
 _UNDECIDED: _Answer = (None, "", "")
+
+
+def _blocked(
+    claim: _Claim, opted_out: Mapping[tuple[str, str], str], facts: Facts, config: Config
+) -> NameDecision | None:
+    """The first question that has an answer decides; None where the claim is left to its proof."""
+    if (decision := _first_answer((_by_form, _by_never_list), claim, facts, config)) is not None:
+        return decision
+    excluded = claim.by.excluded or opted_out.get((claim.by.ref.namespace, claim.name))
+    if excluded:
+        return _decision(claim, Verdict.SKIPPED, "ExcludedByAnnotation", excluded)
+    questions = (_by_owner, _by_kind, _by_options, _by_relay, _by_user_line)
+    return _first_answer(questions, claim, facts, config)
+
+
+def _first_answer(
+    questions: Iterable[_Question], claim: _Claim, facts: Facts, config: Config
+) -> NameDecision | None:
+    for ask in questions:
+        verdict, code, reason = ask(claim, facts, config)
+        if verdict is not None:
+            return _decision(claim, verdict, code, reason)
+    return None
 
 
 def _by_form(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
@@ -170,26 +245,27 @@ def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
     return Verdict.REFUSED, "NeverWritten", f"never written: it {whose}"
 
 
-def _by_annotation(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
-    """The oldest object with the name decides, as ever: nobody can exclude another's name."""
-    if claim.by.excluded:
-        return Verdict.SKIPPED, "ExcludedByAnnotation", claim.by.excluded
-    return _UNDECIDED
-
-
 def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
     owner = claim.owner
     plan = owner.load_balancer
     if plan is None:
         return Verdict.SKIPPED, owner.code, owner.reason
-    if plan.decision.verdict is not Verdict.SERVED:
+    if not plan.is_served and claim.owner.choice is None:
         return Verdict.SKIPPED, "LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}"
     return _UNDECIDED
 
 
 def _by_kind(claim: _Claim, facts: Facts, config: Config) -> _Answer:
-    if facts.takes_wildcards or not is_wildcard(claim.name):
+    if not is_wildcard(claim.name):
         return _UNDECIDED
+    if facts.takes_wildcards:
+        if allowed(claim.name, config.hosts):
+            return _UNDECIDED
+        reason = (
+            "not answered: that DNS has a wildcard record proves nothing of the names below it; hosts.allow "
+            "has to cover it"
+        )
+        return Verdict.REFUSED, "WildcardNotAllowed", reason
     if config.dnat.backend == "none":
         return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
     return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
@@ -208,9 +284,8 @@ def _by_options(claim: _Claim, _facts: Facts, config: Config) -> _Answer:
 
 def _by_relay(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
     plan = claim.owner.load_balancer
-    if plan is not None and not plan.names_at:
-        reason = f"not all ports of {plan.service.ref} are relayed: DNAT alone serves those that are"
-        return Verdict.SKIPPED, "PartlyRelayed", reason
+    if plan is not None and not plan.names_at and claim.owner.choice is None:
+        return Verdict.SKIPPED, *plan.without_lines
     return _UNDECIDED
 
 
@@ -230,6 +305,24 @@ def _by_user_line(claim: _Claim, facts: Facts, config: Config) -> _Answer:
 def _decision(claim: _Claim, verdict: Verdict, code: str, reason: str) -> NameDecision:
     plan = claim.owner.load_balancer
     return NameDecision(claim.name, claim.by.ref, plan.service.ref if plan else None, verdict, code, reason)
+
+
+def _proven(claim: _Claim, plan: LoadBalancerPlan, proof: Proof) -> NameDecision:
+    how = claim.owner.how
+    if plan is not claim.owner.load_balancer:
+        how = f"{plan.service.ref} by what DNS says"
+    choice = claim.owner.choice
+    return NameDecision(
+        claim.name,
+        claim.by.ref,
+        plan.service.ref,
+        proof.verdict,
+        proof.code,
+        f"{proof.reason}; {how}" if how else proof.reason,
+        proof.by_dns,
+        proof.gist,
+        choice.addresses if choice and proof.by_dns else frozenset(),
+    )
 
 
 def _load_balancer_path(claim: _Claim) -> str:

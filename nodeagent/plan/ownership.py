@@ -1,18 +1,36 @@
 """Which load balancer serves an object that asks for names (docs/decisions/0014-whose-name.md).
 
 The object's own status knows best. Where it says nothing, its class does: by the configuration, or because
-all other Ingresses of the class report one and the same load balancer. A status is written by the
-controller, under rights that who writes Ingresses does not have.
+older Ingresses of the class report a load balancer. A status is written by the controller, under rights that
+who writes Ingresses does not have. Where that leaves several, DNS chooses among them.
+Nobody's newer object changes the answer for an older one: what an object is judged by is older than itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nodeagent.config.options import ClassService
-from nodeagent.model.desired import Verdict
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
+from nodeagent.plan.ages import by_age
 from nodeagent.plan.claims.claim import Claim, Whereabouts
+from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+
+_Key = TypeVar("_Key")
+_Age = tuple[bool, float, str, str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Load balancers among which DNS can choose; one value is shared by all objects that have this choice.
+
+    `by_address` has them by each address that DNS, or a standing hosts line, can lead to.
+    """
+
+    by_address: Mapping[IPAddress, LoadBalancerPlan]
+    addresses: frozenset[IPAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +38,14 @@ class Ownership:
     """The load balancer, or None and why there is none.
 
     `how` tells the way it was found, where it was not the object's own status and not for want of choice.
+    `choice` has the others that it can be as well, if DNS says so.
     """
 
     load_balancer: LoadBalancerPlan | None
     code: str = ""
     reason: str = ""
     how: str = ""
+    choice: Choice | None = None
 
 
 class Owners:
@@ -43,52 +63,69 @@ class Owners:
         load_balancers: Sequence[LoadBalancerPlan],
         configured: Sequence[ClassService] = (),
     ) -> None:
-        self._found: dict[Whereabouts, Ownership] = {}
+        self._found: dict[Whereabouts, Ownership | None] = {}
         self._configured = {entry.ingress_class: entry for entry in reversed(configured)}
         self._by_path = {plan.service.ref.path: plan for plan in load_balancers}
-        self._proxies = [plan for plan in load_balancers if plan.proxy]
+        self._proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
         self._by_point = _by_point(load_balancers)
         self._by_gateway = {
             (plan.service.ref.namespace, plan.service.gateway): plan
             for plan in sorted(load_balancers, key=_served_last)
             if plan.service.gateway
         }
-        self._learned: dict[str, dict[str, LoadBalancerPlan]] = {}
-        self._serves: dict[str, set[tuple[str, str | None]]] = {}
-        self._learn({claim.whereabouts for claim in claims})
+        served = [plan for plan in self._proxies if plan.is_served]
+        self._choice = _choice_of(served) if len(served) > 1 else None
+        # Of each class, the load balancers that Ingresses of it report, with the age of its first report.
+        self._learned: dict[str, dict[str, _Age]] = {}
+        # Of each load balancer, the classes and controllers of what reports it, each with that age.
+        self._serves: dict[str, dict[tuple[str, str | None], _Age]] = {}
+        self._learn(claims)
 
-    def of(self, whereabouts: Whereabouts) -> Ownership:
-        """The load balancer of an object: the first way that leads to one or to a reason."""
-        found = self._found.get(whereabouts)
-        if found is None:
-            found = self._found[whereabouts] = (
+    def of(self, claim: Claim) -> Ownership:
+        """The load balancer of what asks for names: the first way that leads to one or to a reason."""
+        whereabouts = claim.whereabouts
+        if whereabouts not in self._found:
+            self._found[whereabouts] = (
                 _unattached(whereabouts)
                 or self._by_status(whereabouts)
                 or self._by_gateway_name(whereabouts.gateway)
                 or _unusable_status(whereabouts)
                 or self._by_configured_class(whereabouts)
-                or self._by_learned_class(whereabouts)
-                or self._by_want_of_choice(whereabouts)
             )
-        return found
+        return self._found[whereabouts] or self._by_learned_class(claim) or self._by_want_of_choice(claim)
 
-    def _learn(self, all_whereabouts: Iterable[Whereabouts]) -> None:
-        for whereabouts in all_whereabouts:
+    def _learn(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            whereabouts = claim.whereabouts
             ingress_class = whereabouts.ingress_class
-            found = self._by_status(whereabouts) if ingress_class else None
-            if ingress_class and found and found.load_balancer:
-                path = found.load_balancer.service.ref.path
-                self._learned.setdefault(ingress_class, {})[path] = found.load_balancer
-                self._serves.setdefault(path, set()).add((ingress_class, whereabouts.controller))
+            if not ingress_class or not whereabouts.points:
+                continue
+            found = self._by_status(whereabouts)
+            if found and found.load_balancer:
+                path, age = found.load_balancer.service.ref.path, by_age(claim)
+                _keep_older(self._learned.setdefault(ingress_class, {}), path, age)
+                _keep_older(self._serves.setdefault(path, {}), (ingress_class, whereabouts.controller), age)
 
     def _by_status(self, whereabouts: Whereabouts) -> Ownership | None:
-        found = {
-            plan.service.ref: plan
-            for key in _keys(whereabouts.points)
-            for plan in self._by_point.get(key, ())[:1]
-        }
-        # Where it reports several, the one that the relay serves is meant.
-        return Ownership(min(found.values(), key=_served_first)) if found else None
+        at_points = [found for key in _keys(whereabouts.points) if (found := self._by_point.get(key))]
+        if not at_points:
+            return None
+        # Where several Services share an address, the one is meant that is named below; else the first.
+        plans = [self._named(whereabouts, found) or found[0] for found in at_points]
+        # Where it reports several addresses, the one that the relay serves is meant.
+        return Ownership(min(plans, key=_served_first))
+
+    def _named(
+        self, whereabouts: Whereabouts, sharing: Sequence[LoadBalancerPlan]
+    ) -> LoadBalancerPlan | None:
+        """Of Services that share an address: the Gateway's own one, or the one configured for the class."""
+        for found in (
+            self._by_gateway_name(whereabouts.gateway),
+            self._by_configured_class(whereabouts) if len(sharing) > 1 else None,
+        ):
+            if found and found.load_balancer in sharing:
+                return found.load_balancer
+        return None
 
     def _by_gateway_name(self, gateway: ObjectRef | None) -> Ownership | None:
         """By the label with which an implementation marks the Service that it made for a Gateway."""
@@ -110,45 +147,40 @@ class Owners:
             return Ownership(None, "UnknownLoadBalancer", reason)
         return None
 
-    def _by_learned_class(self, whereabouts: Whereabouts) -> Ownership | None:
-        ingress_class = whereabouts.ingress_class
+    def _by_learned_class(self, claim: Claim) -> Ownership | None:
+        """The load balancer that older Ingresses of the class report; of several, the first report's."""
+        ingress_class = claim.whereabouts.ingress_class
         learned = self._learned.get(ingress_class, {}) if ingress_class else {}
-        if not learned:
+        older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
+        if not older:
             return None
-        if len(learned) == 1:
-            (plan,) = learned.values()
-            return Ownership(
-                plan, how=f"{plan.service.ref} by what other Ingresses of class {ingress_class} report"
-            )
-        reason = (
-            f"{whereabouts.status} is empty and Ingresses of its class {ingress_class} report several load "
-            f"balancers: {', '.join(sorted(learned))}"
-        )
-        return Ownership(None, "AmbiguousLoadBalancer", reason)
+        plans = [self._by_path[path] for _, path in older]
+        how = f"{plans[0].service.ref} by what other Ingresses of class {ingress_class} report"
+        choice = _choice_of([plan for plan in plans if plan.is_served]) if len(plans) > 1 else None
+        return Ownership(plans[0], how=how, choice=choice)
 
-    def _by_want_of_choice(self, whereabouts: Whereabouts) -> Ownership:
+    def _by_want_of_choice(self, claim: Claim) -> Ownership:
+        """The only one that sends PROXY; of several the first that is served, unless DNS chooses another."""
         if not self._proxies:
             return Ownership(None, "NoProxyLoadBalancer", "no load balancer of this cluster sends PROXY")
-        if len(self._proxies) > 1:
-            reason = (
-                f"{whereabouts.status} is empty and {len(self._proxies)} load balancers send PROXY: "
-                "can't tell whose"
-            )
-            return Ownership(None, "AmbiguousLoadBalancer", reason)
-        (only,) = self._proxies
-        others = self._only_others(only, whereabouts)
+        first = next((plan for plan in self._proxies if plan.is_served), self._proxies[0])
+        others = self._only_others(first, claim)
         if others:
+            whereabouts = claim.whereabouts
             mine = whereabouts.ingress_class or whereabouts.controller
             reason = (
-                f"{whereabouts.status} is empty, and the only load balancer that sends PROXY, "
-                f"{only.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
+                f"{whereabouts.status} is empty, and the first load balancer that sends PROXY, "
+                f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
             )
             return Ownership(None, "OtherClass", reason)
-        return Ownership(only)
+        how = f"{first.service.ref}, the first of several that send PROXY" if self._choice else ""
+        return Ownership(first, how=how, choice=self._choice)
 
-    def _only_others(self, plan: LoadBalancerPlan, whereabouts: Whereabouts) -> str:
+    def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
         """The classes that the load balancer is known to serve, when the object is of none of them."""
-        serves = self._serves.get(plan.service.ref.path, set())
+        known = self._serves.get(plan.service.ref.path, {})
+        serves = [key for key, age in known.items() if _is_evidence(age, claim)]
+        whereabouts = claim.whereabouts
         if whereabouts.ingress_class:
             is_one = any(name == whereabouts.ingress_class for name, _ in serves)
         elif whereabouts.controller:
@@ -156,6 +188,30 @@ class Owners:
         else:
             is_one = True
         return "" if is_one else ", ".join(sorted(name for name, _ in serves))
+
+
+def _keep_older(ages: dict[_Key, _Age], key: _Key, age: _Age) -> None:
+    known = ages.get(key)
+    if known is None or age < known:
+        ages[key] = age
+
+
+def _is_evidence(age: _Age, claim: Claim) -> bool:
+    """Whether what was reported by an object of that age counts for a claim: a newer one changes nothing.
+
+    Objects in files have no ages: there, all of them count.
+    """
+    undated = age[0] and claim.created is None
+    return undated or age < by_age(claim)
+
+
+def _choice_of(plans: Sequence[LoadBalancerPlan]) -> Choice:
+    """`plans` are in order: where an address leads to several, the first has it."""
+    found: dict[IPAddress, LoadBalancerPlan] = {}
+    for plan in plans:
+        for address in (*plan.own_addresses, *plan.names_at):
+            found.setdefault(address, plan)
+    return Choice(found, frozenset(found))
 
 
 def _unattached(whereabouts: Whereabouts) -> Ownership | None:
@@ -174,9 +230,12 @@ def _unusable_status(whereabouts: Whereabouts) -> Ownership | None:
 
 
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[LoadBalancerPlan]]:
-    """The load balancers at each address and hostname; where they share one, the relayed one first."""
+    """The load balancers at each address and hostname, the first by precedence first.
+
+    One without TCP ports serves no names: it comes last.
+    """
     found: dict[str, list[LoadBalancerPlan]] = {}
-    for plan in sorted(load_balancers, key=_served_first):
+    for plan in sorted(load_balancers, key=lambda plan: (not tcp_ports(plan.service), plan.rank)):
         # Controllers report externalIPs too; those count of which the load balancer's own decision says so.
         for key in _keys(plan.service.points) | set(map(str, plan.decision.addresses)):
             found.setdefault(key, []).append(plan)
@@ -189,9 +248,9 @@ def _keys(points: Iterable[LoadBalancerPoint]) -> set[str]:
     return keys | {point.hostname.lower().removesuffix(".") for point in points if point.hostname}
 
 
-def _served_first(plan: LoadBalancerPlan) -> tuple[bool, ObjectRef]:
-    return (plan.decision.verdict is not Verdict.SERVED, plan.service.ref)
+def _served_first(plan: LoadBalancerPlan) -> tuple[bool, int]:
+    return (not plan.is_served, plan.rank)
 
 
-def _served_last(plan: LoadBalancerPlan) -> tuple[bool, ObjectRef]:
-    return (plan.decision.verdict is Verdict.SERVED, plan.service.ref)
+def _served_last(plan: LoadBalancerPlan) -> tuple[bool, int]:
+    return (plan.is_served, -plan.rank)

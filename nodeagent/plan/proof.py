@@ -44,13 +44,18 @@ class Proof:
     gist: str = ""
 
 
-def prove(name: str, load_balancer: LoadBalancerPlan, facts: Facts, options: HostsOptions) -> Proof:
-    """Decides on `name` (canonical, no wildcard), which the load balancer claims."""
+NOT_ALLOWED = Proof(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
+"""The decision on a name that `hosts.allow` does not cover where `hosts.verify` is `allow`."""
+
+
+def allowed(name: str, options: HostsOptions) -> Proof | None:
+    """The decision on a name that the administrator trusts without DNS; None for any other."""
     suffix = covering(name, options.allow)
-    if suffix:
-        return Proof(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}")
-    if options.verify == "allow":
-        return Proof(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
+    return Proof(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
+
+
+def prove_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> Proof:
+    """Decides on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says."""
     return replace(_by_dns(name, load_balancer, facts), by_dns=True)
 
 
@@ -160,7 +165,8 @@ def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddres
 
 
 def _addresses(load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
-    return load_balancer.decision.addresses
+    """Those at which the load balancer comes first: a name that leads to another's address is not its own."""
+    return load_balancer.own_addresses
 
 
 def _shown(addresses: Iterable[IPAddress]) -> str:

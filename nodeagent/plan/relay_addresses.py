@@ -1,8 +1,8 @@
 """Which relay address belongs to which load balancer: the same on every node and after every restart.
 
 A pure function of the set of load balancers, their creation times included (docs/decisions/0004): each
-takes the address that the hash of its name points at, or the next free one; the oldest chooses first. So
-one that is added later never moves another, and no node has to ask any other.
+takes the address that the hash of its name points at, or the next free one, in the order given: the listed,
+then the oldest. So one that is created later never moves another, and no node has to ask any other.
 """
 
 import hashlib
@@ -11,11 +11,12 @@ from ipaddress import IPv4Network, IPv6Network
 
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Service
-from nodeagent.plan.ages import by_age
 
 
 def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) -> dict[str, IPAddress]:
     """Maps each Service's `namespace/name` to its address; those that find the range full are missing.
+
+    `services` are in order of precedence, each once.
 
     The network's own address and IPv4's broadcast address are never given out, nor is IPv6's
     subnet-router anycast address, which is the network's own (RFC 4291, 2.6.1).
@@ -23,7 +24,7 @@ def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) ->
     spare = 2 if network.version == 4 else 1
     slots = max(network.num_addresses - spare, 0)
     taken: dict[int, str] = {}
-    for service in sorted(services, key=by_age):
+    for service in services:
         if len(taken) >= slots:
             break
         slot = _preferred(service.ref.path, slots)

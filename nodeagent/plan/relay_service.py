@@ -5,7 +5,7 @@ kube-proxy's is then not run any more; so it points at a ready pod of the Servic
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nodeagent.config.options import ServiceName
@@ -15,41 +15,36 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService
 from nodeagent.plan.eligibility import Eligible, Refusal
 from nodeagent.plan.obstacles import obstacle
+from nodeagent.plan.publishing import Publications
 from nodeagent.plan.relaying import Relayed
 
 
 @dataclass(frozen=True, slots=True)
 class RelaySurroundings:
-    """What the decision looks up: the relay Service as found, and how many load balancers want it."""
+    """What the decision looks up: the relay Service as found, and whose an address and port are."""
 
     name: ServiceName
     service: RelayService | None
     endpoints: tuple[RelayEndpoint, ...]
-    proxies: int
-    claims: Mapping[Endpoint, ObjectRef]
+    published: Publications
     facts: Facts
 
 
 def relay_by_service(ref: ObjectRef, eligible: Eligible, around: RelaySurroundings) -> Relayed | Refusal:
     """Pure: the redirects for what is eligible, and the addresses for its names.
 
-    A relay Service sends to one ingress controller, so it can serve one load balancer and no more.
+    A relay Service sends to one ingress controller, so it can serve one load balancer and no more: which
+    one is the caller's decision.
     """
     relay = around.service
     if relay is None or not relay.cluster_ips:
         reason = f"the relay Service {around.name.path} is missing or has no ClusterIP (relay.service)"
         return Refusal(Verdict.REFUSED, "NoRelayService", reason, eligible.remarks)
-    if around.proxies > 1:
-        reason = (
-            f"{around.proxies} load balancers send PROXY and one relay Service can serve only one: "
-            "name the others in loadBalancers.ignore, or use relay.kind: node"
-        )
-        return Refusal(Verdict.REFUSED, "AmbiguousRelay", reason, eligible.remarks)
     plain = [
         f"port {port}: without PROXY, which {relay.ref} adds on every port: names are left to DNAT"
         for port in eligible.plain_ports
     ]
-    obstacles = {match: obstacle(match, ref, around.claims, around.facts) for match in eligible.endpoints}
+    obstacles = {match: obstacle(match, ref, around.published, around.facts) for match in eligible.endpoints}
     chosen = {match: _target(match, relay, around) for match, why in obstacles.items() if why is None}
     if not chosen:
         return Refusal(

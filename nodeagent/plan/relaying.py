@@ -10,20 +10,23 @@ from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
 from nodeagent.plan.eligibility import Eligible, Refusal
 from nodeagent.plan.families import spoken_part
-from nodeagent.plan.obstacles import NODE_PORTS, obstacle
+from nodeagent.plan.node_ports import NODE_PORTS
+from nodeagent.plan.obstacles import obstacle
+from nodeagent.plan.publishing import Publications
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a decision about one load balancer looks up in the whole.
 
-    `relay_addresses` maps family to Service path to address; `claims` maps an address and port of a load
-    balancer to the oldest Service that has it; `source_addresses` are this node's own, by family;
-    `unspoken` are the families that this node does not speak, each with the reason.
+    `relay_addresses` maps family to Service path to address; `published` tells whose an address and port are;
+    `allowed_ports` are relayed although nodes' daemons commonly have them; `source_addresses` are this node's
+    own, by family; `unspoken` are the families that this node does not speak, each with the reason.
     """
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
-    claims: Mapping[Endpoint, ObjectRef]
+    published: Publications
+    allowed_ports: frozenset[int]
     source_addresses: Mapping[int, IPAddress]
     unspoken: Mapping[int, str]
     facts: Facts
@@ -86,7 +89,7 @@ def relay(
         *plain_obstacles,
         *(f"port {port}: without PROXY: not redirected" for port in eligible.plain_ports),
     )
-    if unavailable:
+    if unavailable and not all(obstacles.values()):
         return replace(unavailable[0], remarks=remarks)
     redirects = tuple(
         Redirect(match, Endpoint(addresses[match.address.version], match.port), service.ref)
@@ -141,11 +144,11 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
 def _obstacle(
     match: Endpoint, ref: ObjectRef, relays: Mapping[int, IPAddress], around: Surroundings
 ) -> str | None:
-    found = obstacle(match, ref, around.claims, around.facts)
-    if found is None and match.port in NODE_PORTS:
+    found = obstacle(match, ref, around.published, around.facts)
+    if found is None and match.port in NODE_PORTS and match.port not in around.allowed_ports:
         return (
-            f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; "
-            "give the Service another port"
+            f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; give "
+            "the Service another port, or list this one in loadBalancers.allowPorts"
         )
     return _taken(match, relays, around) if found is None else found
 

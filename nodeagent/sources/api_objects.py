@@ -108,6 +108,18 @@ class IngressClass(Head):
     spec: IngressClassSpec | None = None
 
 
+class ServiceCIDRSpec(Struct):
+    """A ServiceCIDR's spec."""
+
+    cidrs: list[str] | None = None
+
+
+class ServiceCIDR(Head):
+    """networking.k8s.io/v1 ServiceCIDR (v1beta1 is alike)."""
+
+    spec: ServiceCIDRSpec | None = None
+
+
 class ConfigMap(Head):
     """core/v1 ConfigMap."""
 

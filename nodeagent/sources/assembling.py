@@ -10,6 +10,7 @@ from nodeagent.model.objects import (
     Node,
     RelayService,
     Service,
+    ServiceRange,
     Snapshot,
     Unreadable,
 )
@@ -38,6 +39,7 @@ def assembled(
         routes=of(Route),
         controller_routes=of(ControllerRoute),
         namespaces=of(Namespace),
+        service_ranges=of(ServiceRange),
         node=next(iter(of(Node)), None),
         config_maps=of(ConfigMap),
         relay_service=next(iter(of(RelayService)), None),

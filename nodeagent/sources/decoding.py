@@ -19,6 +19,7 @@ from nodeagent.model.objects import (
     RelayService,
     Service,
     ServicePort,
+    ServiceRange,
 )
 from nodeagent.sources import api_objects as api
 from nodeagent.sources.object_parts import (
@@ -123,6 +124,16 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
         names=tuple(dict.fromkeys(names)),
         provider_id=one_line(spec.providerID or ""),
     )
+
+
+def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
+    """The ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
+    found = decode(raw, api.ServiceCIDR)
+    texts = (found.spec.cidrs if found.spec else None) or []
+    try:
+        return ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(_network, texts)))
+    except ValueError as error:
+        raise DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
 
 
 def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:

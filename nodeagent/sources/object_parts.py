@@ -21,7 +21,7 @@ MOST_HOSTS = 10_000
 _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that decisions could rest on; a longer one is not read."""
 
-_CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node"})
+_CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
 
 _DECIDING = frozenset({CLASS_ANNOTATION, EXCLUDE})
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from nodeagent.model.routes import GATEWAY_API
 from nodeagent.sources.controller_apis import CONTROLLER_KINDS
+from nodeagent.sources.decoding import decode_service_range
 from nodeagent.sources.gateway_decoding import (
     EXPERIMENTAL_GROUP,
     decode_experimental_listener_set,
@@ -19,7 +20,7 @@ from nodeagent.sources.gateway_decoding import (
 
 @dataclass(frozen=True, slots=True)
 class OptionalKind:
-    """One kind, served by a CustomResourceDefinition.
+    """One kind: served by a CustomResourceDefinition, or by Kubernetes since some version.
 
     Attributes:
         group: its API group.
@@ -56,5 +57,6 @@ OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
         "XListenerSet",
         decode_experimental_listener_set,
     ),
+    OptionalKind("networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range),
     *(OptionalKind(row.group, row.versions, row.plural, row.kind, row.decode) for row in CONTROLLER_KINDS),
 )

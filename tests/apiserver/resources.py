@@ -133,6 +133,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", has_status=True),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),
     Resource("networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False),
+    Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", namespaced=False),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     Resource(_RBAC, "v1", "roles", "Role"),

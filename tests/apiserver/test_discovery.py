@@ -29,6 +29,7 @@ def test_groups_versions_and_resources_are_told(api: ApiServer) -> None:
         "ingresses": ("Ingress", True),
         "ingresses/status": ("Ingress", True),
         "ingressclasses": ("IngressClass", False),
+        "servicecidrs": ("ServiceCIDR", False),
     }
     assert request(api, "GET", "/api/v1")[1]["groupVersion"] == "v1"
     assert request(api, "GET", "/apis/apps")[1]["preferredVersion"]["groupVersion"] == "apps/v1"

@@ -41,6 +41,14 @@ hosts:
   exclude: []
   dnsServers: []
   dnsRecheckSeconds: 30
+limits:
+  listeners: 2000
+  listenersPerNamespace: 400
+  loadBalancersPerNamespace: 32
+  portsPerService: 64
+  addressesPerService: 256
+  hostnames: 20000
+  hostnamesPerNamespace: 5000
 coredns:
   servesPods: false
   mode: auto
@@ -54,7 +62,7 @@ telemetry:
 """
 BEYOND_THE_DOCUMENTED = {
     "hosts": {"clusterDomain": "cluster.local"},
-    "loadBalancers": {"ingressClasses": ()},
+    "loadBalancers": {"ingressClasses": (), "addressRanges": (), "refuse": (), "allowPorts": ()},
 }
 
 

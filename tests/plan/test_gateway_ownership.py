@@ -40,8 +40,8 @@ def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made
     """The label holds within its namespace."""
     made = service("green", ips=("192.0.2.2",), gateway="public")
     decision = of_name(desired(service(), made, gateway(points=()), route(NAME)), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "AmbiguousLoadBalancer")
-    assert decision.reason.startswith("status.addresses of Gateway infra/public is empty and 2 load")
+    assert decision.load_balancer == service().ref
+    assert decision.reason.endswith("; Service ingress/blue, the first of several that send PROXY")
 
 
 def test_an_address_that_no_service_has_is_named() -> None:

@@ -1,9 +1,13 @@
 """Which load balancer an Ingress belongs to."""
 
+from dataclasses import replace
+from ipaddress import ip_address
+
 import pytest
 
 from nodeagent.model.desired import Verdict
-from tests.plan.made_up import desired, hosts, ingress, of_name, point, relay_of, service
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from tests.plan.made_up import FACTS, desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.com"
 
@@ -53,15 +57,24 @@ def test_an_empty_status_means_the_only_proxy_load_balancer() -> None:
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
-def test_an_empty_status_with_two_proxy_load_balancers_is_skipped() -> None:
-    """Nobody can tell whose it is."""
-    planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "AmbiguousLoadBalancer")
-    assert (
-        decision.reason
-        == "its status.loadBalancer is empty and 2 load balancers send PROXY: can't tell whose"
+def test_an_empty_status_with_two_proxy_load_balancers_means_the_first_that_is_served() -> None:
+    """The oldest; a newer one, or an older one without an address, takes nothing away."""
+    older = service("green", points=(), created=-1)
+    planned = desired(
+        older, service(), service("red", ips=("192.0.2.3",), created=1), ingress(NAME, points=())
     )
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
+    """Also for a name that is trusted without: the administrator trusts the name, not the guess."""
+    planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
+    assert of_name(planned, NAME).load_balancer == service().ref
+    assert planned.to_prove[NAME].matter >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
+    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
+    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()), facts=facts)
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
 
 def test_an_empty_status_without_a_proxy_load_balancer_is_skipped() -> None:

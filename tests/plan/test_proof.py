@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
 from nodeagent.plan.proof import remember
@@ -227,7 +227,7 @@ def test_only_what_nothing_else_decides_is_asked() -> None:
         *("*.example.net", "bad_name", "192.0.2.7", ""),
     )
     other = ingress("elsewhere.example.net", name="other", points=(point("198.51.100.99"),))
-    assert desired(service(), claimed, other, options=options).to_prove == {NAME: MATTER}
+    assert desired(service(), claimed, other, options=options).to_prove == {NAME: DnsQuestion(MATTER, "web")}
 
 
 def test_with_verify_allow_nothing_is_asked() -> None:
@@ -241,7 +241,7 @@ def test_with_verify_allow_nothing_is_asked() -> None:
 
 def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
     """Else its proof would be forgotten as often as the relay restarts."""
-    assert withhold(planned(told("192.0.2.1")), frozenset()).to_prove == {NAME: MATTER}
+    assert withhold(planned(told("192.0.2.1")), frozenset()).to_prove == {NAME: DnsQuestion(MATTER, "web")}
 
 
 _ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])
@@ -267,7 +267,7 @@ def test_no_name_is_written_without_a_reason_to_trust_it(
     proven = any(reply and owner in reply.addresses for reply in (latest, before))
     written = hosts(desire) == [f"{RELAY} {NAME}"]
     assert written is (of_name(desire, NAME).verdict is Verdict.SERVED)
-    assert desire.to_prove == {NAME: MATTER}
+    assert desire.to_prove == {NAME: DnsQuestion(MATTER, "web")}
     if written:
         assert proven or stands
     if latest and owner in latest.addresses:
@@ -332,5 +332,5 @@ def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() 
 
 def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> None:
     """Otherwise a name that moves would wait for something else to happen."""
-    matter = moving(told("192.0.2.1")).to_prove[NAME]
+    matter = moving(told("192.0.2.1")).to_prove[NAME].matter
     assert {ip_address("192.0.2.1"), ip_address("192.0.2.2")} <= matter

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.model.objects import Service
+from nodeagent.plan.ages import by_age
 from nodeagent.plan.relay_addresses import allocate
 from tests.plan.made_up import service
 
@@ -27,7 +28,7 @@ def test_addresses_are_unique_and_such_as_a_host_may_have(
     cluster: list[Service], network: IPv4Network | IPv6Network
 ) -> None:
     """Never the network's own, never IPv4's broadcast address."""
-    found = allocate(cluster, network)
+    found = allocate(sorted(cluster, key=by_age), network)
     assert len(set(found.values())) == len(found)
     spare = {network.network_address} | ({network.broadcast_address} if network.version == 4 else set())
     for address in found.values():
@@ -41,10 +42,10 @@ def test_the_order_in_which_services_are_listed_does_not_matter(
     cluster: list[Service], network: IPv4Network | IPv6Network, order: Random
 ) -> None:
     """Every node sees another one."""
-    before = allocate(cluster, network)
+    before = allocate(sorted(cluster, key=by_age), network)
     shuffled = list(cluster)
     order.shuffle(shuffled)
-    assert allocate(shuffled, network) == before
+    assert allocate(sorted(shuffled, key=by_age), network) == before
 
 
 @given(clusters, networks)
@@ -52,8 +53,8 @@ def test_the_order_in_which_services_are_listed_does_not_matter(
 def test_a_newcomer_moves_nobody(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
     """Nor does its removal."""
     older = [found for found in cluster if found.created is not None]
-    before = allocate(older, network)
-    after = allocate([*older, service("newcomer", created=100)], network)
+    before = allocate(sorted(older, key=by_age), network)
+    after = allocate(sorted([*older, service("newcomer", created=100)], key=by_age), network)
     assert {path: address for path, address in after.items() if path != "ingress/newcomer"} == before
 
 
@@ -62,7 +63,7 @@ def test_a_newcomer_moves_nobody(cluster: list[Service], network: IPv4Network | 
 def test_the_oldest_are_served_first(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
     """A full range leaves out the newest and nobody else; a Service without a time is the newest."""
     slots = network.num_addresses - (2 if network.version == 4 else 1)
-    served = allocate(cluster, network)
+    served = allocate(sorted(cluster, key=by_age), network)
     assert len(served) == min(len(cluster), slots)
     dated = sorted(found.created for found in cluster if found.created and found.ref.path in served)
     left_out = [found for found in cluster if found.ref.path not in served]
@@ -78,13 +79,13 @@ def test_a_range_without_room_gives_nothing(network: str) -> None:
 def test_the_addresses_are_these_and_stay_these() -> None:
     """They stand on nodes: a new version of the agent must not choose others."""
     cluster = [service(name, created=0) for name in ("blue", "green", "red")]
-    found = allocate(cluster, IPv4Network("169.254.66.0/24"))
+    found = allocate(sorted(cluster, key=by_age), IPv4Network("169.254.66.0/24"))
     assert {path: str(address) for path, address in found.items()} == {
         "ingress/blue": "169.254.66.98",
         "ingress/green": "169.254.66.157",
         "ingress/red": "169.254.66.160",
     }
-    found = allocate(cluster, IPv6Network("fd68:6169:7270::/112"))
+    found = allocate(sorted(cluster, key=by_age), IPv6Network("fd68:6169:7270::/112"))
     assert {path: str(address) for path, address in found.items()} == {
         "ingress/blue": "fd68:6169:7270::c798",
         "ingress/green": "fd68:6169:7270::5982",

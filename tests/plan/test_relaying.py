@@ -131,7 +131,7 @@ def test_of_two_services_with_one_address_and_port_the_older_has_it() -> None:
     decision = of_service(planned)
     assert decision.code == "NothingLeft"
     (remark,) = decision.remarks
-    assert remark.startswith("192.0.2.1:443: left to Service ingress/green, the older Service")
+    assert remark.startswith("192.0.2.1:443: left to Service ingress/green, which is listed or older")
 
 
 def test_a_service_that_is_not_proxy_takes_no_address_from_one_that_is() -> None:
@@ -205,22 +205,22 @@ MIXED = "loadBalancers: {services: [{namespace: ingress, name: blue, ports: [443
 
 def test_a_port_without_proxy_is_passed_on_for_names_and_not_redirected() -> None:
     """kube-proxy's short way serves the address; a name carries every port with it."""
-    planned = desired(service(ports=("443", "22")), ingress("a.example.com"), options=config(MIXED))
+    planned = desired(service(ports=("443", "25")), ingress("a.example.com"), options=config(MIXED))
     relay = relay_of(planned)[4]
     assert redirects(planned) == {"192.0.2.1:443": f"{relay}:443"}
     assert [(str(each.bind), str(each.server), each.proxy) for each in planned.listeners] == [
-        (f"{relay}:22", "10.96.0.7:22", None),
+        (f"{relay}:25", "10.96.0.7:25", None),
         (f"{relay}:443", "10.96.0.7:443", "v1"),
     ]
     assert hosts(planned) == [f"{relay} a.example.com"]
-    assert of_service(planned).remarks == ("port 22: without PROXY: not redirected",)
+    assert of_service(planned).remarks == ("port 25: without PROXY: not redirected",)
 
 
 def test_the_relay_names_no_source_on_a_port_without_proxy() -> None:
     """There is no line to name it in."""
-    planned = desired(service(ports=("443", "22")), options=config(MIXED))
+    planned = desired(service(ports=("443", "25")), options=config(MIXED))
     assert {each.bind.port: each.node_address for each in planned.listeners} == {
-        22: None,
+        25: None,
         443: ip_address("198.51.100.1"),
     }
 

@@ -1,5 +1,7 @@
 """Which name is asked when: new ones first, each again after its time, none faster than a server minds. Pure.
 
+Namespaces take turns: thousands of names of one of them stretch nobody else's.
+
 No clock is read here: every method is told the time, in seconds that never go back.
 """
 
@@ -7,9 +9,9 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from nodeagent.backoff import backoff
 from nodeagent.model.dns import DnsOutcome, DnsReply
@@ -23,6 +25,8 @@ _LONGEST_NEGATIVE_SECONDS: Final = 300.0
 _FIRST_RETRY_SECONDS: Final = 2.0
 _LONGEST_RETRY_SECONDS: Final = 60.0
 _JITTER: Final = 0.1
+
+_Queue = TypeVar("_Queue")
 
 
 def pause_after(reply: DnsReply, failures: int, least: float) -> float:
@@ -45,40 +49,47 @@ class Agenda:
 
     Names that were never asked have an allowance of their own and go first. All others share a smaller one:
     thousands of names with short TTLs are asked less often than their TTLs say, and nobody is loaded.
+    Of either, each namespace has its turn.
 
     Args:
         first_per_second: How many names that were never asked may be asked a second.
     """
 
     def __init__(self, first_per_second: float = FIRST_PER_SECOND) -> None:
-        self._wanted: set[str] = set()
+        # Each wanted name with its namespace.
+        self._wanted: dict[str, str] = {}
         # When each waiting name is due; one that is being asked is not in it. It tells which entries of the
-        # two queues below still count.
+        # queues still count.
         self._due: dict[str, float] = {}
-        self._new: deque[str] = deque()
-        self._again: list[tuple[float, str]] = []
+        # The queues, by namespace; whose turn it is comes first.
+        self._new: dict[str, deque[str]] = {}
+        self._again: dict[str, list[tuple[float, str]]] = {}
         self._new_allowance = _Allowance(first_per_second)
         self._again_allowance = _Allowance(_AGAIN_PER_SECOND)
 
-    def want(self, names: Collection[str]) -> None:
-        """Asks for these names and no others from now on."""
-        wanted = set(names)
-        for name in self._wanted - wanted:
+    def want(self, names: Mapping[str, str]) -> None:
+        """Asks for these names and no others from now on; each with the namespace that it is asked for."""
+        for name in self._wanted.keys() - names.keys():
             self._due.pop(name, None)
-        for name in sorted(wanted - self._wanted):
+        for name in sorted(names.keys() - self._wanted.keys()):
             self._due[name] = _NEVER_ASKED
-            self._new.append(name)
-        self._wanted = wanted
+            self._new.setdefault(names[name], deque()).append(name)
+        self._wanted = dict(names)
 
     def take(self, now: float) -> str | None:
         """The name to ask now, if there is one; `asked` must follow."""
         self._drop_stale()
         if self._new and self._new_allowance.take(now):
-            name = self._new.popleft()
-        elif self._again and self._again[0][0] <= now and self._again_allowance.take(now):
-            _, name = heapq.heappop(self._again)
+            namespace, queue = next(iter(self._new.items()))
+            name = queue.popleft()
+            _to_the_end(self._new, namespace)
         else:
-            return None
+            due = (each for each, heap in self._again.items() if heap[0][0] <= now)
+            turn = next(due, None)
+            if turn is None or not self._again_allowance.take(now):
+                return None
+            _, name = heapq.heappop(self._again[turn])
+            _to_the_end(self._again, turn)
         del self._due[name]
         return name
 
@@ -89,26 +100,40 @@ class Agenda:
         if self._new:
             pauses.append(self._new_allowance.pause(now))
         if self._again:
-            pauses.append(max(self._again[0][0] - now, self._again_allowance.pause(now)))
+            first = min(heap[0][0] for heap in self._again.values())
+            pauses.append(max(first - now, self._again_allowance.pause(now)))
         return min(pauses)
 
     def asked(self, name: str, due: float) -> None:
         """The name was asked and is due again then, unless nobody wants it any more."""
         if name in self._wanted and name not in self._due:
             self._due[name] = due
-            heapq.heappush(self._again, (due, name))
+            heapq.heappush(self._again.setdefault(self._wanted[name], []), (due, name))
 
     def hasten(self, now: float) -> None:
         """All names that were asked before are due now."""
         again = [name for name, due in self._due.items() if due != _NEVER_ASKED]
         self._due |= dict.fromkeys(again, now)
-        self._again = [(now, name) for name in sorted(again)]
+        self._again = {}
+        for name in sorted(again):
+            self._again.setdefault(self._wanted[name], []).append((now, name))
 
     def _drop_stale(self) -> None:
-        while self._new and self._due.get(self._new[0]) != _NEVER_ASKED:
-            self._new.popleft()
-        while self._again and self._due.get(self._again[0][1]) != self._again[0][0]:
-            heapq.heappop(self._again)
+        for namespace, queue in [*self._new.items()]:
+            while queue and self._due.get(queue[0]) != _NEVER_ASKED:
+                queue.popleft()
+            if not queue:
+                del self._new[namespace]
+        for namespace, heap in [*self._again.items()]:
+            while heap and self._due.get(heap[0][1]) != heap[0][0]:
+                heapq.heappop(heap)
+            if not heap:
+                del self._again[namespace]
+
+
+def _to_the_end(queues: dict[str, _Queue], namespace: str) -> None:
+    """The namespace had its turn: the others come first."""
+    queues[namespace] = queues.pop(namespace)
 
 
 @dataclass(slots=True)

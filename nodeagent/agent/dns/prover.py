@@ -14,6 +14,7 @@ from typing import Final
 
 from nodeagent.agent.dns.agenda import FIRST_PER_SECOND, Agenda, pause_after
 from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 
 Ask = Callable[[str], DnsReply]
@@ -70,23 +71,23 @@ class Prover:
         self._answered = threading.Condition(self._lock)
         self._watched = False
         self._agenda = Agenda(first_per_second)
-        self._wanted: Mapping[str, frozenset[IPAddress]] = {}
+        self._wanted: Mapping[str, DnsQuestion] = {}
         self._known: dict[str, _Known] = {}
         self._threads: list[threading.Thread] = []
         self._tell_due = math.inf
         self._told = -math.inf
         self._ended = False
 
-    def want(self, wanted: Mapping[str, frozenset[IPAddress]]) -> None:
+    def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
         """From now on asks for these names and no others; what is known of others is forgotten.
 
         Args:
             wanted: Each name with the addresses that matter in an answer: only what bears on them is a
-                change. A load balancer's new address needs no new question.
+                change. A load balancer's new address needs no new question. The namespaces take turns.
         """
         with self._lock:
             if wanted.keys() != self._wanted.keys():
-                self._agenda.want(wanted.keys())
+                self._agenda.want({name: question.namespace for name, question in wanted.items()})
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
                 self._start_threads(len(wanted))
@@ -171,8 +172,9 @@ class Prover:
     def _note(self, name: str, reply: DnsReply) -> None:
         now = self._clock()
         before = self._known.get(name)
-        matters = self._wanted.get(name)
-        if matters is not None:
+        question = self._wanted.get(name)
+        if question is not None:
+            matters = question.matter
             known = self._known[name] = _known(before, reply, now)
             if _meaning(reply, matters) != (before and _meaning(before.answer.latest, matters)):
                 self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))

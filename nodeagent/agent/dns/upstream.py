@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from nodeagent.agent.dns.prover import Ask, Prover
 from nodeagent.config.options import HostsOptions
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.sources.dns.upstreams import find_upstreams
 
@@ -30,7 +30,7 @@ def ask_upstream(options: HostsOptions) -> Ask:
     return lambda name: resolver().ask(name)
 
 
-def ask_once(wanted: Mapping[str, frozenset[IPAddress]], options: HostsOptions) -> dict[str, DnsAnswer]:
+def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> dict[str, DnsAnswer]:
     """Asks for all of the names, for ten seconds at most; those left over are not in the answer.
 
     At up to 200 a second: a command is run seldom, and somebody waits for it.

@@ -29,10 +29,14 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One object asks for names, as written. `excluded` is why it is to be left alone, if it is."""
+    """One object asks for names, as written.
+
+    `excluded` is why it is to be left alone, if it is, and `excluded_in` the namespace of whoever said so.
+    """
 
     ref: ObjectRef
     created: datetime | None
     names: tuple[str, ...]
     whereabouts: Whereabouts
     excluded: str | None = None
+    excluded_in: str = ""

@@ -19,4 +19,5 @@ def claim_of_controller_route(route: ControllerRoute, classes: IngressClasses) -
             controller=route.controller,
         ),
         exclusion(route.annotations) if route.annotations else None,
+        route.ref.namespace,
     )

@@ -23,4 +23,4 @@ def claims_of_ingresses(ingresses: Iterable[Ingress], classes: IngressClasses) -
                 controller=classes.controller_of(ingress_class),
             )
         excluded = exclusion(ingress.annotations) if ingress.annotations else None
-        yield Claim(ingress.ref, ingress.created, ingress.hosts, whereabouts, excluded)
+        yield Claim(ingress.ref, ingress.created, ingress.hosts, whereabouts, excluded, ingress.ref.namespace)

@@ -25,22 +25,22 @@ def claims_of_routes(snapshot: Snapshot) -> Iterator[Claim]:
         attachments = tuple(parents.attachments(route))
         hostnames = tuple(map(canonical, route.hostnames))
         reached: set[str] = set()
-        for (gateway, excluded), names in _names_by_gateway(route, attachments, hostnames).items():
+        for (gateway, excluded, by), names in _names_by_gateway(route, attachments, hostnames).items():
             reached.update(names)
-            yield Claim(route.ref, route.created, tuple(names), whereabouts[gateway], excluded)
+            yield Claim(route.ref, route.created, tuple(names), whereabouts[gateway], excluded, by)
         yield from _left_over(route, parents, attachments, hostnames, reached)
 
 
 def _names_by_gateway(
     route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
-) -> dict[tuple[ObjectRef, str | None], dict[str, None]]:
-    """The names by which a Route is reached through each Gateway; why they are left alone, if they are."""
-    found: dict[tuple[ObjectRef, str | None], dict[str, None]] = {}
+) -> dict[tuple[ObjectRef, str | None, str], dict[str, None]]:
+    """The names by which a Route is reached through each Gateway; who leaves them alone, and why."""
+    found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
     for attachment in attachments:
         listener = attachment.listener.hostname
         names = common_hostnames(canonical(listener) if listener else None, hostnames)
         if names:
-            key = (attachment.gateway.ref, _exclusion(route, attachment))
+            key = (attachment.gateway.ref, *_exclusion(route, attachment))
             found.setdefault(key, {}).update(dict.fromkeys(names))
     return found
 
@@ -63,12 +63,12 @@ def _left_over(
         yield Claim(route.ref, route.created, names, Whereabouts(unattached=reason))
 
 
-def _exclusion(route: Route, attachment: Attachment) -> str | None:
-    """Why the Route is left alone on that listener: by its own owner, or the Gateway's."""
+def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
+    """Why the Route is left alone on that listener, and whose namespace says so."""
     for owner in (route, attachment.listener_set, attachment.gateway):
         if owner is not None and owner.annotations and (reason := exclusion(owner.annotations)):
-            return reason if owner is route else f"{owner.ref}: {reason}"
-    return None
+            return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
+    return None, ""
 
 
 def _whereabouts(gateway: Gateway) -> Whereabouts:

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from nodeagent.agent.dns.prover import Prover
+from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from tests.testbed.waiting import wait_until
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 OWN = ip_address("192.0.2.1")
 OTHER = ip_address("198.51.100.4")
-MATTERS = frozenset({OWN})
+MATTERS = DnsQuestion(frozenset({OWN}), "team")
 AWAY = DnsReply(DnsOutcome.TIMEOUT, trouble="no answer in time")
 
 

@@ -1,0 +1,132 @@
+"""Which addresses are never redirected, whatever a Service's status or externalIPs say.
+
+A status is text that somebody wrote. The rules are of two kinds: those that are the same on every node, on
+which relay addresses depend, and those that are one node's own.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+from nodeagent.config.options import Config
+from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import Snapshot
+
+_NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
+    (ip_network(text), f"it {what}")
+    for text, what in (
+        # IANA's special-purpose address registries (RFC 6890).
+        ("0.0.0.0/8", "means this host (RFC 1122, 3.2.1.3)"),
+        ("127.0.0.0/8", "is loopback"),
+        ("169.254.0.0/16", "is link-local (RFC 3927): clouds serve their metadata there"),
+        ("224.0.0.0/4", "is multicast"),
+        ("240.0.0.0/4", "is reserved or broadcast (RFC 1112, 4)"),
+        ("::/96", "is unspecified, loopback, or an embedded IPv4 address (RFC 4291, 2.5.5.1)"),
+        ("::ffff:0:0/96", "is an embedded IPv4 address (RFC 4291, 2.5.5.2)"),
+        ("64:ff9b::/96", "is an embedded IPv4 address (NAT64, RFC 6052)"),
+        ("64:ff9b:1::/48", "is an embedded IPv4 address (NAT64, RFC 8215)"),
+        ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
+        ("fe80::/10", "is link-local"),
+        ("ff00::/8", "is multicast"),
+    )
+)
+
+
+_LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"})
+"""Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRules:
+    """The rules for one cluster, configuration and node.
+
+    Attributes:
+        everywhere: ranges that are refused on every node, each with its reason.
+        cluster_ips: the ClusterIPs that are known, refused on every node.
+        allowed: `loadBalancers.addressRanges`; empty where everything else may be redirected.
+        here: ranges that are refused on this node: its pods.
+        own: this node's addresses and the API server's; only a listed Service may publish one.
+    """
+
+    everywhere: tuple[tuple[IPNetwork, str], ...]
+    cluster_ips: frozenset[IPAddress]
+    allowed: tuple[IPNetwork, ...]
+    here: tuple[tuple[IPNetwork, str], ...]
+    own: frozenset[IPAddress]
+
+    def never(self, address: IPAddress) -> str | None:
+        """Why no node redirects the address; None if nothing that holds everywhere forbids it."""
+        reason = _covering(address, self.everywhere)
+        if reason is not None:
+            return reason
+        if address in self.cluster_ips:
+            return "it is the ClusterIP of a Service"
+        if self.allowed and not any(address in network for network in self.allowed):
+            return "loadBalancers.addressRanges does not include it"
+        return None
+
+    def obstacle(self, address: IPAddress, *, listed: bool) -> str | None:
+        """Why this node does not redirect the address for a Service, listed or not; None if it may."""
+        reason = self.never(address) or _covering(address, self.here)
+        if reason is None and not listed and address in self.own:
+            return (
+                "it is this node's own address or the API server's: if it is a load balancer's as well, list "
+                "the Service in loadBalancers.services"
+            )
+        return reason
+
+
+def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRules:
+    """Pure: gathers the rules.
+
+    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33); on older clusters only
+    the ClusterIPs of LoadBalancer Services are known, and `loadBalancers.refuse` is for the rest.
+    """
+    cluster_ips = {address for service in snapshot.services for address in service.cluster_ips}
+    if snapshot.relay_service is not None:
+        cluster_ips |= set(snapshot.relay_service.cluster_ips)
+    pods = [text.network for text in config.dnat.pod_cidrs]
+    pods += snapshot.node.pod_cidrs if snapshot.node else ()
+    options = config.load_balancers
+    return AddressRules(
+        everywhere=(
+            *(
+                (network, "it is in the relay's own range")
+                for network in (config.relay.ipv4, config.relay.ipv6)
+            ),
+            *_NEVER,
+            *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
+            *(
+                (network, f"it is in the Service range {network}")
+                for service_range in sorted(snapshot.service_ranges, key=lambda found: found.name)
+                for network in service_range.networks
+            ),
+        ),
+        cluster_ips=frozenset(cluster_ips),
+        allowed=tuple(text.network for text in options.address_ranges),
+        here=tuple((network, f"it is in the pod range {network}") for network in pods),
+        own=_own_addresses(snapshot, facts),
+    )
+
+
+def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
+    """The node's and the API server's addresses.
+
+    An address that is alone in its network (/32, /128) and that neither the Node nor outgoing connections
+    bear is a load balancer's: kube-vip and keepalived put them on the interface of one node.
+    """
+    own = {endpoint.address for endpoint in facts.api_servers} | set(facts.source_addresses)
+    own |= set(snapshot.node.addresses if snapshot.node else ())
+    own |= {
+        each.address
+        for each in facts.addresses
+        if not each.ours
+        and each.interface not in _LOAD_BALANCER_INTERFACES
+        and each.prefix_length < each.address.max_prefixlen
+    }
+    return frozenset(own)
+
+
+def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> str | None:
+    return next((reason for network, reason in ranges if address in network), None)

@@ -1,0 +1,127 @@
+"""What fits: the limits of the relay, the first by precedence first, and who gets a relay address.
+
+Only Services that can be served take a place: a pending, refused or excluded one takes none. Every node and
+CoreDNS must come to the same relay addresses, so nothing here depends on facts of one node.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nodeagent.config.options import Config
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Verdict
+from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.plan.address_rules import AddressRules
+from nodeagent.plan.detection.sending import tcp_ports
+from nodeagent.plan.eligibility import Refusal
+from nodeagent.plan.publishing import Publications, published_addresses
+from nodeagent.plan.relay_addresses import allocate
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The relay addresses, family to Service path to address; and why Services found no place."""
+
+    relay_addresses: Mapping[int, Mapping[str, IPAddress]]
+    refusals: Mapping[ObjectRef, Refusal]
+
+
+def share_out(
+    services: Iterable[Service],
+    published: Publications,
+    rules: AddressRules,
+    config: Config,
+    listed: frozenset[str],
+) -> Capacity:
+    """Pure.
+
+    Args:
+        services: those that send PROXY, on this node or on another one, in order of precedence.
+        published: what all Services publish.
+        rules: of these, those that hold on every node.
+        config: the limits and the relay's ranges.
+        listed: the paths of Services that only the total limits: an administrator named them.
+    """
+    limits = config.limits
+    taken: Counter[str] = Counter()
+    listeners: Counter[str] = Counter()
+    total = 0
+    refusals: dict[ObjectRef, Refusal] = {}
+    seated: list[tuple[Service, frozenset[int]]] = []
+    for service in services:
+        trusted = service.ref.path in listed
+        addresses = published_addresses(service, listed=trusted)
+        usable = [address for address in addresses if not rules.never(address)]
+        ports = tcp_ports(service)
+        if not usable or not ports or not service.cluster_ips:
+            continue  # The decision on the Service itself says why.
+        if not trusted and (refusal := _by_itself(addresses, ports, config)):
+            refusals[service.ref] = refusal
+            continue
+        if not _owns_any(service.ref, usable, ports, published):
+            continue
+        families = frozenset(address.version for address in usable)
+        wanted = len(families) * len(ports)
+        namespace = service.ref.namespace
+        if not trusted and taken[namespace] >= limits.load_balancers_per_namespace:
+            reason = (
+                f"namespace {namespace} has {limits.load_balancers_per_namespace} older load balancers "
+                "(limits.loadBalancersPerNamespace)"
+            )
+            refusals[service.ref] = _refusal("TooManyLoadBalancers", reason)
+        elif not trusted and listeners[namespace] + wanted > limits.listeners_per_namespace:
+            reason = (
+                f"its {wanted} listeners would exceed the {limits.listeners_per_namespace} of namespace "
+                f"{namespace} (limits.listenersPerNamespace)"
+            )
+            refusals[service.ref] = _refusal("TooManyListeners", reason)
+        elif total + wanted > limits.listeners:
+            reason = (
+                f"its {wanted} listeners would exceed the {limits.listeners} of a node (limits.listeners)"
+            )
+            refusals[service.ref] = _refusal("TooManyListeners", reason)
+        else:
+            seated.append((service, families))
+            total += wanted
+            if not trusted:
+                taken[namespace] += 1
+                listeners[namespace] += wanted
+    return Capacity(
+        {
+            4: allocate((service for service, families in seated if 4 in families), config.relay.ipv4),
+            6: allocate((service for service, families in seated if 6 in families), config.relay.ipv6),
+        },
+        refusals,
+    )
+
+
+def _by_itself(addresses: tuple[IPAddress, ...], ports: tuple[int, ...], config: Config) -> Refusal | None:
+    limits = config.limits
+    if len(ports) > limits.ports_per_service:
+        reason = (
+            f"it has {len(ports)} TCP ports, more than {limits.ports_per_service} (limits.portsPerService)"
+        )
+        return _refusal("TooManyPorts", reason)
+    if len(addresses) > limits.addresses_per_service:
+        reason = (
+            f"it publishes {len(addresses)} addresses, more than {limits.addresses_per_service} "
+            "(limits.addressesPerService)"
+        )
+        return _refusal("TooManyAddresses", reason)
+    return None
+
+
+def _refusal(code: str, reason: str) -> Refusal:
+    return Refusal(
+        Verdict.REFUSED,
+        code,
+        f"{reason}; an administrator can list it in loadBalancers.services, or raise it",
+    )
+
+
+def _owns_any(
+    ref: ObjectRef, addresses: Iterable[IPAddress], ports: Iterable[int], published: Publications
+) -> bool:
+    wanted = tuple(ports)
+    return any(published.owner(Endpoint(address, port)) == ref for address in addresses for port in wanted)

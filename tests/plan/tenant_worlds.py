@@ -1,0 +1,297 @@
+"""Random clusters with a tenant in them, each made from one number: quickly, so that many can be tried."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from ipaddress import ip_address, ip_network
+from random import Random
+from typing import TypeVar
+
+from nodeagent.config.options import (
+    Config,
+    DnsName,
+    HostsOptions,
+    LimitOptions,
+    LoadBalancerOptions,
+    ProxyService,
+    RelayOptions,
+    RelayRange4,
+    ServiceName,
+)
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
+from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import Facts, InterfaceAddress
+from nodeagent.model.objects import (
+    Ingress,
+    IngressClass,
+    LoadBalancerPoint,
+    Node,
+    ObjectRef,
+    RelayEndpoint,
+    RelayService,
+    Service,
+    ServicePort,
+    Snapshot,
+)
+from nodeagent.model.routes import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    ControllerRoute,
+    Gateway,
+    GatewayListener,
+    ListenerSet,
+    ParentRef,
+    Route,
+)
+from nodeagent.plan.planner import plan
+from tests import strategies
+
+TENANT = "tenant"
+OTHERS = ("ingress", "team", "zoo")
+ADDRESSES = tuple(
+    map(ip_address, ("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "2001:db8::1", "198.51.100.1"))
+)
+NEVER = tuple(
+    map(ip_address, ("169.254.169.254", "10.96.0.7", "10.244.1.9", "127.0.0.1", "::ffff:192.0.2.1"))
+)
+HOSTS = ("www.example.com", "shop.corp.example.com", "registry.test", "api.example.org", "*.example.org")
+ODD_HOSTS = ("", "line\nbreak.example.com", "\U0001f60a.example.com", "escape\x1b[2J", "localhost", "x" * 300)
+CLASSES = (None, "nginx", "internal")
+PORTS = (80, 443, 8443)
+
+_Object = TypeVar("_Object", Service, Ingress, Gateway, ListenerSet, Route, ControllerRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A cluster without the tenant, what the node and the administrator say, and the tenant's objects."""
+
+    cluster: Snapshot
+    tenant: Snapshot
+    facts: Facts
+    config: Config
+
+    def before(self) -> Desired:
+        """plan(S)."""
+        return plan(self.cluster, self.facts, self.config)
+
+    def after(self) -> Desired:
+        """plan(S + T)."""
+        found, more = self.cluster, self.tenant
+        both = replace(
+            found,
+            services=(*found.services, *more.services),
+            ingresses=(*found.ingresses, *more.ingresses),
+            gateways=(*found.gateways, *more.gateways),
+            listener_sets=(*found.listener_sets, *more.listener_sets),
+            routes=(*found.routes, *more.routes),
+            controller_routes=(*found.controller_routes, *more.controller_routes),
+        )
+        return plan(both, self.facts, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes objects of some namespaces and ages (in seconds: the cluster's own are from 0 to 5)."""
+
+    chance: Random
+    namespaces: tuple[str, ...]
+    oldest: int
+    youngest: int
+    greedy: bool
+
+    def objects(self) -> Snapshot:
+        """Everything that namespaces can hold."""
+        few = self.chance.randint
+        return Snapshot(
+            services=_unique([self.service() for _ in range(few(0, 5))]),
+            ingresses=_unique([self.ingress() for _ in range(few(0, 5))]),
+            gateways=_unique([self.gateway() for _ in range(few(0, 2))]),
+            listener_sets=_unique([self.listener_set() for _ in range(few(0, 1))]),
+            routes=_unique([self.route() for _ in range(few(0, 2))]),
+            controller_routes=_unique([self.controller_route() for _ in range(few(0, 1))]),
+        )
+
+    def service(self) -> Service:
+        """Of type LoadBalancer; mostly it says that it sends PROXY."""
+        annotations = {PROXY_PROTOCOL: self.chance.choice(["v1", "v2"])} if self.often() else {}
+        if not self.often():
+            annotations[self.chance.choice(strategies.ANNOTATIONS)] = self.chance.choice(
+                strategies.ANNOTATION_VALUES
+            )
+        ports = self.chance.sample(PORTS, self.chance.randint(1, 3))
+        if self.greedy and not self.often():
+            ports += range(2000, 2000 + self.chance.choice([50, 500]))
+        protocol = "TCP" if self.often() else "UDP"
+        return Service(
+            self.ref("Service"),
+            created=self.age(),
+            cluster_ips=(ip_address("10.96.0.7"),) if self.often() else (),
+            ports=tuple(ServicePort(f"p{port}", protocol, port) for port in ports),
+            points=self.points(),
+            annotations=annotations,
+            gateway=self.chance.choice([None, None, *strategies.NAMES]),
+            external_ips=() if self.often() else (self.chance.choice(ADDRESSES),),
+        )
+
+    def ingress(self) -> Ingress:
+        """With the status of its controller, mostly."""
+        return Ingress(
+            self.ref("Ingress"),
+            created=self.age(),
+            class_name=self.chance.choice(CLASSES),
+            hosts=self.hosts(),
+            points=self.points(),
+            annotations={} if self.often() else {EXCLUDE: self.chance.choice(["true", "false", "\u00e9"])},
+        )
+
+    def gateway(self) -> Gateway:
+        """With one listener for everything or for one host."""
+        return Gateway(
+            self.ref("Gateway"),
+            created=self.age(),
+            listeners=(self.listener(),),
+            points=self.points(),
+            allowed_listeners=AllowedNamespaces(self.chance.choice(["All", "Same", "None"])),
+            annotations={} if self.often() else {EXCLUDE: "true"},
+        )
+
+    def listener_set(self) -> ListenerSet:
+        """Adds a listener to any Gateway."""
+        return ListenerSet(self.ref("ListenerSet"), GATEWAY_API, self.parent(), listeners=(self.listener(),))
+
+    def route(self) -> Route:
+        """Attached to any Gateways."""
+        parents = {self.parent() for _ in range(self.chance.randint(1, 2))}
+        return Route(
+            self.ref("HTTPRoute"),
+            created=self.age(),
+            hostnames=self.hosts(),
+            parents=tuple(sorted(parents, key=repr)),
+            annotations={} if self.often() else {EXCLUDE: "true"},
+        )
+
+    def controller_route(self) -> ControllerRoute:
+        """Of a kind without a status."""
+        return ControllerRoute(
+            self.ref("IngressRoute"), "traefik.io/ingress-controller", created=self.age(), hosts=self.hosts()
+        )
+
+    def listener(self) -> GatewayListener:
+        """Open to all namespaces, mostly."""
+        allowed = AllowedNamespaces("All" if self.often() else "Same")
+        host = self.chance.choice([None, None, *HOSTS])
+        return GatewayListener("web", 443, "HTTPS", hostname=host, namespaces=allowed)
+
+    def parent(self) -> ParentRef:
+        """A Gateway of any namespace; others ask nothing of the tenant's: that is theirs to decide."""
+        namespace = self.chance.choice([*OTHERS, *self.namespaces])
+        return ParentRef(GATEWAY_API, "Gateway", namespace, self.chance.choice(strategies.NAMES))
+
+    def points(self) -> tuple[LoadBalancerPoint, ...]:
+        """A status: addresses of the pool, sometimes none, a hostname, or what can't be a load balancer's."""
+        found = [
+            LoadBalancerPoint(self.chance.choice(ADDRESSES)) for _ in range(self.chance.choice([0, 1, 1, 2]))
+        ]
+        if not self.often():
+            found.append(LoadBalancerPoint(self.chance.choice(NEVER)))
+        if not self.often():
+            found.append(LoadBalancerPoint(None, self.chance.choice(["lb1.example.net", "lb2.example.net"])))
+        if not self.often():
+            found.append(LoadBalancerPoint(self.chance.choice(ADDRESSES), ip_mode="Proxy"))
+        return tuple(dict.fromkeys(found))
+
+    def hosts(self) -> tuple[str, ...]:
+        """A few of the pool; of a greedy tenant sometimes hundreds, or odd ones."""
+        found = self.chance.sample(HOSTS, self.chance.randint(1, 3))
+        if self.greedy and not self.often():
+            found += self.chance.choice([ODD_HOSTS, [f"n{number}.example.com" for number in range(200)]])
+        return tuple(found)
+
+    def ref(self, kind: str) -> ObjectRef:
+        """One of a few names."""
+        return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(strategies.NAMES))
+
+    def age(self) -> datetime:
+        """A creation time."""
+        return strategies.EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
+
+    def often(self) -> bool:
+        """True in five of six cases."""
+        return self.chance.random() < 5 / 6
+
+
+def make_world(seed: int, *, oldest: int = -5, youngest: int = 9) -> World:
+    """Make the world of a number; the tenant's objects have these ages."""
+    chance = Random(seed)  # noqa: S311 - a test's
+    cluster = _Maker(chance, OTHERS, 0, 5, greedy=False).objects()
+    tenant = _Maker(chance, (TENANT,), oldest, youngest, greedy=True).objects()
+    ports = tuple(ServicePort(f"p{port}", "TCP", port) for port in PORTS)
+    relay = RelayService(ObjectRef("Service", "relay", "relay"), (ip_address("10.96.0.99"),), ports)
+    cluster = replace(
+        cluster,
+        ingress_classes=tuple(IngressClass(name, "k8s.io/ingress-nginx") for name in CLASSES if name),
+        relay_service=relay,
+        relay_endpoints=tuple(
+            RelayEndpoint(ip_address("10.244.3.3"), each.name, each.port) for each in ports
+        ),
+        node=Node("node1", (ip_network("10.244.1.0/24"),), (ip_address("198.51.100.1"),)),
+    )
+    return World(cluster, tenant, _facts(chance), _config(chance))
+
+
+def _facts(chance: Random) -> Facts:
+    answers = {}
+    for host in HOSTS:
+        if chance.random() < 0.7:
+            addresses = chance.sample(ADDRESSES, chance.randint(1, 2))
+            reply = DnsReply(DnsOutcome.ADDRESSES, tuple(addresses))
+            answers[host] = DnsAnswer(reply, reply)
+    on_node = InterfaceAddress(ip_address("198.51.100.1"), 24, "eth0")
+    in_both = InterfaceAddress(ip_address("2001:db8:1::1"), 64, "eth0")
+    return Facts(
+        "node1",
+        addresses=(on_node, in_both),
+        api_servers=frozenset({Endpoint(ip_address("192.0.2.4"), 443)})
+        if chance.random() < 0.2
+        else frozenset(),
+        dns=answers,
+        takes_wildcards=chance.random() < 0.3,
+    )
+
+
+def _config(chance: Random) -> Config:
+    def some(most: int) -> list[tuple[DnsName, DnsName]]:
+        return [
+            (DnsName(chance.choice(OTHERS)), DnsName(chance.choice(strategies.NAMES)))
+            for _ in range(chance.randint(0, most))
+        ]
+
+    options = LoadBalancerOptions(
+        services=tuple(ProxyService(*found) for found in some(2)),
+        ignore=tuple(ServiceName(*found) for found in some(1)),
+        ip_mode=chance.choice(["auto", "ignore"]),
+    )
+    limits = LimitOptions(
+        hostnames_per_namespace=chance.choice([3, 5000]),
+        ports_per_service=chance.choice([2, 64]),
+        load_balancers_per_namespace=chance.choice([2, 32]),
+        listeners_per_namespace=chance.choice([6, 400]),
+    )
+    return Config(
+        load_balancers=options,
+        # Few slots: relay addresses collide, but no range is ever full.
+        relay=RelayOptions(
+            kind="node" if chance.random() < 5 / 6 else "service", ipv4=RelayRange4("169.254.66.0/27")
+        ),
+        hosts=HostsOptions(
+            verify=chance.choice(["dns", "dns", "allow"]),
+            allow=tuple(map(DnsName, chance.choice([(), ("example.com",), ("test", "example.org")]))),
+        ),
+        limits=limits,
+    )
+
+
+def _unique(found: list[_Object]) -> tuple[_Object, ...]:
+    return tuple({each.ref: each for each in found}.values())

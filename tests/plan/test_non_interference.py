@@ -1,0 +1,248 @@
+"""Non-interference: what one tenant writes into its namespace changes nothing for anyone else.
+
+For any cluster S and any objects T of one namespace, plan(S + T), restricted to the load balancers,
+redirects, listeners and hostnames of others, equals plan(S). What is exempt is written down here, one
+function each.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
+from nodeagent.plan.ages import by_age
+from nodeagent.plan.claims.collecting import claims_of
+from nodeagent.plan.hostnames import canonical
+from nodeagent.plan.planner import plan
+from tests.plan.tenant_worlds import TENANT, World, make_world
+
+EXAMPLES = settings(max_examples=400, deadline=None)
+
+seeds = st.integers(0, 10**9)
+
+
+# What is exempt.
+
+
+def first_at(world: World) -> frozenset[IPAddress | str]:
+    """An address, or a load balancer's hostname, belongs to the first Service that publishes it.
+
+    The listed come first, then the oldest: the tenant's, if it is older, or if no other one has the address.
+    """
+    listed = {entry.path for entry in world.config.load_balancers.services}
+    listed -= {entry.path for entry in world.config.load_balancers.ignore}
+    everyone = sorted(
+        (*world.cluster.services, *world.tenant.services),
+        key=lambda each: (each.ref.path not in listed, by_age(each)),
+    )
+    owners: dict[IPAddress | str, Service] = {}
+    shown: set[IPAddress | str] = set()
+    for service in everyone:
+        for where in published(service, trusted=service.ref.path in listed):
+            owners.setdefault(where, service)
+            shown.add(where)
+    return frozenset(where for where in shown if owners[where].ref.namespace == TENANT)
+
+
+def published(service: Service, *, trusted: bool) -> Iterable[IPAddress | str]:
+    """The addresses and hostnames of a Service."""
+    yield from service.load_balancer_ips
+    yield from (point.hostname for point in service.points if point.hostname)
+    if trusted:
+        yield from service.external_ips
+
+
+def shares_an_address(world: World) -> frozenset[ObjectRef]:
+    """The Services of others at an address that the tenant's older Service has."""
+    lost = first_at(world)
+    return frozenset(
+        service.ref
+        for service in world.cluster.services
+        if lost.intersection(published(service, trusted=True))
+    )
+
+
+def claimed_by_the_tenant(world: World) -> frozenset[str]:
+    """Two claims to the same hostname: DNS decides; if it can't, the oldest.
+
+    That others keep such a name where DNS does not speak for the tenant is a property of its own, below.
+    """
+    planned = plan(world.tenant, world.facts, world.config)
+    after = world.after()
+    mine = {decision.name for decision in planned.names}
+    mine |= {decision.name for decision in after.names if decision.claimed_by.namespace == TENANT}
+    return frozenset(mine)
+
+
+def names_the_tenants_address(world: World) -> frozenset[str]:
+    """The hostnames of objects whose own status names an address that is the tenant's."""
+    lost = first_at(world)
+    found = {
+        canonical(host)
+        for ingress in world.cluster.ingresses
+        if names_one_of(ingress.points, lost)
+        for host in ingress.hosts
+    }
+    if any(names_one_of(gateway.points, lost) for gateway in world.cluster.gateways):
+        found |= routed(world)
+    return frozenset(found)
+
+
+def judged_by_what_is_older(world: World) -> frozenset[str]:
+    """The hostnames of objects that say nothing of their own load balancer.
+
+    Without a status, an object is served by what older objects tell, the first load balancer with PROXY, or
+    the one that DNS chooses: any of these may be the tenant's. What a younger tenant can't take is a
+    property of its own, below.
+    """
+    found = {
+        canonical(host) for ingress in world.cluster.ingresses if not ingress.points for host in ingress.hosts
+    }
+    found |= {canonical(host) for route in world.cluster.controller_routes for host in route.hosts}
+    if not all(gateway.points for gateway in world.cluster.gateways):
+        found |= routed(world)
+    return frozenset(found)
+
+
+def routed(world: World) -> frozenset[str]:
+    """The hostnames of Routes."""
+    claims = claims_of(world.cluster)
+    return frozenset(
+        canonical(name) for each in claims if each.ref.kind == "HTTPRoute" for name in each.names
+    )
+
+
+def names_one_of(points: Iterable[LoadBalancerPoint], where: frozenset[IPAddress | str]) -> bool:
+    """Whether a status names an address or hostname that is the tenant's."""
+    return any(
+        getattr(each, "ip", None) in where or getattr(each, "hostname", None) in where for each in points
+    )
+
+
+# What holds.
+
+
+def load_balancers(planned: Desired, exempt: frozenset[ObjectRef], *, relayed: bool) -> list[object]:
+    """What is done for the others' load balancers; without relay addresses, if these are not compared."""
+    addresses = {each.load_balancer: each.relay_addresses for each in planned.load_balancers}
+    return [
+        (
+            replace(each, relay_addresses=each.relay_addresses if relayed else ()),
+            [
+                (redirect.match, redirect.to if relayed else redirect.to.port)
+                for redirect in planned.dnat.redirects
+                if redirect.load_balancer == each.load_balancer
+            ],
+            [
+                (listener.bind if relayed else listener.bind.port, listener.server, listener.proxy)
+                for listener in planned.listeners
+                if listener.load_balancer == each.load_balancer
+            ],
+            len(addresses[each.load_balancer]),
+        )
+        for each in planned.load_balancers
+        if each.load_balancer.namespace != TENANT and each.load_balancer not in exempt
+    ]
+
+
+def names(planned: Desired, wanted: Callable[[NameDecision], bool]) -> dict[object, object]:
+    """What is decided for hostnames, and for which load balancer; the words of the reason may differ."""
+    return {
+        (each.name, each.claimed_by, each.load_balancer): (each.verdict, each.code)
+        for each in planned.names
+        if wanted(each)
+    }
+
+
+@given(seeds)
+@EXAMPLES
+def test_a_younger_tenant_changes_nothing_for_the_load_balancers_of_others(seed: int) -> None:
+    """Nothing is exempt: not a relay address, not a remark."""
+    world = make_world(seed, oldest=6)
+    before, after = world.before(), world.after()
+    nobody = frozenset[ObjectRef]()
+    assert load_balancers(after, nobody, relayed=True) == load_balancers(before, nobody, relayed=True)
+
+
+@given(seeds)
+@EXAMPLES
+def test_a_tenant_of_any_age_changes_only_what_is_its_own(seed: int) -> None:
+    """Exempt: addresses that it was first to publish, and which relay address another one has (capacity)."""
+    world = make_world(seed)
+    exempt = shares_an_address(world)
+    if world.config.relay.kind == "service":
+        return  # One relay Service serves one load balancer: the first. See the younger tenant.
+    before, after = world.before(), world.after()
+    assert load_balancers(after, exempt, relayed=False) == load_balancers(before, exempt, relayed=False)
+
+
+@given(seeds)
+@EXAMPLES
+def test_hostnames_of_others_stay_with_their_load_balancers(seed: int) -> None:
+    """Exempt: what the tenant claims as well, and what is judged by what is older, see above."""
+    world = make_world(seed)
+    lost = shares_an_address(world)
+    exempt = claimed_by_the_tenant(world) | judged_by_what_is_older(world) | names_the_tenants_address(world)
+    if world.config.relay.kind == "service" and before_others(world):
+        return
+    wanted = partial(compared, lost, exempt)
+    assert names(world.after(), wanted) == names(world.before(), wanted)
+
+
+def before_others(world: World) -> bool:
+    """Whether a Service of the tenant may come before those of others (shared capacity: the oldest first)."""
+    return any(
+        by_age(mine) < by_age(each) for mine in world.tenant.services for each in world.cluster.services
+    )
+
+
+def compared(lost: frozenset[ObjectRef], exempt: frozenset[str], each: NameDecision) -> bool:
+    """Whether nothing exempts a decision."""
+    return each.name not in exempt and each.load_balancer not in lost
+
+
+@given(seeds)
+@EXAMPLES
+def test_a_younger_claim_takes_a_hostname_only_if_dns_speaks_for_it(seed: int) -> None:
+    """Also where an object of others has no status, is excluded, or its load balancer is not served."""
+    world = make_world(seed, oldest=6)
+    if world.config.relay.kind == "service":
+        return
+    mine, exempt = first_at(world), names_the_tenants_address(world)
+    after = world.after()
+    written: dict[str, set[IPAddress]] = {}
+    for line in after.hosts:
+        written.setdefault(line.name, set()).add(line.address)
+    for decision in world.before().names:
+        if decision.verdict is not Verdict.SERVED or decision.name in exempt:
+            continue
+        answer = world.facts.dns.get(decision.name)
+        if answer and mine.intersection(answer.latest.addresses):
+            continue
+        kept = {line.address for line in world.before().hosts if line.name == decision.name}
+        assert written.get(decision.name) == kept
+
+
+def test_the_tenant_in_these_worlds_gets_far_enough() -> None:
+    """Else the properties would say nothing: its Services and hostnames are served, and contested."""
+    planned = [make_world(seed, oldest=6).after() for seed in range(300)]
+    served = [
+        sum(
+            each.load_balancer.namespace == TENANT and each.verdict is Verdict.SERVED
+            for each in one.load_balancers
+        )
+        for one in planned
+    ]
+    written = [
+        sum(each.claimed_by.namespace == TENANT and each.verdict is Verdict.SERVED for each in one.names)
+        for one in planned
+    ]
+    codes = {each.code for one in planned for each in one.names}
+    codes |= {each.code for one in planned for each in one.load_balancers}
+    assert min(sum(map(bool, served)), sum(map(bool, written))) >= 50
+    assert codes >= {"Conflict", "SharedAddress", "TooManyPorts", "TooManyHostnamesInNamespace", "RelayTaken"}
