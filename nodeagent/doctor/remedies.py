@@ -9,6 +9,10 @@ from nodeagent.plan.detection.providers import PROVIDERS
 
 _IP_MODE_SINCE = (1, 30)
 """Kubernetes 1.30 has the feature gate LoadBalancerIPMode on by default; 1.32 for good (KEP-1860)."""
+_SIDE_EFFECTS = (
+    "(what else that changes: Service and Ingresses show the hostname in place of the address, external-dns "
+    "makes aliases of it, and what nodes and pods send goes out to the load balancer and comes back)"
+)
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     "without an agent: let a policy of the API server set ipMode: Proxy (docs/without-an-agent.md says when)",
@@ -74,7 +78,7 @@ def _by_hostname(service: Service, provider: Provider | None) -> list[str]:
     if _PLACEHOLDER in hostname:
         addresses = ", ".join(str(address) for address in service.load_balancer_ips) or "its address"
         what += f"; first give a name of your own an address record with {addresses}, and write it here"
-    return [what, annotate(service, hostname)]
+    return [what, annotate(service, hostname), _SIDE_EFFECTS]
 
 
 def annotate(service: Service, annotation: str) -> str:

@@ -235,5 +235,5 @@ def test_an_upgrade_of_the_image_overlaps(release: Cluster) -> None:
     release.upgrade({"image": {"tag": "0.2.0"}})
     spec = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)["spec"]
     assert spec["template"]["spec"]["containers"][0]["image"] == "nodeagent:0.2.0"
-    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}
     assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "nodeagent"}}

@@ -108,7 +108,7 @@ def test_old_and_new_pod_may_overlap() -> None:
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert daemonset["updateStrategy"] == {
         "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+        "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0},
     }
     assert not any("ports" in one for one in containers(spec).values())
     assert volumes["run"]["hostPath"] == {"path": "/run/nodeagent", "type": "DirectoryOrCreate"}
