@@ -9,6 +9,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -56,8 +57,8 @@ class Containers:
         with self._lock:
             del self._programs[namespace, pod, container]
 
-    def execute(self, asked: Asked, target: str) -> Ended:
-        """Run the command that a request's query holds. Raises ApiError as the kubelet's answer does."""
+    def prepare(self, asked: Asked, target: str) -> Callable[[], Ended]:
+        """Give what runs the command of a request's query. Raises ApiError as the kubelet's answer does."""
         query = parse_qsl(urlsplit(target).query, keep_blank_values=True)
         container = dict(query).get("container", "")
         with self._lock:
@@ -65,7 +66,7 @@ class Containers:
         if program is None:
             text = f'unable to upgrade connection: container not found ("{container}")'
             raise statuses.ApiError(500, "InternalError", text)
-        return program([value for key, value in query if key == "command"])
+        return partial(program, [value for key, value in query if key == "command"])
 
     def log(self, asked: Asked) -> bytes:
         """Give the end of a container's log. Raises ApiError for one that never ran."""

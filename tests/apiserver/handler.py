@@ -130,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
         offered = {word.strip() for word in self.headers.get("Sec-WebSocket-Protocol", "").split(",")}
         if containers.PROTOCOL not in offered:
             raise statuses.bad_request(f"unable to upgrade: {containers.PROTOCOL} is not among {offered}")
-        ended = api.containers.execute(asked, self.path)
+        program = api.containers.prepare(asked, self.path)
         self._write(
             self._head(
                 101,
@@ -142,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
                 ],
             )
         )
-        frames = containers.messages(ended)
+        frames = containers.messages(program())
         self._write(frames if cut is None else frames[: cut.after])
         self.close_connection = True
 

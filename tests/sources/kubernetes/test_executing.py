@@ -1,5 +1,7 @@
 """A program in a container, over a websocket: what it printed, how it ended, and all that can go wrong."""
 
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,6 +98,22 @@ def test_a_node_that_does_not_answer_is_given_up_in_time(api: ApiServer, connect
     with pytest.raises(UnreachableError, match="no answer in time"):
         execute(connection, _WHERE, ["true"], timeout=0.3)
     api.faults.remove(held)
+
+
+def test_a_program_that_does_not_end_is_given_up_in_time(api: ApiServer, connection: Connection) -> None:
+    _pod(api, Ended())
+    released = threading.Event()
+
+    def program(_: Sequence[str]) -> Ended:
+        released.wait(5)
+        return Ended()
+
+    api.containers.run("nodeagent", "nodeagent-1", "agent", program)
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="no answer in time"):
+        execute(connection, _WHERE, ["true"], timeout=0.3)
+    assert time.monotonic() - began < 4
+    released.set()
 
 
 @pytest.mark.parametrize("fault", [faults.Disconnect(), faults.Disconnect(reset=True)])
