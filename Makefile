@@ -16,7 +16,7 @@ IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 FRESH := tests/install tests/cli tests/config tests/sources/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo world test test-matrix test-fresh acceptance vagrant-test test-unit lint bench deploy schema chart lock clean
+.PHONY: help venv packages test-packages demo world test test-matrix test-fresh acceptance vagrant-test test-unit lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -87,6 +87,35 @@ deploy: venv ## write daemonset/deploy.yaml anew from the base
 schema: venv ## write docs/schema/ and the chart's values.schema.json again from the code
 	@$(BIN)/python -m nodeagent.cli.document docs/schema
 	@$(BIN)/python -m release.chart_schema
+
+$(VENV)/.release: $(VENV)/.chart locks/release.txt
+	@$(PIP) --require-hashes --requirement locks/release.txt
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed locks/docs.txt
+	@$(PIP) --require-hashes --requirement locks/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs ## the documentation site in site/; a broken link or anchor is an error
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build
+
+pictures: packages ## docs/pictures/*.svg again: diagrams from their text, screens from a real run (as root)
+	@scripts/install-packages packages/pictures.txt
+	@$(BIN)/python -m release.pictures docs/pictures
+
+workflows: $(VENV)/.release ## check .github/workflows: their schema, and what an attacker could make of them
+	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	@$(BIN)/zizmor --offline --quiet .github
+
+release-check: $(VENV)/.release ## all of a release that needs no registry: make release-check VERSION=1.2.3
+	@$(BIN)/python -m release.check $(VERSION) dist
+
+release-assets: $(VENV)/.release ## dist/: chart, deploy.yaml, wheel, bill of materials; with IMAGE= and RELAY= as REPOSITORY@DIGEST
+	@$(BIN)/python -m release.assets dist $(if $(IMAGE),--image $(IMAGE)) $(if $(RELAY),--relay $(RELAY))
+
+release-notes: $(VENV)/.release ## the changelog's section of VERSION
+	@$(BIN)/python -m release.check $(VERSION) --notes
 
 chart: $(VENV)/.chart ## check the Helm chart in charts/nodeagent: lint, render, schema, package
 	@$(BIN)/python -m pytest tests/charts

@@ -1,0 +1,52 @@
+"""The workflows call only make targets that exist, and run only actions that are pinned by commit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))
+_TARGETS = set(re.findall(r"^([a-z-]+):.* ## ", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def _steps(workflow: Path) -> Iterator[dict[str, Any]]:
+    for job in yaml.safe_load(workflow.read_text("utf-8"))["jobs"].values():
+        yield from job["steps"]
+
+
+def _make_targets(command: str) -> list[str]:
+    return re.findall(r"(?:^|&& |; )make (?:--\S+ )*([a-z-]+)", command, re.MULTILINE)
+
+
+def test_every_make_target_exists() -> None:
+    called = [
+        target for file in WORKFLOWS for step in _steps(file) for target in _make_targets(step.get("run", ""))
+    ]
+    assert {"lint", "test", "test-unit", "chart", "docs", "release-check", "release-assets"} <= set(called)
+    assert set(called) <= _TARGETS
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: str(path.name))
+def test_every_action_is_pinned_by_commit_with_its_version(workflow: Path) -> None:
+    used = re.findall(r"uses: (.*)", workflow.read_text("utf-8"))
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: str(path.name))
+def test_a_job_has_a_time_limit_and_no_rights_but_its_own(workflow: Path) -> None:
+    document = yaml.safe_load(workflow.read_text("utf-8"))
+    assert document["permissions"] == {"contents": "read"}
+    for name, job in document["jobs"].items():
+        assert job["timeout-minutes"] <= 60, name
+        granted = set(job.get("permissions", {}))
+        assert granted <= {"contents", "packages", "id-token"}, name
