@@ -168,12 +168,25 @@ def _decide_alone(contenders: Sequence[_Claim], facts: Facts, config: Config) ->
     plan = claim.owner.load_balancer
     if plan is None:
         raise AssertionError(f"a claim of no load balancer got as far as its proof: {claim.by.ref}")
+    asked = _is_asked(contenders, config)
+    unwritten = _unwritten(claim, plan)
+    if unwritten is not None:
+        choice = claim.owner.choice
+        return replace(unwritten, by_dns=asked, among=choice.addresses if choice else frozenset())
     trusted = allowed(claim.name, config.hosts)
     if trusted is not None:
-        return _proven(claim, plan, replace(trusted, by_dns=_is_asked(contenders, config)))
+        return _proven(claim, plan, replace(trusted, by_dns=asked))
     if config.hosts.verify == "allow":
         return _proven(claim, plan, NOT_ALLOWED)
     return _proven(claim, plan, prove_by_dns(claim.name, plan, facts))
+
+
+def _unwritten(claim: _Claim, plan: LoadBalancerPlan) -> NameDecision | None:
+    """Why no hosts line can lead to the load balancer, whoever claims the name; None if one can."""
+    if not plan.is_served:
+        reason = f"{plan.service.ref}: {plan.decision.reason}"
+        return _decision(claim, Verdict.SKIPPED, "LoadBalancerNotServed", reason)
+    return None if plan.names_at else _decision(claim, Verdict.SKIPPED, *plan.without_lines)
 
 
 def _lost(claim: _Claim, winner: _Claim, won: NameDecision, facts: Facts, config: Config) -> NameDecision:

@@ -32,6 +32,7 @@ from nodeagent.model.objects import (
     RelayService,
     Service,
     ServicePort,
+    ServiceRange,
     Snapshot,
 )
 from nodeagent.model.routes import (
@@ -232,6 +233,8 @@ def make_world(seed: int, *, oldest: int = -5, youngest: int = 9) -> World:
     cluster = replace(
         cluster,
         ingress_classes=tuple(IngressClass(name, "k8s.io/ingress-nginx") for name in CLASSES if name),
+        # The API server gives ClusterIPs out: no load balancer has one, and a tenant can't choose its own.
+        service_ranges=(ServiceRange("kubernetes", (ip_network("10.96.0.0/16"),)),),
         relay_service=relay,
         relay_endpoints=tuple(
             RelayEndpoint(ip_address("10.244.3.3"), each.name, each.port) for each in ports
@@ -283,7 +286,7 @@ def _config(chance: Random) -> Config:
         load_balancers=options,
         # Few slots: relay addresses collide, but no range is ever full.
         relay=RelayOptions(
-            kind="node" if chance.random() < 5 / 6 else "service", ipv4=RelayRange4("169.254.66.0/27")
+            kind="node" if chance.random() < 5 / 6 else "service", ipv4=RelayRange4("169.254.66.0/28")
         ),
         hosts=HostsOptions(
             verify=chance.choice(["dns", "dns", "allow"]),

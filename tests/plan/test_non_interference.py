@@ -17,6 +17,7 @@ from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
 from nodeagent.plan.ages import by_age
 from nodeagent.plan.claims.collecting import claims_of
+from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
 from tests.plan.tenant_worlds import TENANT, World, make_world
@@ -30,7 +31,7 @@ seeds = st.integers(0, 10**9)
 
 
 def first_at(world: World) -> frozenset[IPAddress | str]:
-    """An address, or a load balancer's hostname, belongs to the first Service that publishes it.
+    """An address, or a load balancer's hostname, belongs to the first that publishes it with TCP ports.
 
     The listed come first, then the oldest: the tenant's, if it is older, or if no other one has the address.
     """
@@ -38,7 +39,7 @@ def first_at(world: World) -> frozenset[IPAddress | str]:
     listed -= {entry.path for entry in world.config.load_balancers.ignore}
     everyone = sorted(
         (*world.cluster.services, *world.tenant.services),
-        key=lambda each: (each.ref.path not in listed, by_age(each)),
+        key=lambda each: (not tcp_ports(each), each.ref.path not in listed, by_age(each)),
     )
     owners: dict[IPAddress | str, Service] = {}
     shown: set[IPAddress | str] = set()
@@ -58,12 +59,17 @@ def published(service: Service, *, trusted: bool) -> Iterable[IPAddress | str]:
 
 
 def shares_an_address(world: World) -> frozenset[ObjectRef]:
-    """The Services of others at an address that the tenant's older Service has."""
+    """The Services of others at an address that an older Service of the tenant publishes, too."""
     lost = first_at(world)
     return frozenset(
         service.ref
         for service in world.cluster.services
         if lost.intersection(published(service, trusted=True))
+        or any(
+            by_age(mine) < by_age(service)
+            and set(published(mine, trusted=False)).intersection(published(service, trusted=True))
+            for mine in world.tenant.services
+        )
     )
 
 
@@ -80,12 +86,17 @@ def claimed_by_the_tenant(world: World) -> frozenset[str]:
 
 
 def names_the_tenants_address(world: World) -> frozenset[str]:
-    """The hostnames of objects whose own status names an address that is the tenant's."""
+    """The hostnames of objects whose own status names an address that is the tenant's.
+
+    The same of objects without a status, whose class such a status tells of: others say so themselves.
+    """
     lost = first_at(world)
+    telling = [ingress for ingress in world.cluster.ingresses if names_one_of(ingress.points, lost)]
+    classes = {ingress.class_name for ingress in telling}
     found = {
         canonical(host)
         for ingress in world.cluster.ingresses
-        if names_one_of(ingress.points, lost)
+        if ingress in telling or (not ingress.points and ingress.class_name in classes)
         for host in ingress.hosts
     }
     if any(names_one_of(gateway.points, lost) for gateway in world.cluster.gateways):
@@ -226,6 +237,29 @@ def test_a_younger_claim_takes_a_hostname_only_if_dns_speaks_for_it(seed: int) -
             continue
         kept = {line.address for line in world.before().hosts if line.name == decision.name}
         assert written.get(decision.name) == kept
+
+
+@given(seeds)
+@EXAMPLES
+def test_no_older_claim_vetoes_a_hostname_that_dns_bears_out(seed: int) -> None:
+    """Neither one that is excluded, nor one whose load balancer is not served, nor any other of the tenant's.
+
+    Exempt: DNS names an address of the tenant's as well; the load balancer lost its address, see above.
+    """
+    world = make_world(seed)
+    if world.config.relay.kind == "service":
+        return
+    mine, lost = first_at(world), shares_an_address(world)
+    exempt = names_the_tenants_address(world)
+    written = {
+        each.name: each.load_balancer for each in world.after().names if each.verdict is Verdict.SERVED
+    }
+    for decision in world.before().names:
+        answer = world.facts.dns.get(decision.name)
+        if decision.code != "Proven" or decision.load_balancer in lost or decision.name in exempt:
+            continue
+        if answer and not mine.intersection(answer.latest.addresses):
+            assert written.get(decision.name) == decision.load_balancer
 
 
 def test_the_tenant_in_these_worlds_gets_far_enough() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
-from tests.plan.made_up import FACTS, desired, hosts, ingress, of_name, point, relay_of, service
+from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.com"
 
@@ -109,3 +109,17 @@ def test_where_two_services_share_an_address_the_one_that_is_relayed_is_meant(ag
     """Whichever is older, and whatever their names."""
     planned = desired(service("red", created=ages[0]), service(created=ages[1]), ingress(NAME))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_of_several_reported_the_first_gets_no_line_while_it_is_not_served() -> None:
+    """A name that is trusted without proof has nowhere to point then."""
+    silent = service("green", ips=("192.0.2.2",), cluster_ips=())
+    third = service("red", ips=("192.0.2.3",))
+    reports = [
+        ingress(f"{name}.example.com", name=name, points=(point(ip),), ingress_class="nginx", created=-at)
+        for name, ip, at in (("a", "192.0.2.2", 2), ("b", "192.0.2.3", 1))
+    ]
+    mine = ingress(NAME, points=(), ingress_class="nginx")
+    planned = desired(silent, third, *reports, mine, options=config(proxies=("green", "red")))
+    assert of_name(planned, NAME).code == "LoadBalancerNotServed"
+    assert not any(line.endswith(f" {NAME}") for line in hosts(planned))
