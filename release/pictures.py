@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -15,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-_COLUMNS = 110
+_COLUMNS = 132
 _DEMO = [sys.executable, "-m", "tests.testbed.demo"]
 _DOCTOR = [sys.executable, "-m", "release.doctor_screen"]
 
@@ -50,8 +51,23 @@ def screen(text: str, title: str, target: Path) -> None:
     console = Console(
         record=True, width=_COLUMNS, file=StringIO(), color_system="standard", force_terminal=True
     )
-    console.print(Text.from_ansi(text.rstrip()), soft_wrap=True)
-    console.save_svg(str(target), title=title, unique_id=target.stem)
+    console.print(Text.from_ansi(text.rstrip()))
+    drawn = console.export_svg(title=title, unique_id=target.stem)
+    # The font is this machine's: a picture asks no other server for it.
+    target.write_text(re.sub(r',\s*url\([^)]*\) format\("\w+"\)', "", drawn), encoding="utf-8")
+
+
+def shortened(text: str, lines: int = 3) -> str:
+    """Return what the demo wrote with no more than so many lines of each command's output. Pure."""
+    kept: list[str] = []
+    told = 0
+    for line in text.splitlines():
+        told = told + 1 if re.match(r"\s+(\x1b\[\d+m)?\|", line) else 0
+        if told <= lines:
+            kept.append(line)
+        elif told == lines + 1:
+            kept.append("        | ...")
+    return "\n".join(kept)
 
 
 def main(directory: Path) -> None:
@@ -59,7 +75,7 @@ def main(directory: Path) -> None:
     for source in sorted(directory.glob("*.dot")):
         draw(source)
     screen(run_in_terminal(_DOCTOR), "nodeagent doctor", directory / "doctor.svg")
-    screen(run_in_terminal(_DEMO), "make demo", directory / "demo.svg")
+    screen(shortened(run_in_terminal(_DEMO)), "make demo", directory / "demo.svg")
 
 
 if __name__ == "__main__":

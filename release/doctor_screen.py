@@ -1,0 +1,20 @@
+"""Shows what `nodeagent doctor` says on a node of the testbed that is affected (as root)."""
+
+import sys
+
+from tests.testbed.agent import Agent
+from tests.testbed.world import World
+
+AFFECTED = 2
+
+
+def main() -> int:
+    """Print it; 0 if the doctor found the node affected."""
+    with World(kube_proxy="nftables") as world:
+        answer = Agent(world.node1).run("doctor")
+    print(f"node1$ nodeagent doctor\n{answer.text}", end="")
+    return 0 if answer.exit_code == AFFECTED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
