@@ -2,7 +2,7 @@
 # the Debian packages in packages/, which are installed when they are missing.
 
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 # Every package by its hash, and nothing that is not locked.
 LOCKS := locks/build.txt locks/agent.txt locks/dev.txt
@@ -11,12 +11,16 @@ PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-comp
 WORKERS ?= 2
 # In the order of the folders, and not those with the most tests first: the few long ones would come last.
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests that need no root are run without it: for root, as an ordinary user of a user namespace, who owns what root owns.
+ORDINARY_USER = $(if $(filter 0,$(shell id -u)),unshare --user --map-user=65534 --map-group=65534 --)
+# More to select by, for example: make test AND='and not apiserver'
+AND ?=
 
 # What Debian's own Python and the locked packages are most likely to break.
 FRESH := tests/install tests/cli tests/config tests/sources/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo world test test-matrix test-fresh acceptance vagrant-test test-unit lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh acceptance vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -54,8 +58,17 @@ demo: packages ## the main job, step by step, in a little world of network names
 world: packages ## the same world to look around in, and to break (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
-test: test-packages $(VENV)/.chart ## all tests (as root: they make network namespaces)
-	@$(BIN)/python -m pytest $(IN_PARALLEL)
+test: test-packages $(VENV)/.chart ## all tests but the long forms of test-soak and test-matrix (as root)
+	@failed=0; $(MAKE) --no-print-directory test-unit || failed=1; $(MAKE) --no-print-directory test-root || failed=1; exit $$failed
+
+test-unit: test-packages $(VENV)/.chart ## the tests that need no root: docs/testing.md
+	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root $(AND)'
+
+test-root: test-packages ## the tests that need root: they make network namespaces
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix $(AND)'
+
+test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'
 
 acceptance: test-packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
 	@$(BIN)/python -m tests.acceptance namespaces
@@ -64,13 +77,10 @@ vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
 test-matrix: test-packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
-	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'matrix or not matrix' tests/endtoend tests/testbed
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m root tests/endtoend tests/testbed tests/acceptance
 
 test-fresh: test-packages ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
-
-test-unit: venv ## the tests that need neither root nor a testbed
-	@$(BIN)/python -m pytest tests/plan tests/config tests/sources tests/cli
 
 bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, 5 minutes)
 	@$(BIN)/python -m benchmarks

@@ -40,7 +40,7 @@ _INSTALLED = ("serviceaccounts", "clusterroles", "clusterrolebindings", "roles",
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A world whose nodes can be reached by ssh."""
     with World() as standing:
         start_sshd(standing)

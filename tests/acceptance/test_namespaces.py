@@ -27,7 +27,7 @@ from tests.testbed.telling import play
 from tests.testbed.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.daemonset.image_root import ImageRoot
@@ -39,7 +39,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A world for the steps alone."""
     with World() as standing:
         yield standing
@@ -52,6 +52,7 @@ def place(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Namespaces
         yield NamespacesPlace(world, deployment)
 
 
+@pytest.mark.matrix  # test_played_cluster.py plays the same steps, with the same pods, over ssh
 def test_every_step_is_observed_on_two_nodes(
     place: NamespacesPlace, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,22 +64,6 @@ def test_every_step_is_observed_on_two_nodes(
     for node in ("node1", "node2"):
         assert f"ok {node} pulled registry.example.test/" in shown
         assert f"ok the self check succeeds from a pod of {node}" in shown
-
-
-@pytest.mark.parametrize("step", [all_are_served, pulls_succeed, self_check_succeeds])
-def test_without_nodeagent_nothing_counts_as_served(
-    place: NamespacesPlace, step: Callable[[Scene], None]
-) -> None:
-    with pytest.raises(NotObservedError):
-        step(Scene(place, Screen(1)))
-
-
-def test_with_nodeagent_nothing_counts_as_cut(place: NamespacesPlace) -> None:
-    place.install()
-    scene = Scene(place, Screen(1))
-    for step in (nothing_stands, all_are_cut, pulls_fail):
-        with pytest.raises(NotObservedError):
-            step(scene)
 
 
 class ClumsyPlace(NamespacesPlace):
@@ -96,14 +81,19 @@ class ClumsyPlace(NamespacesPlace):
             pod.remove()
 
 
-def test_a_gap_at_the_upgrade_and_what_is_left_behind_are_noticed(
-    world: World, image: ImageRoot, tmp_path: Path
-) -> None:
+def test_each_step_fails_where_it_must(world: World, image: ImageRoot, tmp_path: Path) -> None:
+    """Without nodeagent nothing counts as served, with it nothing as cut; a gap and remains are noticed."""
     with Deployment(world, image, tmp_path / "deployment") as deployment:
         place = ClumsyPlace(world, deployment)
         scene = Scene(place, Screen(1))
+        for step in (all_are_served, pulls_succeed, self_check_succeeds):
+            with pytest.raises(NotObservedError):
+                step(scene)
         nothing_stands(scene)
         place.install()
+        for step in (nothing_stands, all_are_cut, pulls_fail):
+            with pytest.raises(NotObservedError):
+                step(scene)
         with pytest.raises(NotObservedError, match="every request of node1 answered"):
             upgrade(scene)
         with pytest.raises(NotObservedError, match="node1 as it was"):

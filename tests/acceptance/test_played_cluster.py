@@ -34,7 +34,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A world, with another kind of kube-proxy than the steps have in namespaces."""
     with World(kube_proxy="iptables-nft") as standing:
         yield standing

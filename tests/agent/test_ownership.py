@@ -14,6 +14,7 @@ import pytest
 from nodeagent.agent.exclusion import exclusive
 from nodeagent.agent.ownership import Ownership
 from nodeagent.errors import ApplyError
+from tests.root import needs_root
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
@@ -137,7 +138,7 @@ def test_a_standby_may_go_without_a_trace(node: Node) -> None:
     assert not node.run_dir.exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+@needs_root
 def test_agents_in_different_pid_namespaces_settle_it_too(node: Node) -> None:
     first = node.agent()
     first.becomes("writer", START_SECONDS)

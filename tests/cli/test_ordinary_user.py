@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.command_line import CommandLine
+from tests.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,7 @@ def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
     assert _tree(place) == before
 
 
+@needs_root
 def test_changing_the_node_is_refused_in_one_line(readable: CommandLine, place: Path) -> None:
     before = _tree(place)
     for command in ("apply", "cleanup"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """One world a test module; the shape of kube-proxy's rules makes no difference here."""
-    if os.geteuid() != 0:
-        pytest.skip("the testbed makes namespaces: run it as root")
     with World(kube_proxy="nftables") as standing:
         for node in standing.nodes:
             # Nothing answers behind the Services that tests make up; kube-proxy refuses such at once, too.

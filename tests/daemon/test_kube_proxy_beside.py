@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 pytestmark = needs_root
 
-_SECONDS = 30.0
+_SECONDS = 6.0
+_SECONDS_OF_A_SOAK = 30.0
 _PROMISED_SECONDS = 1.0
 _BOUND_SECONDS = 3.0
 """The promise is one second, and holds for most; the rest is for a machine that does other things too."""
@@ -35,7 +36,7 @@ _GENERATION = "KUBE-GENERATION"
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A world whose kube-proxy writes legacy rules."""
     with World(kube_proxy="iptables-legacy") as standing:
         yield standing
@@ -74,8 +75,11 @@ class Restores:
                 self.lost.append(mark)
 
 
-def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(world: World) -> None:
-    """For half a minute: restores without a pause, our own commits between them, and jumps pushed down.
+def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
+    world: World,
+    soak: bool,  # noqa: FBT001
+) -> None:
+    """For a while: restores without a pause, our own commits between them, and jumps pushed down.
 
     More often than kube-proxy would: it is neither a fight that slows repairs nor a race that loses rules.
     """
@@ -91,7 +95,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(world: World) 
         wait_until(lambda: _on_top(node), "our jumps standing on top", seconds=_BOUND_SECONDS)
         entries = _entries(node)
         assert str(addresses.LOAD_BALANCER_IP) in "".join(entries)
-        until = time.monotonic() + _SECONDS
+        until = time.monotonic() + (_SECONDS_OF_A_SOAK if soak else _SECONDS)
         while time.monotonic() < until:
             api.store.create(made_service(0))
             wait_until(lambda: made_address(0) in _saved(node), "a new entry", seconds=10)
@@ -103,7 +107,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(world: World) 
             wait_until(lambda: _entries(node) == entries, "the entry gone, and no other", seconds=10)
         assert agent.in_sync()
     assert restores.lost == []
-    assert restores.generations > len(took) > 5
+    assert restores.generations > len(took) >= 3
     assert statistics.median(took) < _PROMISED_SECONDS, took
 
 

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
+def image(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
     """The image; built once, also where several processes share the tests."""
-    if os.geteuid() != 0:
-        pytest.skip("building the image takes root")
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with image_root.built(failures=shared) as built:
@@ -31,10 +29,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRoot]:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """One world a test module; the shape of kube-proxy's rules makes no difference here."""
-    if os.geteuid() != 0:
-        pytest.skip("the testbed makes namespaces: run it as root")
     with World(kube_proxy="nftables") as standing:
         yield standing
 

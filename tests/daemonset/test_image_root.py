@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 
 
 @pytest.fixture
-def checkout(image: ImageRoot, tmp_path: Path) -> Path:  # noqa: ARG001 - its base is taken as it was made for it
+def checkout(image: ImageRoot, tmp_path: Path) -> Path:
     """A copy of what the image is built of, with a step that fails."""
     copy = tmp_path / "checkout"
     for name in ("daemonset/image", "locks", "nodeagent", "scripts"):

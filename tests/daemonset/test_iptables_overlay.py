@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,10 +35,8 @@ COMMIT
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A world whose kube-proxy writes legacy rules."""
-    if os.geteuid() != 0:
-        pytest.skip("the testbed makes namespaces: run it as root")
     with World(kube_proxy="iptables-legacy") as standing:
         yield standing
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A world with kube-proxy in its nftables mode; states leave it as they found it."""
     with World() as world:
         yield stage(world, tmp_path_factory.mktemp("doctor"))

@@ -28,7 +28,7 @@ def combination(request: pytest.FixtureRequest) -> Combination:
 
 
 @pytest.fixture(scope="module")
-def world(combination: Combination) -> Iterator[World]:
+def world(as_root: None, combination: Combination) -> Iterator[World]:
     """One world a module and combination; tests leave it as they found it."""
     with World(kube_proxy=combination.kube_proxy, family=combination.family) as standing:
         yield standing

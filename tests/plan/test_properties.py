@@ -16,7 +16,7 @@ from nodeagent.plan.planner import plan
 from nodeagent.plan.withholding import withhold
 from tests import strategies
 
-EXAMPLES = settings(max_examples=150, deadline=None)
+EXAMPLES = settings(deadline=None)
 plans = st.builds(plan, strategies.snapshots, strategies.facts, strategies.configs)
 
 

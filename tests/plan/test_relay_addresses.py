@@ -4,7 +4,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.objects import Service
@@ -23,7 +23,6 @@ clusters = st.lists(
 
 
 @given(clusters, networks)
-@settings(max_examples=80)
 def test_addresses_are_unique_and_such_as_a_host_may_have(
     cluster: list[Service], network: IPv4Network | IPv6Network
 ) -> None:
@@ -37,7 +36,6 @@ def test_addresses_are_unique_and_such_as_a_host_may_have(
 
 
 @given(clusters, networks, st.randoms(use_true_random=False))
-@settings(max_examples=80)
 def test_the_order_in_which_services_are_listed_does_not_matter(
     cluster: list[Service], network: IPv4Network | IPv6Network, order: Random
 ) -> None:
@@ -49,7 +47,6 @@ def test_the_order_in_which_services_are_listed_does_not_matter(
 
 
 @given(clusters, networks)
-@settings(max_examples=80)
 def test_a_newcomer_moves_nobody(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
     """Nor does its removal."""
     older = [found for found in cluster if found.created is not None]
@@ -59,7 +56,6 @@ def test_a_newcomer_moves_nobody(cluster: list[Service], network: IPv4Network | 
 
 
 @given(clusters, networks)
-@settings(max_examples=80)
 def test_the_oldest_are_served_first(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
     """A full range leaves out the newest and nobody else; a Service without a time is the newest."""
     slots = network.num_addresses - (2 if network.version == 4 else 1)

@@ -14,7 +14,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from tests import strategies
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = settings(deadline=None)
 _Value = TypeVar("_Value")
 
 

@@ -1,16 +1,14 @@
 """Whether IPv6 is switched off, and by what."""
 
-import os
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from nodeagent.sources.node.ipv6 import ipv6_switched_off
 from tests.appliers.dnat.network import Namespace
+from tests.root import needs_root
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are made by root alone")
+@needs_root
 def test_the_sysctl_is_named() -> None:
     """As the kernel of this network namespace has it, whatever that of another is."""
     with closing(Namespace()) as namespace:

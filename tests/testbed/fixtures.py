@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.root import needs_root
 from tests.testbed.addresses import STACKS
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.world import World
@@ -15,7 +15,7 @@ from tests.testbed.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the testbed makes namespaces: run it as root")
+__all__ = ["needs_root", "world"]
 
 
 @pytest.fixture(
@@ -23,10 +23,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the testbed makes nam
     params=list(product(KUBE_PROXY_KINDS, STACKS)),
     ids=lambda param: f"{param[0]}, {param[1]}",
 )
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(as_root: None, request: pytest.FixtureRequest) -> Iterator[World]:
     """One world a test module, kind of kube-proxy and stack; tests leave it as they found it."""
-    if os.geteuid() != 0:
-        pytest.skip("the testbed makes namespaces: run it as root")
     kube_proxy, family = request.param
     with World(kube_proxy=kube_proxy, family=family) as standing:
         yield standing

@@ -45,7 +45,7 @@ class Watched:
 
 
 @pytest.fixture
-def relay() -> Iterator[Watched]:
+def relay(as_root: None) -> Iterator[Watched]:
     node = Namespace()
     said = Recorder()
     made = Watched(

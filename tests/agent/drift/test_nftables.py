@@ -54,7 +54,7 @@ def desired(count: int) -> DnatRules:
 
 
 @pytest.fixture
-def table() -> Iterator[Watched]:
+def table(as_root: None) -> Iterator[Watched]:
     node = Namespace()
     said = Recorder()
     made = Watched(node, NftablesWatcher(said), said)

@@ -21,6 +21,7 @@ from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.config.options import Config
 from tests.agent.drift.recorder import Recorder
+from tests.root import needs_root
 
 _ROOT = Path(__file__).parents[3]
 _WITHOUT_INOTIFY = """
@@ -62,6 +63,7 @@ def _watchers(directory: Path, said: Recorder) -> list[Watcher]:
     ]
 
 
+@needs_root
 def test_without_descriptors_nothing_is_watched_and_it_begins_when_there_are_some(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_bytes(b"127.0.0.1 localhost\n")
     watchers = _watchers(tmp_path, Recorder())
@@ -89,6 +91,7 @@ def test_a_second_start_changes_nothing(tmp_path: Path) -> None:
     watcher.stop()
 
 
+@needs_root
 def test_exhausted_inotify_instances_are_told(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_bytes(b"127.0.0.1 localhost\n")

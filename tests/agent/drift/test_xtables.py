@@ -50,7 +50,7 @@ def lock_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def chains() -> Iterator[Watched]:
+def chains(as_root: None) -> Iterator[Watched]:
     node = Namespace()
     said = Recorder()
     made = Watched(node, XtablesWatcher(said), said)

@@ -11,7 +11,7 @@ from tests.testbed.waiting import wait_until
 
 
 @pytest.fixture
-def node() -> Iterator[Namespace]:
+def node(as_root: None) -> Iterator[Namespace]:
     """The namespace; the test's thread stands in it."""
     namespace = Namespace()
     namespace.ip(

@@ -13,14 +13,14 @@ from tests.appliers.dnat.world import World
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(as_root: None) -> Iterator[World]:
     """A node, its pod, the outside; the test's own thread stands on the node."""
     with World() as made, made.node.inside():
         yield made
 
 
 @pytest.fixture
-def node() -> Iterator[Namespace]:
+def node(as_root: None) -> Iterator[Namespace]:
     """A bare namespace that the test's thread stands in."""
     namespace = Namespace()
     with namespace.inside():

@@ -54,9 +54,7 @@ COMMIT
 -A PREROUTING -i eth7 -j ACCEPT
 COMMIT
 """
-IN_ONE_NAMESPACE = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+IN_ONE_NAMESPACE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def _matches(state: DnatRules) -> set[Endpoint]:

@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn, ParamSpec
 
-import pytest
+from tests.root import needs_root
 
 P = ParamSpec("P")
 _CLONE_NEWNS = 0x00020000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, owners and immutable files need root")
+__all__ = ["bind", "in_private_mounts", "mount", "needs_root"]
 
 
 def mount(source: object, target: object, kind: str = "", flags: int = 0, options: str = "") -> None:

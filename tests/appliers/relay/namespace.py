@@ -17,6 +17,7 @@ from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
+from tests.root import needs_root
 
 P = ParamSpec("P")
 
@@ -34,8 +35,6 @@ def isolated(test: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        if os.geteuid() != 0:
-            pytest.skip("namespaces need root")
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
@@ -51,7 +50,7 @@ def isolated(test: Callable[P, None]) -> Callable[P, None]:
         if told != "passed":
             pytest.fail(told or "the test's process died", pytrace=False)
 
-    return run
+    return needs_root(run)
 
 
 def listener(

@@ -12,6 +12,7 @@ from nodeagent.appliers.relay.listening_sockets import from_tables, held_by, por
 from nodeagent.appliers.relay.socket_diagnosis import PortSocket
 from nodeagent.model.addresses import Family
 from tests.appliers.dnat.network import Namespace
+from tests.root import needs_root
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 REST = "00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0"
@@ -61,6 +62,7 @@ def test_a_kernel_without_ipv6_is_no_error(tmp_path: Path) -> None:
     assert wildcards(from_tables(tmp_path)) == {(4, 80)}
 
 
+@needs_root
 @pytest.mark.parametrize(
     ("address", "families"),
     [("0.0.0.0", {4}), ("::", {6}), ("::", {4, 6})],
@@ -79,6 +81,7 @@ def test_a_real_listener_has_the_port_in_its_families(address: str, families: se
         assert refused == families
 
 
+@needs_root
 def test_one_listener_for_both_families_beside_one_for_ipv6_alone() -> None:
     """As processes that share a port do (SO_REUSEPORT): IPv4 is taken by one of them."""
     with _namespace() as namespace, namespace.inside(), socket.socket(socket.AF_INET6) as other:
@@ -102,6 +105,7 @@ def test_the_kernels_own_table_is_understood() -> None:
         assert f"0100007F:{port:04X} 00000000:0000 0A" in table
 
 
+@needs_root
 @pytest.mark.parametrize("address", ["169.254.66.5", "::ffff:169.254.66.5", "fd68:6169:7270::5"])
 def test_another_users_socket_on_an_address_that_the_node_does_not_have_is_found(address: str) -> None:
     """IP_FREEBIND needs no privilege. An IPv6 socket on a mapped address has IPv4's port."""
@@ -132,8 +136,6 @@ def _free_bound(address: str, port: int, uid: int) -> Iterator[None]:
 
 @contextmanager
 def _namespace() -> Iterator[Namespace]:
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces are made by root alone")
     with closing(Namespace()) as namespace:
         yield namespace
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, MachineRoot]]:
+def machines(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, MachineRoot]]:
     """The machines by name, as Debian installs them: nothing is provisioned yet."""
-    if os.geteuid() != 0:
-        pytest.skip("machines are made of namespaces: run it as root")
     directory = tmp_path_factory.mktemp("machines")
     pinned = settings({})
     addresses = {

@@ -62,7 +62,7 @@ def cp(machines: Mapping[str, MachineRoot]) -> MachineRoot:
 
 
 @pytest.fixture(scope="module")
-def node1(machines: Mapping[str, MachineRoot], cp: MachineRoot) -> MachineRoot:  # noqa: ARG001 - served by cp
+def node1(machines: Mapping[str, MachineRoot], cp: MachineRoot) -> MachineRoot:
     """The machine node1 with k3s' agent."""
     machine = machines["node1"]
     _mirror(machine)

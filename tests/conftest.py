@@ -1,0 +1,50 @@
+"""Which tests need root, and which are campaigns, is known by the fixtures they use: docs/testing.md."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+_SIMULATED_API = Path(__file__).parent / "apiserver"
+_MARKED_BY_FIXTURE = {"as_root": "root", "soak": "soak"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--soak`."""
+    parser.addoption("--soak", action="store_true", help="run campaigns at full length (make test-soak)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples Hypothesis tries of each property."""
+    settings.register_profile("short", max_examples=40, deadline=None)
+    settings.register_profile("soak", max_examples=1000, deadline=None)
+    settings.load_profile("soak" if config.getoption("--soak") else "short")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests before `-m` selects some of them."""
+    for item in items:
+        used = getattr(item, "fixturenames", ())
+        if item.path.parent == _SIMULATED_API:
+            item.add_marker("apiserver")
+        for fixture, marker in _MARKED_BY_FIXTURE.items():
+            if fixture in used:
+                item.add_marker(marker)
+
+
+@pytest.fixture(scope="session")
+def as_root() -> None:
+    """Requested by all that makes namespaces, mounts or other users' files; skips for other users."""
+    if os.geteuid() != 0:
+        pytest.skip("makes namespaces, mounts or other users' files: run it as root")
+
+
+@pytest.fixture
+def soak(request: pytest.FixtureRequest) -> bool:
+    """Whether a campaign (random operations, kills) is to run at full length, and not in its short form."""
+    chosen: bool = request.config.getoption("--soak")
+    return chosen
