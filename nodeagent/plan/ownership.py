@@ -18,6 +18,12 @@ from nodeagent.plan.claims.claim import Claim, Whereabouts
 from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 
+_SERVED_OTHERWISE = frozenset(
+    {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSpoken", "AddressInUse", "PortTaken"}
+)
+"""Codes of load balancers that are reached without nodeagent, or on other nodes. A newer one that is served
+here must not get what is theirs; a pending one, in contrast, has nothing yet."""
+
 _Key = TypeVar("_Key")
 _Age = tuple[bool, float, str, str, str]
 
@@ -73,8 +79,10 @@ class Owners:
             for plan in sorted(load_balancers, key=_served_last)
             if plan.service.gateway
         }
+        self._first = _first_with_a_place(self._proxies)
         served = [plan for plan in self._proxies if plan.is_served]
-        self._choice = _choice_of(served) if len(served) > 1 else None
+        others = any(plan is not self._first for plan in served)
+        self._choice = _choice_of(served) if others else None
         # Of each class, the load balancers that Ingresses of it report, with the age of its first report.
         self._learned: dict[str, dict[str, _Age]] = {}
         # Of each load balancer, the classes and controllers of what reports it, each with that age.
@@ -160,10 +168,10 @@ class Owners:
         return Ownership(plans[0], how=how, choice=choice)
 
     def _by_want_of_choice(self, claim: Claim) -> Ownership:
-        """The only one that sends PROXY; of several the first that is served, unless DNS chooses another."""
-        if not self._proxies:
+        """The only one that sends PROXY; of several the first with a place, unless DNS chooses another."""
+        first = self._first
+        if first is None:
             return Ownership(None, "NoProxyLoadBalancer", "no load balancer of this cluster sends PROXY")
-        first = next((plan for plan in self._proxies if plan.is_served), self._proxies[0])
         others = self._only_others(first, claim)
         if others:
             whereabouts = claim.whereabouts
@@ -188,6 +196,12 @@ class Owners:
         else:
             is_one = True
         return "" if is_one else ", ".join(sorted(name for name, _ in serves))
+
+
+def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan | None:
+    """The first that is served, here or without nodeagent; the first at all if none is."""
+    placed = (plan for plan in plans if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
+    return next(placed, plans[0] if plans else None)
 
 
 def _keep_older(ages: dict[_Key, _Age], key: _Key, age: _Age) -> None:

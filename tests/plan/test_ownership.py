@@ -66,6 +66,28 @@ def test_an_empty_status_with_two_proxy_load_balancers_means_the_first_that_is_s
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
+@pytest.mark.parametrize("mode", ["Proxy", None])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
+    mode: str | None, *, asked: bool
+) -> None:
+    """The hostname is trusted, its object has no status, the newer one alone is served: DNS must say so."""
+    older = service(points=(point("192.0.2.1" if mode else None, hostname="lb.example.net", mode=mode),))
+    newer = service("green", ips=("192.0.2.2",), created=1)
+    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
+    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)}) if asked else FACTS
+    planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
+    decision = of_name(planned, NAME)
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
+    assert decision.load_balancer == older.ref
+    assert not planned.hosts
+    assert ip_address("192.0.2.2") in planned.to_prove[NAME].matter
+    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
+    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
 def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
     """Also for a name that is trusted without: the administrator trusts the name, not the guess."""
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
