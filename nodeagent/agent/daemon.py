@@ -177,6 +177,7 @@ class Daemon:
             self._board.became_standby("a newer agent writes on this node")
             self._stop_watching()
             self._prover.want({})
+            self._appliers.relay.release()
             self._reconciler = None
         elif not self._ownership.is_writer:
             self._board.became_standby("another agent writes on this node")
@@ -284,6 +285,7 @@ class Daemon:
         self._metrics.config_reloaded()
         self._config = config
         self._cluster.watch_config_maps(config.load_balancers.config_map_names)
+        self._appliers.relay.release()
         self._appliers = build_appliers(config, adopt=self._settings.adopt)
         hosts = config.hosts
         self._prover.ask_by(ask_upstream(hosts), hosts.dns_recheck_seconds)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.daemon.standing import names, redirects
 from tests.testbed import addresses
+from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root
+from tests.testbed.node_state import living_processes
 from tests.testbed.squatter import squatting
+from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.daemon.agents import Agents
     from tests.daemon.cluster_api import ClusterApi
+    from tests.testbed.namespaces import Host
     from tests.testbed.world import World
 
 pytestmark = needs_root
@@ -35,3 +42,29 @@ def test_a_taken_port_is_told_as_an_event_and_taken_back(
         assert names(world.node1) == {}
     agent.await_that(lambda: _TAKEN in redirects(world.node1), "the port being served")
     agent.await_that(lambda: names(world.node1), "the names being written")
+
+
+def test_the_agent_holds_the_ports_while_haproxy_is_dead(world: World, agents: Agents) -> None:
+    """Also one that found everything as desired; the older one, on standby, holds nothing."""
+    node = world.node1
+    older = agents.start_ready()
+    newer = agents.start_ready()
+    older.await_line("a newer agent takes over; standing by")
+    newer.await_that(lambda: redirects(node), "the redirects")
+    newer.signal(signal.SIGSTOP)
+    older.signal(signal.SIGSTOP)
+    try:
+        _kill_haproxy(node)
+        with pytest.raises(WorldError), squatting(node, "0.0.0.0", 8443):
+            pass
+        newer.kill()
+        with squatting(node, "0.0.0.0", 8443):
+            pass
+    finally:
+        older.signal(signal.SIGCONT)
+    older.await_that(lambda: _TAKEN in redirects(node) and names(node), "the relay being back")
+
+
+def _kill_haproxy(node: Host) -> None:
+    node.run(["pkill", "-KILL", "-x", "haproxy"])
+    wait_until(lambda: not living_processes(node, "haproxy"), "HAProxy being dead")

@@ -18,9 +18,15 @@ import socket, sys
 six = ":" in sys.argv[1]
 taken = socket.socket(socket.AF_INET6 if six else socket.AF_INET)
 taken.setsockopt(*((socket.IPPROTO_IPV6, 78, 1) if six else (socket.IPPROTO_IP, 15, 1)))
+for option in set(sys.argv[3:]) - {"silent"}:
+    taken.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
 taken.bind((sys.argv[1], int(sys.argv[2])))
-taken.listen()
+if "silent" not in sys.argv:
+    taken.listen()
 print("bound", flush=True)
+import time
+while "silent" in sys.argv:
+    time.sleep(60)
 while True:
     connection, peer = taken.accept()
     print("got", *peer, flush=True)
@@ -29,10 +35,13 @@ while True:
 """
 
 
-def command(address: str, port: int) -> list[str]:
-    """What runs as that user; it writes `bound` once it has the port, and a line for each connection."""
+def command(address: str, port: int, *options: str) -> list[str]:
+    """What runs as that user, with these socket options set.
+
+    It writes `bound` once it has the port, and a line for each connection.
+    """
     user = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
-    return [*user, "/usr/bin/python3", "-c", SCRIPT, address, str(port)]
+    return [*user, "/usr/bin/python3", "-c", SCRIPT, address, str(port), *options]
 
 
 @contextmanager

@@ -4,14 +4,13 @@ import os
 import resource
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from nodeagent.appliers.relay import haproxy_config, process
 from nodeagent.appliers.relay import master_socket as master
 from nodeagent.appliers.relay import stats_socket as stats
 from nodeagent.appliers.relay.listening_sockets import held_by, port_holders, port_sockets
-from nodeagent.appliers.relay.reserving import missing, reserved
+from nodeagent.appliers.relay.reserving import HeldPorts, missing
 from nodeagent.appliers.relay.run_directory import RunDirectory
 from nodeagent.appliers.relay.state import RelayChange, RelayState, compare
 from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
@@ -48,6 +47,7 @@ class RelayApplier:
         self._ranges = (options.ipv4, options.ipv6)
         self._limits = haproxy_config.Limits.of(options)
         self._drain_seconds = drain_seconds
+        self._ports = HeldPorts()
 
     def read(self) -> RelayState:
         """What stands now. Never raises: what can't be read is told in the state's notes."""
@@ -94,7 +94,8 @@ class RelayApplier:
         The configuration is checked before it is installed, where there is a `haproxy` program to check it.
         One that HAProxy refuses is not left in place: the earlier file is put back and the earlier worker
         goes on. A crash in between heals: `read` then finds another configuration in force than the file's.
-        While HAProxy binds, no other user can take a port that is not taken yet.
+        Free ports are held from here on, also where nothing is to change: as long as this program runs and
+        wants them, no other user can take one of them, whether or not HAProxy runs.
 
         Returns:
             The listeners that were left out, since another program has their port, each with its user.
@@ -102,18 +103,24 @@ class RelayApplier:
         Raises:
             ApplyError: the text says what stands now.
         """
-        if not change:
-            return {}
+        wanted = {listener.bind for listener in change.listeners}
+        if change.action not in {"none", "stop"}:
+            self._check_descriptors(len(wanted))
+        taken = self._ports.hold(wanted)
+        if taken:
+            change = self.change(listener for listener in change.listeners if listener.bind not in taken)
         if change.action == "stop":
             self._stop()
-            return {}
-        with reserved(listener.bind for listener in change.listeners) as taken:
-            free = tuple(listener for listener in change.listeners if listener.bind not in taken)
-            self._install(replace(change, listeners=free))
-            return taken
+        elif change:
+            self._install(change)
+        self._ports.keep(wanted)
+        return taken
+
+    def release(self) -> None:
+        """Let other programs have the ports again; HAProxy goes on with those that it has. Idempotent."""
+        self._ports.keep()
 
     def _install(self, change: RelayChange) -> None:
-        self._check_descriptors(len(change.listeners))
         text = haproxy_config.render(change.listeners, self._directory.path, self._limits)
         haproxy = process.program()
         if haproxy is not None:
@@ -185,6 +192,7 @@ class RelayApplier:
             self.apply(self.change(()))
         else:
             self._directory.remove()
+        self.release()
 
     def _relay_uid(self) -> int | None:
         """HAProxy's user: it made the socket in the directory, in which nobody else may; None without one."""

@@ -49,12 +49,15 @@ def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint
 
 
 def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
-    """The addresses and ports on which this user's sockets are, and nobody else's. Pure."""
+    """The addresses and ports on which this user's sockets listen, and where no other user has one. Pure."""
     own: set[Endpoint] = set()
     others: set[Endpoint] = set()
     for each in sockets:
         endpoint = Endpoint(_plain(each.endpoint.address), each.endpoint.port)
-        (own if each.uid == uid else others).add(endpoint)
+        if each.uid != uid:
+            others.add(endpoint)
+        elif each.listening:
+            own.add(endpoint)
     return frozenset(own - others)
 
 

@@ -16,12 +16,13 @@ _REQUEST_DUMP = 0x301
 _ERROR, _DONE = 2, 3
 # include/uapi/linux/inet_diag.h: inet_diag_req_v2, and inet_diag_msg with the attributes behind it.
 _REQUEST = struct.Struct("=BBBBI48x")
-_MESSAGE = struct.Struct("=B3x2s2x16s40xI4x")
+_MESSAGE = struct.Struct("=BB2x2s2x16s40xI4x")
 _ERROR_CODE = struct.Struct("=i")
 _ATTRIBUTE = struct.Struct("=HH")
 _SKV6ONLY = 11
 # TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and newer tell.
-_STATES = 1 << 10 | 1 << 13
+_LISTEN, _BOUND_INACTIVE = 10, 13
+_STATES = 1 << _LISTEN | 1 << _BOUND_INACTIVE
 _BUFFER = 1 << 18
 
 
@@ -30,11 +31,13 @@ class PortSocket:
     """A TCP socket that holds a port.
 
     An address `::` that is not `v6only` has the port for IPv4, too. `uid` is the user that made the socket.
+    One that is not `listening` only keeps the port from others.
     """
 
     endpoint: Endpoint
     uid: int
     v6only: bool = False
+    listening: bool = True
 
 
 def diagnose() -> tuple[PortSocket, ...]:
@@ -62,10 +65,10 @@ def _dump(family: socket.AddressFamily) -> Iterator[PortSocket]:
 
 
 def _socket(payload: bytes) -> PortSocket:
-    family, port, address, uid = _MESSAGE.unpack_from(payload)
+    family, state, port, address, uid = _MESSAGE.unpack_from(payload)
     own: IPAddress = IPv4Address(address[:4]) if family == socket.AF_INET else IPv6Address(address)
     endpoint = Endpoint(own, int.from_bytes(port, "big"))
-    return PortSocket(endpoint, uid, _is_v6only(payload[_MESSAGE.size :]))
+    return PortSocket(endpoint, uid, _is_v6only(payload[_MESSAGE.size :]), state == _LISTEN)
 
 
 def _messages(datagram: bytes) -> Iterator[tuple[int, bytes]]:

@@ -1,12 +1,17 @@
 """Other users of the node can neither pass for HAProxy nor keep it from what they don't hold."""
 
 import os
+import resource
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nodeagent.appliers.relay.reserving import reserved
+import pytest
+
+from nodeagent.appliers.relay import RelayApplier
+from nodeagent.errors import ApplyError
 from tests.appliers.relay.backend import backend, who
 from tests.appliers.relay.condition import alive, eventually
 from tests.appliers.relay.namespace import RELAY, applier, isolated, listener
@@ -16,10 +21,10 @@ A, B = listener(), listener(port=5000)
 
 
 @contextmanager
-def _squatter(port: int, address: str = RELAY) -> Iterator[bool]:
+def _squatter(port: int, address: str = RELAY, *options: str) -> Iterator[bool]:
     """Yields whether the user got the port."""
     with subprocess.Popen(
-        command(address, port), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command(address, port, *options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         try:
             assert process.stdout is not None
@@ -53,16 +58,115 @@ def test_a_wildcard_counts_too() -> None:
         assert relays.ready([A, B]) == {A.bind}
 
 
+def _taken(port: int) -> set[tuple[str, ...]]:
+    """By which address and socket options another user gets the port."""
+    got = set()
+    for address in (RELAY, "0.0.0.0"):
+        for options in ((), ("SO_REUSEADDR",), ("SO_REUSEPORT",), ("SO_REUSEADDR", "SO_REUSEPORT")):
+            with _squatter(port, address, *options) as bound:
+                if bound:
+                    got.add((address, *options))
+    return got
+
+
+def _kill_haproxy() -> None:
+    for pid in alive("haproxy"):
+        os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not alive("haproxy"))
+
+
+def _later(relays: RelayApplier) -> RelayApplier:
+    """Another agent's, which finds all as desired."""
+    later = applier()
+    change = later.change(relays.read().listeners)
+    assert not change
+    assert later.apply(change) == {}
+    return later
+
+
 @isolated
-def test_while_haproxy_binds_nobody_else_can() -> None:
-    with reserved([A.bind, B.bind]) as taken:
-        assert taken == {}
-        with _squatter(5000) as bound:
-            assert not bound
-        with _squatter(5000, "0.0.0.0") as bound:
-            assert not bound
-    with _squatter(5000) as bound:
-        assert bound
+def test_while_haproxy_is_dead_nobody_else_gets_a_port() -> None:
+    """Neither while two agents run, as in an upgrade, nor while the later one does; then HAProxy gets it."""
+    relays = applier()
+    with backend(B.server):
+        relays.apply(relays.change([A, B]))
+        # Who leaves first keeps the port for a minute (TIME_WAIT).
+        with socket.create_connection((RELAY, 5000)):
+            pass
+        later = _later(relays)
+        _kill_haproxy()
+        assert _taken(5000) == set()
+        assert later.ready([A, B]) == frozenset()
+        relays.release()
+        assert _taken(5000) == set()
+        assert later.apply(later.change([A, B])) == {}
+        assert later.ready([A, B]) == {A.bind, B.bind}
+        assert who(B.bind) == f"v1 {RELAY}"
+
+
+@isolated
+def test_a_port_is_held_when_its_address_is_removed_and_added_again() -> None:
+    relays = applier()
+    relays.apply(relays.change([A, B]))
+    _kill_haproxy()
+    for verb in ("del", "add"):
+        subprocess.run(["ip", "address", verb, f"{RELAY}/32", "dev", "lo"], check=True)
+        assert _taken(5000) == set()
+
+
+@isolated
+def test_ports_that_are_no_longer_wanted_are_released() -> None:
+    relays = applier()
+    relays.apply(relays.change([A, B]))
+    relays.apply(relays.change([A]))
+    assert eventually(lambda: len(_taken(5000)) == 8)
+    relays.cleanup()
+    assert len(_taken(443)) == 0, "low ports are root's"
+    relays.apply(relays.change([A, B]))
+    relays.cleanup()
+    assert len(_taken(5000)) == 8
+
+
+@isolated
+def test_more_ports_than_the_soft_limit_are_held() -> None:
+    many = [listener(port=port) for port in range(5000, 5400)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    relays = applier()
+    relays.apply(relays.change(many))
+    _kill_haproxy()
+    assert _taken(5399) == set()
+
+
+@isolated
+def test_too_few_descriptors_to_hold_the_ports_are_told() -> None:
+    """And what runs goes on."""
+    relays = applier()
+    many = [listener(port=port) for port in range(5000, 5400)]
+    relays.apply(relays.change(many))
+    relays.release()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1100, 1100))
+    with pytest.raises(ApplyError, match="could not be held"):
+        relays.apply(relays.change(many))
+    relays.release()
+    assert len(relays.ready(many)) == 400
+
+
+@isolated
+def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out() -> None:
+    """His socket allows HAProxy's, and does not listen: it could, once HAProxy is dead."""
+    relays = applier()
+    with subprocess.Popen(command(RELAY, 5000, "SO_REUSEADDR", "silent"), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"bound\n"
+            taken = relays.apply(relays.change([A, B]))
+            assert list(taken) == [B.bind]
+            assert relays.read().listeners == (A,)
+            before = alive("haproxy")
+            assert relays.apply(relays.change([A, B])) == taken
+            assert alive("haproxy") == before, "nothing was to be done"
+        finally:
+            process.kill()
 
 
 @isolated
@@ -70,9 +174,8 @@ def test_what_answers_in_the_place_of_a_dead_haproxy_is_not_ready() -> None:
     relays = applier()
     relays.apply(relays.change([A, B]))
     assert relays.ready([B]) == {B.bind}
-    for pid in alive("haproxy"):
-        os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not alive("haproxy"))
+    _kill_haproxy()
+    relays.release()
     with _squatter(5000) as bound:
         assert bound
         assert relays.ready([A, B]) == frozenset()
