@@ -29,6 +29,14 @@ _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
         ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
         ("fe80::/10", "is link-local"),
         ("ff00::/8", "is multicast"),
+        # Where clouds serve a node's credentials and their own DNS, beside link-local addresses.
+        ("192.0.0.0/24", "is for protocols (RFC 6890), and Oracle Cloud's metadata"),
+        ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
+        ("168.63.129.16/32", "is Azure's WireServer"),
+        ("fd00:42::42/128", "is Scaleway's metadata"),
+        ("fd00:c1::a9fe:a9fe/128", "is Oracle Cloud's metadata"),
+        ("fd00:ec2::/32", "is AWS's metadata, DNS and credentials"),
+        ("fd20:ce::254/128", "is Google Cloud's metadata"),
     )
 )
 
