@@ -22,12 +22,16 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """One object asks for one name; `blocked` is the decision that needs no DNS, if there is one."""
+    """One object asks for one name.
+
+    `blocked` is the decision that needs no DNS, if there is one. `heir`: a line that stands may be its own.
+    """
 
     name: str
     by: Claim
     owner: Ownership
     blocked: NameDecision | None = None
+    heir: bool = True
 
 
 def decide_names(
@@ -96,7 +100,7 @@ def _settle(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
     without DNS (`hosts.allow`), or can't be asked, is the oldest's whose load balancer is known. Names move
     from one load balancer to another so, while the old object still stands.
     """
-    contenders = _one_a_load_balancer(claims)
+    contenders = _with_heirs(_one_a_load_balancer(claims))
     borne_out = _borne_out(contenders, facts, config)
     winner, won = borne_out or (contenders[0], _decide_alone(contenders, facts, config))
     if len(contenders) == 1:
@@ -120,6 +124,15 @@ def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
     return sorted(found.values(), key=lambda claim: by_age(claim.by)) or [claims[0]]
 
 
+def _with_heirs(contenders: Sequence[_Claim]) -> Sequence[_Claim]:
+    """A line that stands is the oldest claim's that can have one, or another one's of its namespace."""
+    first = next((claim for claim in contenders if claim.blocked is None), contenders[0])
+    namespace = first.by.ref.namespace
+    if all(claim.by.ref.namespace == namespace for claim in contenders):
+        return contenders
+    return [replace(claim, heir=claim.by.ref.namespace == namespace) for claim in contenders]
+
+
 def _borne_out(
     contenders: Sequence[_Claim], facts: Facts, config: Config
 ) -> tuple[_Claim, NameDecision] | None:
@@ -128,7 +141,7 @@ def _borne_out(
         return None
     for claim in contenders:
         for plan in _candidates(claim, facts) if claim.blocked is None else ():
-            proof = prove_by_dns(claim.name, plan, facts)
+            proof = prove_by_dns(claim.name, plan, facts, heir=claim.heir)
             if proof.verdict is Verdict.SERVED:
                 return claim, _proven(claim, plan, proof)
     return None
@@ -178,7 +191,7 @@ def _decide_alone(contenders: Sequence[_Claim], facts: Facts, config: Config) ->
         return _proven(claim, plan, replace(trusted, by_dns=asked))
     if config.hosts.verify == "allow":
         return _proven(claim, plan, NOT_ALLOWED)
-    return _proven(claim, plan, prove_by_dns(claim.name, plan, facts))
+    return _proven(claim, plan, prove_by_dns(claim.name, plan, facts, heir=claim.heir))
 
 
 def _unwritten(claim: _Claim, plan: LoadBalancerPlan) -> NameDecision | None:

@@ -5,7 +5,8 @@ load balancer that claims it has the name; nobody loses anything when it is writ
 
 Fail static: while DNS can't be asked, what it said last counts. Where nothing is remembered (the agent or the
 node was restarted) the managed block is the memory: a name that stands there with the relay address of the
-very load balancer that claims it now stays. It is no proof for another one, whose relay address is another.
+very load balancer that claims it now stays. It is no proof for another one, whose relay address is another;
+and none for a newer claim of another namespace, since a relay address can pass to another load balancer.
 What a running agent wanted in its last pass counts as standing, too (`remember`): a line is no less proven
 when it was withdrawn because its relay did not answer, or when somebody removed it.
 """
@@ -54,9 +55,14 @@ def allowed(name: str, options: HostsOptions) -> Proof | None:
     return Proof(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
 
 
-def prove_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> Proof:
-    """Decides on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says."""
-    return replace(_by_dns(name, load_balancer, facts), by_dns=True)
+def prove_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, heir: bool = True) -> Proof:
+    """Decides on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
+
+    `heir`: a line that stands may be this claim's. It does not tell which load balancer it was written for:
+    relay addresses can pass from one to another.
+    """
+    stands = heir and not facts.standing_names.get(name, frozenset()).isdisjoint(load_balancer.names_at)
+    return replace(_by_dns(name, load_balancer, facts, stands=stands), by_dns=True)
 
 
 def remember(facts: Facts, earlier: Desired) -> Facts:
@@ -75,8 +81,7 @@ class _Bearing(Enum):
     SAYS_NOTHING = 3
 
 
-def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> Proof:
-    stands = not facts.standing_names.get(name, frozenset()).isdisjoint(load_balancer.names_at)
+def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, stands: bool) -> Proof:
     answer = facts.dns.get(name)
     if answer is None:
         return _unasked(stands=stands)

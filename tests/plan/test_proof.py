@@ -330,6 +330,23 @@ def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() 
         assert hosts(found) == [f"{relay} {NAME}"]
 
 
+@pytest.mark.parametrize("latest", [None, failed()])
+def test_a_line_that_stands_does_not_pass_to_another_namespace_with_the_relay_address(
+    latest: DnsReply | None,
+) -> None:
+    """An older Service that becomes a load balancer can take a relay address that it was named for."""
+    relay = relay_of(moving(None), "green")[4]
+    old = ingress(NAME, name="old", created=1)
+    new = ingress(NAME, name="new", created=2, points=(point("192.0.2.2"),))
+    new = replace(new, ref=replace(new.ref, namespace="tenant"))
+    facts = knowing(latest, None, [relay])
+    assert hosts(desired(service(), GREEN, old, new, facts=facts, options=DNS)) == []
+    kept = desired(service(), GREEN, new, facts=facts, options=DNS)
+    assert hosts(kept) == [f"{relay} {NAME}"]
+    proven = knowing(latest or failed(), told("192.0.2.2"), [relay])
+    assert hosts(desired(service(), GREEN, old, new, facts=proven, options=DNS)) == [f"{relay} {NAME}"]
+
+
 def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> None:
     """Otherwise a name that moves would wait for something else to happen."""
     matter = moving(told("192.0.2.1")).to_prove[NAME].matter
