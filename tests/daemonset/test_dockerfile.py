@@ -21,7 +21,7 @@ def test_the_linter_finds_nothing() -> None:
 def test_the_base_is_a_dated_one_and_the_same_for_both_stages() -> None:
     bases = {stage.base for stage in read_stages(DOCKERFILE)}
     assert len(bases) == 1
-    assert re.fullmatch(r"debian:bookworm-20\d{6}-slim", bases.pop())
+    assert re.fullmatch(r"debian:trixie-20\d{6}-slim", bases.pop())
 
 
 def test_no_architecture_is_named_and_nothing_is_downloaded_but_packages() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeagent import __version__
+from nodeagent.appliers.dnat.nft_script import replacement
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.objects import ObjectRef
 from tests.daemonset.one_off import OneOff
 from tests.daemonset.pods import Mount
 from tests.testbed.addresses import SITE
@@ -22,6 +28,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 
 _LARGEST_MEGABYTES = 250
 _NOBODY = 65532
+RELAYED = Endpoint(ip_address("203.0.113.77"), 443)
 _IMPORT_ALL = """
 import importlib, pkgutil, nodeagent
 found = [module.name for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent.")]
@@ -87,7 +94,7 @@ def test_a_plan_needs_no_root(once: OneOff) -> None:
     )
     assert answer.exit_code == 2, answer
     assert "ingress-nginx/ingress-nginx-controller: 203.0.113.10 -> 169.254.66." in answer.text
-    assert f"\t{SITE}" in answer.text
+    assert f" {SITE}\n" in answer.text
 
 
 def test_no_module_and_no_library_is_missing(once: OneOff) -> None:
@@ -111,6 +118,27 @@ def test_nftables_with_one_capability(once: OneOff, command: str, shows: str) ->
     answer = once(["sh", "-ec", command], user=0, capabilities=["NET_ADMIN"])
     assert answer.exit_code == 0, answer
     assert shows in answer.text
+
+
+def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, once: OneOff) -> None:
+    """The node's nft lists what the image's made, and the image's what the node's made: neither crashes."""
+    rules = DnatRules(
+        (Redirect(RELAYED, Endpoint(ip_address("169.254.66.9"), 443), ObjectRef("Service", "a", "b")),),
+        pods=(ip_network("10.244.1.0/24"),),
+        guarded=(ip_network("169.254.66.0/24"),),
+        admitted=(ip_network("10.244.1.0/24"),),
+    )
+    script = shlex.quote(replacement(rules))
+    own = ["sh", "-ec", f"printf %s {script} | nft -f - && nft list ruleset && nft --json list ruleset"]
+    world.node1.run(["nft", "add table ip others; add set ip others one { type ipv4_addr; }"])
+    try:
+        answer = once(own, user=0, capabilities=["NET_ADMIN"])
+        assert answer.exit_code == 0, answer
+        assert "table ip others" in answer.text
+        assert "table inet nodeagent" in world.node1.run(["nft", "list", "ruleset"]).stdout
+        assert '"nodeagent"' in world.node1.run(["nft", "--json", "list", "ruleset"]).stdout
+    finally:
+        world.node1.run(["nft", "delete table inet nodeagent; delete table ip others"])
 
 
 @pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])

@@ -22,6 +22,7 @@ from nodeagent.appliers.dnat.nft_script import (
     guarded_name,
     map_name,
     pods_name,
+    protocol_name,
     range_sets,
 )
 from nodeagent.errors import ApplyError
@@ -265,8 +266,21 @@ def _network(value: str | _Value) -> IPNetwork:
 
 
 def _joined(datatype: object) -> str:
-    """A data type as text: versions print a concatenation as a list or as `a . b`."""
+    """Return a data type as text.
+
+    Versions print a concatenation as a list or as `a . b`, and 1.1 what a set was defined by (`typeof`).
+    """
+    if isinstance(datatype, dict):
+        return _ADDRESS_TYPES.get(msgspec.json.encode(datatype), "another expression")
     return " . ".join(str(part) for part in datatype) if isinstance(datatype, list) else str(datatype)
+
+
+_ADDRESS_TYPES = {
+    msgspec.json.encode(
+        {"typeof": {"payload": {"protocol": protocol_name(family), "field": "saddr"}}}
+    ): f"ipv{family}_addr"
+    for family in FAMILIES
+}
 
 
 def _words(value: str | list[str]) -> list[str]:

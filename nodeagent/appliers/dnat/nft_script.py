@@ -126,9 +126,13 @@ def _chain(hook: str, rules: str) -> str:
 
 
 def sets_of_ranges(family: Family) -> str:
-    """The definitions of the sets of ranges."""
+    """Return the definitions of the sets of ranges.
+
+    With `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of the namespace has a
+    set of a single `type` that nft 1.1.3 made (seen). The maps' concatenated types do no harm.
+    """
     return "".join(
-        f"\tset {name} {{\n\t\ttype ipv{family}_addr\n\t\tflags interval\n\t}}\n"
+        f"\tset {name} {{\n\t\ttypeof {protocol_name(family)} saddr\n\t\tflags interval\n\t}}\n"
         for name in range_sets(family)
     )
 
