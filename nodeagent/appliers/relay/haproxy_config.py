@@ -108,6 +108,21 @@ _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
     "v2": "send-proxy-v2 check check-send-proxy",
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
+# A plain listener adds no PROXY header, so one that a pod sends would look like the node's, whom controllers
+# trust. Nothing is passed on until the first bytes show that they are no header: 0x50 is "P", and 0x0D
+# begins version 2's signature (PROXY protocol, 2.1 and 2.2). A client that sends too little is rejected in
+# the end. The node's own programs can reach the controller without the relay: they are exempt.
+_FORGERY = """\
+    tcp-request inspect-delay 5s
+    tcp-request content accept if node
+    acl v1 req.payload(0,1) -m bin 50
+    acl v2 req.payload(0,1) -m bin 0D
+    tcp-request content accept if { req.payload(0,1) -m found } !v1 !v2
+    tcp-request content accept if v1 { req.payload(0,5) -m found } !{ req.payload(0,5) -m bin 50524F5859 }
+    tcp-request content accept if v2 { req.payload(0,12) -m found } \
+!{ req.payload(0,12) -m bin 0D0A0D0A000D0A515549540A }
+    tcp-request content reject
+"""
 # HAProxy's own, beside connections, pipes and listeners: an epoll instance and a pipe for each thread.
 _OTHER_DESCRIPTORS = 512
 _MAX_PORT = 65535
@@ -123,6 +138,7 @@ _SECTION = re.compile(
     r"    bind (?P<bind>\S+)\n"
     r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|reject)[^\n]+\n)+)"
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
+    rf"(?:{re.escape(_FORGERY)})?"
     rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+?) (?P<intervals>inter [^\n]+)\n"
 )
 
@@ -272,6 +288,8 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
         if node.version != address.version:
             raise _refusal(listener, f"the node's address {node} is of the other family")
         lines.append(f"    tcp-request connection set-src ipv{node.version}({node}) if {{ src {address} }}")
+    if listener.proxy is None:
+        lines.append(_FORGERY.rstrip("\n"))
     lines.append(f"    server {SERVER_NAME} {listener.server} {_SERVER_OPTIONS[listener.proxy]} {intervals}")
     return "\n".join(lines) + "\n"
 

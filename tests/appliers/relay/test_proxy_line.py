@@ -1,3 +1,8 @@
+import select
+import socket
+import socketserver
+import threading
+
 import pytest
 
 from nodeagent.appliers.relay.stats_socket import ServerState
@@ -105,6 +110,98 @@ def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(proxy: Pro
             )
         assert Seen(proxy, POD) in seen
         assert all(one.source != "198.51.100.66" for one in seen)
+
+
+_V1 = b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\n"
+_V2 = b"\r\n\r\n\0\r\nQUIT\n!\x11\0\x0c" + bytes([198, 51, 100, 66, 192, 0, 2, 1, 0, 1, 1, 0xBB])
+
+
+@pytest.mark.parametrize("header", [_V1, _V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("cut", [None, 1, 4, 11])
+@isolated
+def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) -> None:
+    """However it comes in pieces, and however long the client waits in between."""
+    plain = listener(port=8080, proxy=None)
+    relays = applier()
+    with plain_backend(plain.server) as lines:
+        relays.apply(relays.change([plain]))
+        with connect(plain.bind, POD) as connection:
+            connection.sendall(header[:cut])
+            if cut is not None and not select.select([connection], [], [], 1)[0]:
+                connection.sendall(header[cut:] + b"who\n")
+            assert _ended(connection)
+        with connect(plain.bind, POD) as connection:
+            connection.sendall(b"POST / HTTP/1.1\r\n")
+            assert connection.recv(100) == b"POST / HTTP/1.1\r\n"
+        assert {line for line in lines if line} == {b"POST / HTTP/1.1\r\n"}
+
+
+@isolated
+def test_who_sends_too_little_to_tell_is_cut() -> None:
+    """Nor does waiting help: the time limit rejects."""
+    plain = listener(port=8080, proxy=None)
+    relays = applier()
+    with plain_backend(plain.server) as lines:
+        relays.apply(relays.change([plain]))
+        with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
+            short.sendall(b"PROX")
+            assert _ended(silent)
+            assert _ended(short)
+        assert not any(lines)
+
+
+@pytest.mark.parametrize(
+    "start", [b"P", b"PR\n", b"\r", b"\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n"], ids=repr
+)
+@isolated
+def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> None:
+    plain = listener(port=8080, proxy=None)
+    relays = applier()
+    whole = start + b"longer than a signature\n"
+    with plain_backend(plain.server):
+        relays.apply(relays.change([plain]))
+        with connect(plain.bind, POD) as connection:
+            for piece in (start, whole[len(start) :]):
+                connection.sendall(piece)
+                select.select([connection], [], [], 0.2)
+            assert connection.recv(100) == whole[: whole.index(b"\n") + 1]
+
+
+@isolated
+def test_a_server_that_speaks_first_serves_the_node() -> None:
+    """By a hosts line or from its own address; nothing delays it."""
+    plain, other = listener(port=8080, proxy=None), listener(node=NODE)
+    relays = applier()
+    with _Greeting((SERVICE, 8080), _Greeter) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        relays.apply(relays.change([plain, other]))
+        for source in (None, RELAY, NODE):
+            with connect(plain.bind, source) as connection:
+                connection.settimeout(4)
+                assert connection.recv(100) == b"220 hello\r\n"
+        server.shutdown()
+
+
+class _Greeting(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A health check ends its connection with a reset."""
+
+
+class _Greeter(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"220 hello\r\n")
+        self.request.recv(1)
+
+
+def _ended(connection: socket.socket) -> bool:
+    """Whether the relay closes it, and sends nothing before."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 @isolated
