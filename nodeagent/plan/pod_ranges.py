@@ -9,6 +9,9 @@ from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 
+_CILIUM = "cilium_host"
+_TELLS_RANGES = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs"
+
 
 @dataclass(frozen=True, slots=True)
 class PodRanges:
@@ -33,19 +36,27 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
     if not found and snapshot.node is not None:
         found = snapshot.node.pod_cidrs
     if not found:
-        return PodRanges(remarks=_unserved(config, why) if why else (_unknown(facts),))
+        return PodRanges(remarks=_unserved(config, why, facts) if why else (_unknown(facts),))
     ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
     ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
     admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
+    outside = _outside(facts, admitted)
     if why:
-        return PodRanges(admitted=admitted, remarks=_unserved(config, why))
-    return PodRanges(admitted, admitted)
+        return PodRanges(admitted=admitted, remarks=(*_unserved(config, why), *outside))
+    return PodRanges(admitted, admitted, outside)
 
 
 def _unknown(facts: Facts) -> str:
     return (
         f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
         "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
+    )
+
+
+def _kept_out(facts: Facts) -> str:
+    return (
+        "the guard keeps this node's pods from the relay, to which CoreDNS leads them: no pod range of "
+        f"node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set dnat.podCIDRs"
     )
 
 
@@ -56,9 +67,28 @@ def _why_unserved(config: Config) -> str:
     return "" if config.dnat.pods else "dnat.pods is false"
 
 
-def _unserved(config: Config, why: str) -> tuple[str, ...]:
-    if config.coredns.serves_pods:
+def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
+    """What contradicts these ranges: Cilium's own address on a node is from the node's pod range."""
+    found = sorted(
+        str(each.address)
+        for each in facts.addresses
+        if each.interface == _CILIUM
+        and not each.address.is_link_local
+        and not any(each.address in network for network in admitted)
+    )
+    if not found:
         return ()
+    remark = (
+        f"{_CILIUM} has {', '.join(found)}, outside of this node's known pod ranges "
+        f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
+        f"them. Set dnat.podCIDRs to Cilium's ranges: {_TELLS_RANGES}"
+    )
+    return (remark,)
+
+
+def _unserved(config: Config, why: str, unknown_of: Facts | None = None) -> tuple[str, ...]:
+    if config.coredns.serves_pods:
+        return () if unknown_of is None else (_kept_out(unknown_of),)
     remark = (
         f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
         "overlay cilium brings it); coredns.servesPods: true says that it does"

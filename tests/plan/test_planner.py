@@ -1,11 +1,12 @@
 """The plan as a whole: pod ranges, DNAT switched off, what could not be read."""
 
 from dataclasses import replace
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 import pytest
 
 from nodeagent.model.desired import Desired, DnatRules
+from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.plan.planner import plan
 from tests.plan.made_up import FACTS, NODE, config, desired, hosts, ingress, relay_of, service
@@ -69,7 +70,42 @@ def test_pods_that_dnat_is_not_to_serve_need_no_range(options: str) -> None:
     assert "pods are not served" in remark
     assert "coredns.servesPods" in remark
     served = desired(node=None, options=config(f"{options}\ncoredns: {{servesPods: true}}"))
-    assert (served.dnat.pods, served.remarks) == ((), ())
+    assert served.dnat.pods == ()
+    (remark,) = served.remarks
+    assert "the guard keeps this node's pods from the relay" in remark
+    assert "set dnat.podCIDRs" in remark
+    known = desired(options=config(f"{options}\ncoredns: {{servesPods: true}}"))
+    assert (known.dnat.pods, known.remarks) == ((), ())
+
+
+def _on(interface: str, *addresses: str) -> Facts:
+    return replace(
+        FACTS, addresses=tuple(InterfaceAddress(ip_address(each), 32, interface) for each in addresses)
+    )
+
+
+@pytest.mark.parametrize("options", ["", "dnat: {backend: none}\ncoredns: {servesPods: true}"])
+def test_cilium_with_other_pod_ranges_than_the_guard_admits_is_said_once(options: str) -> None:
+    """Cluster-pool does not use the Node's ranges: the guard would drop pods without a word."""
+    cilium = _on("cilium_host", "10.0.1.17", "fe80::1", "fd00::17")
+    planned = plan(Snapshot(node=NODE), cilium, config(options))
+    (remark,) = planned.remarks
+    assert remark.startswith("cilium_host has 10.0.1.17, fd00::17, outside of")
+    assert "dnat.podCIDRs" in remark
+    assert "kubectl get ciliumnodes" in remark
+
+
+@pytest.mark.parametrize(
+    ("facts", "options"),
+    [
+        (_on("cilium_host", str(NODE.pod_cidrs[0][1])), ""),
+        (_on("cilium_host", "10.0.1.17"), "dnat: {podCIDRs: [10.0.1.0/24]}"),
+        (_on("eth0", "192.0.2.10"), ""),
+    ],
+    ids=["the Node's ranges", "listed ranges", "another interface"],
+)
+def test_cilium_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:
+    assert plan(Snapshot(node=NODE), facts, config(options)).remarks == ()
 
 
 def test_the_notes_of_the_facts_are_handed_on() -> None:
