@@ -12,7 +12,7 @@ from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.name_limits import Allowance
-from nodeagent.plan.ownership import Owners, Ownership
+from nodeagent.plan.ownership import Choice, Owners, Ownership
 from nodeagent.plan.proof import NOT_ALLOWED, Proof, allowed, prove_by_dns
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
@@ -105,23 +105,25 @@ def _settle(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
     winner, won = borne_out or (contenders[0], _decide_alone(contenders, facts, config))
     if len(contenders) == 1:
         return [won]
-    losers = [claim for claim in contenders if claim is not winner]
+    path = won.load_balancer.path if won.load_balancer else ""
+    losers = [claim for claim in contenders if claim is not winner and _load_balancer_path(claim) != path]
     return [won, *(_lost(claim, winner, won, facts, config) for claim in losers)]
 
 
 def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
     """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known.
 
-    One that is blocked stands back behind another one for the same load balancer.
+    One that is blocked stands back behind another one for the same load balancer. One that DNS can give
+    another load balancer is not the same, and one that only DNS can give any comes last.
     """
-    found: dict[str, _Claim] = {}
+    found: dict[tuple[str, Choice | None], _Claim] = {}
     for claim in claims:
         if claim.owner.load_balancer is not None:
-            path = _load_balancer_path(claim)
-            standing = found.get(path)
+            key = (_load_balancer_path(claim), claim.owner.choice)
+            standing = found.get(key)
             if standing is None or (standing.blocked and not claim.blocked):
-                found[path] = claim
-    return sorted(found.values(), key=lambda claim: by_age(claim.by)) or [claims[0]]
+                found[key] = claim
+    return sorted(found.values(), key=lambda claim: (bool(claim.owner.code), by_age(claim.by))) or [claims[0]]
 
 
 def _with_heirs(contenders: Sequence[_Claim]) -> Sequence[_Claim]:
@@ -196,6 +198,8 @@ def _decide_alone(contenders: Sequence[_Claim], facts: Facts, config: Config) ->
 
 def _unwritten(claim: _Claim, plan: LoadBalancerPlan) -> NameDecision | None:
     """Why no hosts line can lead to the load balancer, whoever claims the name; None if one can."""
+    if claim.owner.code:
+        return _decision(claim, Verdict.SKIPPED, claim.owner.code, claim.owner.reason)
     if not plan.is_served:
         reason = f"{plan.service.ref}: {plan.decision.reason}"
         return _decision(claim, Verdict.SKIPPED, "LoadBalancerNotServed", reason)
@@ -274,9 +278,9 @@ def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
 def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
     owner = claim.owner
     plan = owner.load_balancer
-    if plan is None:
+    if plan is None or (owner.code and owner.choice is None):
         return Verdict.SKIPPED, owner.code, owner.reason
-    if not plan.is_served and claim.owner.choice is None:
+    if not plan.is_served and owner.choice is None:
         return Verdict.SKIPPED, "LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}"
     return _UNDECIDED
 

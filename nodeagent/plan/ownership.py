@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The load balancer, or None and why there is none.
+    """The load balancer, or None and why there is none; with a reason, only DNS can say that it is that one.
 
     `how` tells the way it was found, where it was not the object's own status and not for want of choice.
     `choice` has the others that it can be as well, if DNS says so.
@@ -83,6 +83,7 @@ class Owners:
         served = [plan for plan in self._proxies if plan.is_served]
         others = any(plan is not self._first for plan in served)
         self._choice = _choice_of(served) if others else None
+        self._served = _choice_of(served) if served else None
         # Of each class, the load balancers that Ingresses of it report, with the age of its first report.
         self._learned: dict[str, dict[str, _Age]] = {}
         # Of each load balancer, the classes and controllers of what reports it, each with that age.
@@ -164,6 +165,9 @@ class Owners:
             return None
         plans = [self._by_path[path] for _, path in older]
         how = f"{plans[0].service.ref} by what other Ingresses of class {ingress_class} report"
+        if not any(plan.is_served for plan in plans):
+            # Anyone's older Ingress can have taught that: DNS may know better.
+            return Ownership(plans[0], how=how, choice=self._served)
         choice = _choice_of([plan for plan in plans if plan.is_served]) if len(plans) > 1 else None
         return Ownership(plans[0], how=how, choice=choice)
 
@@ -180,7 +184,7 @@ class Owners:
                 f"{whereabouts.status} is empty, and the first load balancer that sends PROXY, "
                 f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
             )
-            return Ownership(None, "OtherClass", reason)
+            return Ownership(first, "OtherClass", reason, choice=self._served)
         how = f"{first.service.ref}, the first of several that send PROXY" if self._choice else ""
         return Ownership(first, how=how, choice=self._choice)
 
