@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
 
 _ROOT = Path(__file__).parents[2]
-_ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
+_ENVIRONMENT = {"PYTHONPATH": str(_ROOT), "PYTHONFAULTHANDLER": "1"}
 _PROGRAM = (sys.executable, "-P", "-m", "nodeagent")
 _LISTEN = ("127.0.0.1", 9467)
 _SECONDS = 30.0
