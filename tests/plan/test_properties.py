@@ -5,7 +5,7 @@ from datetime import timedelta
 from random import Random
 from string import ascii_lowercase, digits
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.config.options import Config
@@ -15,6 +15,7 @@ from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.plan.withholding import withhold
 from tests import strategies
+from tests.plan.made_up import FACTS, service
 
 EXAMPLES = settings(deadline=None)
 plans = st.builds(plan, strategies.snapshots, strategies.facts, strategies.configs)
@@ -80,15 +81,23 @@ def test_every_name_written_is_a_hostname_that_is_allowed(
 
 
 @given(strategies.snapshots, strategies.facts, strategies.configs)
+@example(
+    Snapshot((service(annotations={"load-balancer.hetzner.cloud/uses-proxyprotocol": "true"}),)),
+    FACTS,
+    Config(),
+)
 @EXAMPLES
 def test_nothing_that_must_not_be_redirected_is(snapshot: Snapshot, facts: Facts, config: Config) -> None:
-    """The API server, the loopback, what no administrator listed."""
+    """The API server, the loopback, what no administrator listed and no annotation tells."""
     planned = plan(snapshot, facts, config)
     listed = {entry.path for entry in config.load_balancers.services}
+    annotated = {found.ref: found.annotations for found in snapshot.services}
     for redirect in planned.dnat.redirects:
         assert redirect.match not in facts.api_servers
         assert not redirect.match.address.is_loopback
-        assert redirect.load_balancer.path in listed
+        assert redirect.load_balancer.path in listed or (
+            config.load_balancers.detect and annotated[redirect.load_balancer]
+        )
         assert config.dnat.backend != "none"
     for relay in planned.addresses:
         assert relay.address in config.relay.ipv4 or relay.address in config.relay.ipv6

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent.agent.appliers import build_appliers
+from nodeagent.agent.standing import read_standing
 from nodeagent.appliers.relay import RelayApplier
-from nodeagent.config.options import RelayOptions
+from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired
 from tests.appliers.relay.backend import backend, who
 from tests.appliers.relay.namespace import NODE, POD, RELAY, applier, isolated, listener
 
@@ -86,6 +89,20 @@ def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> 
             if limit == "listener":
                 assert who(other.bind, POD) == f"v1 {POD}"
             assert who(other.bind, NODE) == f"v1 {NODE}"
+
+
+@isolated
+def test_status_shows_what_was_rejected() -> None:
+    options = RelayOptions(launch=True, max_connections_per_client=60)
+    appliers = build_appliers(Config(relay=options, dnat=DnatOptions(backend="none")), adopt=False)
+    with backend(A.server):
+        appliers.relay.apply(appliers.relay.change([A]))
+        standing = read_standing(Desired(listeners=(A,)), appliers)[A.bind]
+        assert "rejected" not in (standing.backend or "")
+        with _idle(A.bind, POD, 80) as left:
+            assert left == 60
+            standing = read_standing(Desired(listeners=(A,)), appliers)[A.bind]
+            assert (standing.backend or "").endswith(" connections, 20 rejected")
 
 
 @isolated
