@@ -102,6 +102,7 @@ class Node:
     """This node's Node object: its pods' address ranges and its own addresses and names.
 
     `provider_id` is `spec.providerID`, such as `hcloud://4711`; empty where no cloud has set it.
+    `external_addresses` are those of type ExternalIP: on an interface of the node, or translated elsewhere.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Node:
     addresses: tuple[IPAddress, ...] = ()
     names: tuple[str, ...] = ()
     provider_id: str = ""
+    external_addresses: tuple[IPAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,12 +126,13 @@ def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
     """
     own = {endpoint.address for endpoint in facts.api_servers} | set(facts.source_addresses)
     own |= set(snapshot.node.addresses if snapshot.node else ())
+    external = snapshot.node.external_addresses if snapshot.node else ()
     own |= {
         each.address
         for each in facts.addresses
         if not each.ours
         and each.interface not in _LOAD_BALANCER_INTERFACES
-        and each.prefix_length < each.address.max_prefixlen
+        and (each.prefix_length < each.address.max_prefixlen or each.address in external)
     }
     return frozenset(own)
 

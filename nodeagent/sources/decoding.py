@@ -115,14 +115,16 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
     except ValueError as error:
         raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
     reported = found.status.addresses if found.status and found.status.addresses else []
-    numeric = [address_of(entry.address) for entry in reported if entry.type == "InternalIP"]
+    internal = [address_of(entry.address) for entry in reported if entry.type == "InternalIP"]
+    external = [address_of(entry.address) for entry in reported if entry.type == "ExternalIP"]
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return Node(
         name=found.metadata.name,
         pod_cidrs=pod_cidrs,
-        addresses=tuple(address for address in numeric if address is not None),
+        addresses=tuple(address for address in internal if address is not None),
         names=tuple(dict.fromkeys(names)),
         provider_id=one_line(spec.providerID or ""),
+        external_addresses=tuple(address for address in external if address is not None),
     )
 
 

@@ -1,12 +1,15 @@
 """What of a PROXY load balancer is relayed: its addresses and its TCP ports."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
+from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Verdict
+from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import LoadBalancerPoint
-from tests.plan.made_up import desired, of_service, point, redirects, service
+from tests.plan.made_up import FACTS, NODE, config, desired, of_service, point, redirects, service
 
 
 def test_every_tcp_port_is_redirected() -> None:
@@ -130,6 +133,19 @@ def test_an_address_that_no_load_balancer_can_have_is_refused(ip: str) -> None:
     (remark,) = decision.remarks
     assert remark.startswith(f"{ip_address(ip)}: not redirected: it is") or ip.startswith("0.")
     assert not planned.dnat.redirects
+
+
+@pytest.mark.parametrize(("external", "code"), [(True, "NodeAddress"), (False, "Annotated")])
+def test_an_address_alone_in_its_network_is_the_nodes_if_its_node_object_has_it(
+    code: str, *, external: bool
+) -> None:
+    """As some clouds' public addresses; kube-vip's are on an interface, too, but not in the Node object."""
+    address = ip_address("203.0.113.7")
+    facts = replace(FACTS, addresses=(InterfaceAddress(address, 32, "eth0"),))
+    node = replace(NODE, external_addresses=(address,) if external else ())
+    found = service(ips=("203.0.113.7",), annotations={PROXY_PROTOCOL: "v2"})
+    planned = desired(found, node=node, facts=facts, options=config(proxies=()))
+    assert of_service(planned).code == code
 
 
 def test_an_impossible_address_leaves_the_others_served() -> None:

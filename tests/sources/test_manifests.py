@@ -486,6 +486,7 @@ def test_the_node_of_that_name_is_taken(tmp_path: Path) -> None:
     assert found is not None
     assert [str(network) for network in found.pod_cidrs] == ["10.244.1.0/24", "fd00:244::/64"]
     assert found.addresses == (ip_address("198.51.100.1"), ip_address("2001:db8:1::1"))
+    assert found.external_addresses == (ip_address("203.0.113.1"),)
     assert found.names == ("node1", "node1.internal")
 
 
