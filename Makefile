@@ -60,10 +60,10 @@ demo: packages ## the main job, step by step, in a little world of network names
 world: packages ## the same world to look around in, and to break (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
-test: test-packages $(VENV)/.chart ## all tests but the long forms of test-soak and test-matrix (as root)
+test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
 	@failed=0; $(MAKE) --no-print-directory test-unit || failed=1; $(MAKE) --no-print-directory test-root || failed=1; exit $$failed
 
-test-unit: test-packages $(VENV)/.chart ## the tests that need no root: docs/testing.md
+test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
 	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root $(AND)'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
@@ -120,7 +120,7 @@ workflows: $(VENV)/.release ## check .github/workflows: their schema, and what a
 	@$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(BIN)/zizmor --offline --quiet .github
 
-release-check: $(VENV)/.release ## all of a release that needs no registry: make release-check VERSION=1.2.3
+release-check: $(VENV)/.release test-packages ## all of a release that needs no registry (as root): make release-check VERSION=1.2.3
 	@$(BIN)/python -m release.check $(VERSION) dist
 
 release-assets: $(VENV)/.release ## dist/: chart, deploy.yaml, wheel, bill of materials; with IMAGE= and RELAY= as REPOSITORY@DIGEST

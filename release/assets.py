@@ -82,7 +82,7 @@ def make_wheel(directory: Path) -> Path:
     subprocess.run(
         [*command, "--wheel-dir", str(directory), str(ROOT)],
         check=True,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "SOURCE_DATE_EPOCH": str(_time_of_commit())},
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "SOURCE_DATE_EPOCH": str(time_of_commit())},
     )
     (made,) = set(directory.glob("*.whl")) - before
     return made
@@ -98,15 +98,16 @@ def make_bill_of_materials(directory: Path) -> Path:
     return target
 
 
-def _pin(kustomization: Path, references: Mapping[str, str]) -> None:
-    kustomization.write_text(pinned(kustomization.read_text("utf-8"), references), encoding="utf-8")
-
-
-def _time_of_commit() -> int:
+def time_of_commit() -> int:
+    """Return the seconds of the last commit's time; those of 1980 outside of a repository."""
     done = subprocess.run(
         ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
     )
     return int(done.stdout or _NO_COMMIT)
+
+
+def _pin(kustomization: Path, references: Mapping[str, str]) -> None:
+    kustomization.write_text(pinned(kustomization.read_text("utf-8"), references), encoding="utf-8")
 
 
 def sums(directory: Path) -> str:

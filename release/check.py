@@ -1,13 +1,16 @@
-"""Checks all of a release that needs no registry: versions, changelog, chart, manifests, wheel, components.
+"""Checks all of a release that needs no registry: versions, changelog, chart, manifests, wheel, image.
 
-    python -m release.check VERSION DIRECTORY    # DIRECTORY gets what release/assets.py makes
+    python -m release.check VERSION DIRECTORY    # as root: it builds the image, twice
     python -m release.check VERSION --notes      # print the changelog's section
 
-Prints every fault, not only the first one.
+DIRECTORY gets what release/assets.py makes, and the list of the image's packages. Prints every fault, not
+only the first one.
 """
 
 import argparse
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from release import assets
+from release import assets, image
 
 _SEMANTIC = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
 # One place per line: the file, and a pattern whose group is the version in it.
@@ -91,6 +94,33 @@ def made_faults(directory: Path, version: str) -> Iterator[str]:
     yield from manifest_faults((directory / "deploy.yaml").read_text("utf-8"), version)
 
 
+def image_faults(directory: Path, version: str) -> Iterator[str]:
+    """Build the image twice, and list its packages in `directory`; yield how the builds differ."""
+    from release import components  # noqa: PLC0415 - only here are locks/release.txt's packages needed
+
+    head = ["git", "-C", str(assets.ROOT), "rev-parse", "HEAD"]
+    settings = {
+        "VERSION": version,
+        "REVISION": subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip(),
+        "SOURCE_DATE_EPOCH": str(assets.time_of_commit()),
+    }
+    cache = assets.ROOT / ".cache"  # gigabytes, for as long as a build lasts: too much for a /tmp in memory
+    cache.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=cache, prefix="release-") as work:
+        once, again = Path(work) / "once", Path(work) / "again"
+        try:
+            for built in (once, again):
+                print(f"building the image ({built.name}): this takes minutes", flush=True)
+                image.build(assets.ROOT, built, settings)
+        except image.BuildError as error:
+            yield f"image: it could not be built: {error}"
+            return
+        yield from image.twice_faults(once, again)
+        listed = components.bill_of_materials(once / "root", version)
+    (directory / "nodeagent-image.cdx.json").write_text(listed, encoding="utf-8")
+    (directory / "SHA256SUMS").write_text(assets.sums(directory), encoding="utf-8")
+
+
 def main() -> int:
     """Print what is wrong; 0 if nothing is."""
     parser = argparse.ArgumentParser(
@@ -104,10 +134,13 @@ def main() -> int:
     if given.notes:
         print(changelog_section(changelog, given.version))
         return 0
+    if os.geteuid() != 0:
+        parser.error("the image is built for the check: run it as root")
     faults = list(version_faults(assets.ROOT, given.version))
     faults += changelog_faults(changelog, given.version)
     given.directory.mkdir(parents=True, exist_ok=True)
     faults += made_faults(given.directory, given.version)
+    faults += image_faults(given.directory, given.version)
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     print(f"release {given.version}: {'ready' if not faults else f'{len(faults)} faults'}")
     return 1 if faults else 0
