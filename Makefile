@@ -22,10 +22,10 @@ AND ?=
 FRESH := tests/install tests/cli tests/config tests/sources/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh acceptance vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh acceptance acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
 	@scripts/install-packages packages/agent.txt
@@ -74,6 +74,9 @@ test-soak: test-packages ## random campaigns, kills and properties at full lengt
 
 acceptance: test-packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
 	@$(BIN)/python -m tests.acceptance namespaces
+
+acceptance-kind: venv ## the acceptance steps on a cluster that kind makes, with Docker: docs/testbed.md
+	@tests/testbed/kind/acceptance.sh $(BIN)/python
 
 vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant up` made: docs/testbed.md
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python

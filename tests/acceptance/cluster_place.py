@@ -1,4 +1,4 @@
-"""A real cluster as a place: its API by a kubeconfig, its nodes by ssh."""
+"""A real cluster as a place: its API by a kubeconfig, its nodes by ssh or as Docker's containers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ _END_SECONDS = 360.0
 
 @dataclass(frozen=True)
 class Setting:
-    """Which cluster, and what is tried on it: the options of `python -m tests.acceptance cluster`."""
+    """Which cluster, and what is tried on it: the options of `python -m tests.acceptance cluster`.
+
+    Without `ssh_config`, the nodes are Docker containers of their names.
+    """
 
     kubeconfig: Path
-    ssh_config: Path
+    ssh_config: Path | None
     nodes: tuple[str, ...]
     load_balancer: Address
     image: str
@@ -45,7 +48,7 @@ class Setting:
 
 
 class ClusterPlace:
-    """A cluster whose nodes bear the same names in the API and in ssh's configuration."""
+    """A cluster whose nodes have the same names in the API and in ssh's configuration, or in Docker."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -75,7 +78,7 @@ class ClusterPlace:
         return self._setting.image
 
     def on_node(self, node: str, command: Sequence[str], *, seconds: float = 30.0) -> Said:
-        """Run a command on a node by ssh."""
+        """Run a command on a node."""
         done = run_on_node(self._setting.ssh_config, node, command, seconds)
         return Said(done, self._addresses[node])
 

@@ -1,4 +1,4 @@
-"""Commands on a node by ssh."""
+"""Commands on a node: by ssh, or by docker if the nodes are containers, as with kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_SSH_FAILED = 255
+# The program itself failed, and not what it ran: ssh(1), `docker exec`.
+_NOT_THERE = {"ssh": 255, "docker": 125}
 _TIMED_OUT = 124
 
 
@@ -34,22 +35,23 @@ def ssh_command(config: Path, node: str, command: Sequence[str]) -> list[str]:
 
 
 def run_on_node(
-    config: Path, node: str, command: Sequence[str], seconds: float
+    config: Path | None, node: str, command: Sequence[str], seconds: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a command on a node as root.
 
     Args:
-        config: ssh's configuration.
+        config: ssh's configuration; None if the node is a Docker container of its name.
         node: The node.
         command: The command.
         seconds: How long it may take; the node ends it then, so that nothing is left running there.
 
     Raises:
-        WorldError: ssh did not get there, or the command took too long.
+        WorldError: The node could not be reached, or the command took too long.
     """
     bounded = ["timeout", f"{seconds:g}", *command]
+    words = ssh_command(config, node, bounded) if config else ["docker", "exec", node, *bounded]
     done = subprocess.run(
-        ssh_command(config, node, bounded),
+        words,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -57,8 +59,8 @@ def run_on_node(
         timeout=seconds + 30,
         check=False,
     )
-    if done.returncode == _SSH_FAILED:
-        raise WorldError(f"{node}: ssh: {done.stderr.strip()}")
+    if done.returncode == _NOT_THERE[words[0]]:
+        raise WorldError(f"{node}: {words[0]}: {done.stderr.strip()}")
     if done.returncode == _TIMED_OUT:
         raise WorldError(f"{node}: {command[0]} took longer than {seconds:g} s: {list(command)}")
     return done
