@@ -77,7 +77,9 @@ def reference_pages() -> dict[str, str]:
             f"# Configuration file\n\n{head}What the options are for: [configuration](../configuration.md). "
             f"The [JSON Schema](../schema/config-v1.json).\n\n{''.join(_options(config_schema(), ''))}"
         ),
-        "helm": _CHART_README.read_text("utf-8").replace("# nodeagent\n", "# Helm values\n", 1),
+        "helm": _CHART_README.read_text("utf-8")
+        .replace("# nodeagent\n", "# Helm values\n", 1)
+        .replace("](../../docs/", "](../"),
         "report": (
             f"# Output of plan and status\n\n{head}`nodeagent plan -o json` and `status -o json`; the "
             f"[JSON Schema](../schema/report-v1.json).\n\n{''.join(_types(schema()))}"
