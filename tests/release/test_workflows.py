@@ -36,6 +36,16 @@ def test_every_make_target_exists() -> None:
     assert set(called) <= _TARGETS
 
 
+def test_every_make_target_is_documented() -> None:
+    documented = set(
+        re.findall(r"`(?:make )?([a-z-]+)[ `]", (_ROOT / "docs" / "building.md").read_text("utf-8"))
+    )
+    called = {
+        target for file in WORKFLOWS for step in _steps(file) for target in _make_targets(step.get("run", ""))
+    }
+    assert called - documented == set()
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: str(path.name))
 def test_every_action_is_pinned_by_commit_with_its_version(workflow: Path) -> None:
     used = re.findall(r"uses: (.*)", workflow.read_text("utf-8"))
@@ -51,4 +61,4 @@ def test_a_job_has_a_time_limit_and_no_rights_but_its_own(workflow: Path) -> Non
     for name, job in document["jobs"].items():
         assert job["timeout-minutes"] <= 60, name
         granted = set(job.get("permissions", {}))
-        assert granted <= {"contents", "packages", "id-token"}, name
+        assert granted <= {"contents", "packages", "id-token", "pages"}, name
