@@ -366,7 +366,7 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
     """
 
-    listeners: _Limit = 2000
+    listeners: _Limit = 1000
     """The relay's listeners, of all Services together. One port of one address family is one listener."""
     listeners_per_namespace: _Limit = 400
     """The listeners for Services of one namespace."""

@@ -82,7 +82,12 @@ def test_a_plan_tells_all_that_would_change(command_line: CommandLine) -> None:
     assert changes["relay"]["add"][0]["server"] == f"10.96.0.10:{PORT}"
     assert changes["hosts"]["add"] == [HOST]
     assert f"+{relay}\t{HOST}\n" in changes["hosts"]["diff"]
-    assert changes["dnat"] is None
+    assert changes["dnat"]["add"] == {
+        "redirects": [],
+        "pods": [],
+        "guarded": ["169.254.66.0/24"],
+        "admitted": [],
+    }
 
 
 def test_two_plans_are_the_same_to_the_byte(command_line: CommandLine) -> None:

@@ -42,7 +42,7 @@ hosts:
   dnsServers: []
   dnsRecheckSeconds: 30
 limits:
-  listeners: 2000
+  listeners: 1000
   listenersPerNamespace: 400
   loadBalancersPerNamespace: 32
   portsPerService: 64

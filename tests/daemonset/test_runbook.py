@@ -37,13 +37,17 @@ def _sections(title: str) -> list[str]:
 
 
 def _refused(path: Path) -> Iterator[str]:
-    """The codes that a module of the plan refuses something with: the words beside `Verdict.REFUSED`."""
+    """The codes that a module of the plan refuses something with: the words beside `Verdict.REFUSED`.
+
+    Or those that its function `_refusal` is called with, which adds the verdict.
+    """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call | ast.Tuple):
             values = (
                 node.elts if isinstance(node, ast.Tuple) else [*node.args, *(k.value for k in node.keywords)]
             )
-            if any(ast.unparse(value) == "Verdict.REFUSED" for value in values):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "_refusal" or any(ast.unparse(value) == "Verdict.REFUSED" for value in values):
                 for value in values:
                     if isinstance(value, ast.Constant) and re.fullmatch(r"[A-Z]\w+", str(value.value)):
                         yield str(value.value)

@@ -72,8 +72,8 @@ def test_a_node_that_does_not_exist_is_none(api: ApiServer, connection: Connecti
     api.store.delete("nodes", NODE)
     with watching(api, connection) as watched:
         assert watched.snapshot() == Snapshot()
-        # The lists of three resources, that of the IngressClasses, and what else there is.
-        until(lambda: watched.changes == 5, "a change for each")
+        # The lists of three resources, those of the IngressClasses and ServiceCIDRs, and what else there is.
+        until(lambda: watched.changes == 6, "a change for each")
         api.store.create(objects.node(NODE))
         until(lambda: watched.snapshot().node is not None, "the Node")
 

@@ -62,7 +62,8 @@ def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connecti
     with watching(api, connection) as watched:
         states = {state.name: state for state in watched.cluster.states()}
         absent = {name for name, state in states.items() if state.coverage is Coverage.NOT_SERVED}
-        assert absent == {kind.name for kind in OPTIONAL_KINDS} | {"namespaces"}
+        optional = {kind.name for kind in OPTIONAL_KINDS}
+        assert absent == optional - {"servicecidrs.networking.k8s.io"} | {"namespaces"}
         assert set(states) <= set(RESOURCE_NAMES), "metrics know no other"
         assert [state.error for state in states.values()] == [None] * len(states)
         assert watched.snapshot().not_covered == ()
@@ -71,6 +72,8 @@ def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connecti
             "/apis",
             "/apis/networking.k8s.io/v1/ingresses",
             "/apis/networking.k8s.io/v1/ingressclasses",
+            "/apis/networking.k8s.io/v1",
+            "/apis/networking.k8s.io/v1/servicecidrs",
         }
 
 
