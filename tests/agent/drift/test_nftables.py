@@ -13,6 +13,7 @@ from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.dnat.network import Namespace
 from tests.appliers.dnat.world import apply, redirect
+from tests.root import needs_root
 
 ROOT = Path(__file__).parents[3]
 UNPRIVILEGED = """
@@ -127,6 +128,7 @@ def test_large_transactions_of_others_cost_next_to_nothing(table: Watched) -> No
     assert spent < 0.1
 
 
+@needs_root
 def test_without_the_right_to_listen_the_state_says_so() -> None:
     done = subprocess.run(
         ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", sys.executable, "-c", UNPRIVILEGED],
