@@ -113,8 +113,9 @@ def _settle(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
 def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
     """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known.
 
-    One that is blocked stands back behind another one for the same load balancer. One that DNS can give
-    another load balancer is not the same, and one that only DNS can give any comes last.
+    One that DNS can give another load balancer is not the same, and one that only DNS can give any comes
+    last. One that is blocked stands back behind another one for its load balancer, whether DNS can give that
+    another one or not: a load balancer that is created later makes no choice of theirs a veto.
     """
     found: dict[tuple[str, Choice | None], _Claim] = {}
     for claim in claims:
@@ -123,7 +124,9 @@ def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
             standing = found.get(key)
             if standing is None or (standing.blocked and not claim.blocked):
                 found[key] = claim
-    return sorted(found.values(), key=lambda claim: (bool(claim.owner.code), by_age(claim.by))) or [claims[0]]
+    led_to = {_load_balancer_path(each) for each in found.values() if not (each.blocked or each.owner.code)}
+    left = [each for each in found.values() if not each.blocked or _load_balancer_path(each) not in led_to]
+    return sorted(left, key=lambda claim: (bool(claim.owner.code), by_age(claim.by))) or [claims[0]]
 
 
 def _with_heirs(contenders: Sequence[_Claim]) -> Sequence[_Claim]:

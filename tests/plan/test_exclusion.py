@@ -1,10 +1,13 @@
 """`nodeagent.io/exclude` on an Ingress: its owner keeps its names out of every hosts file."""
 
+from dataclasses import replace
+
 import pytest
 
 from nodeagent.model.annotations import EXCLUDE
 from nodeagent.model.desired import Verdict
-from tests.plan.made_up import desired, hosts, ingress, of_name, relay_of, service
+from nodeagent.model.objects import ObjectRef, Service
+from tests.plan.made_up import desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.com"
 OTHER = "other.example.com"
@@ -50,3 +53,14 @@ def test_the_oldest_ingress_of_a_name_decides_whether_it_is_excluded(
         ingress(NAME, name="solver", created=1),
     )
     assert bool(hosts(planned)) is written
+
+
+@pytest.mark.parametrize("newer", [(), (service("green", ips=("192.0.2.2",), created=9),)])
+def test_a_newer_load_balancer_makes_no_veto_of_an_older_excluded_ingress(newer: tuple[Service, ...]) -> None:
+    """The excluded one's status names the load balancer; the other one has no status, so DNS can choose."""
+    excluded = replace(
+        ingress(NAME, points=(point("192.0.2.1"),), annotations={EXCLUDE: "true"}),
+        ref=ObjectRef("Ingress", "team", "site"),
+    )
+    planned = desired(service(), *newer, excluded, ingress(NAME, points=(), created=1))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]

@@ -59,9 +59,13 @@ def published(service: Service, *, trusted: bool) -> Iterable[IPAddress | str]:
 
 
 def shares_an_address(world: World) -> frozenset[ObjectRef]:
-    """The Services of others at an address that an older Service of the tenant publishes, too."""
+    """The Services of others at an address that an older Service of the tenant publishes, too.
+
+    One that has lost it takes less of its namespace's share (capacity): younger ones of the namespace that
+    the share leaves out, with or without the tenant, are exempt as well.
+    """
     lost = first_at(world)
-    return frozenset(
+    sharing = frozenset(
         service.ref
         for service in world.cluster.services
         if lost.intersection(published(service, trusted=True))
@@ -69,6 +73,23 @@ def shares_an_address(world: World) -> frozenset[ObjectRef]:
             by_age(mine) < by_age(service)
             and set(published(mine, trusted=False)).intersection(published(service, trusted=True))
             for mine in world.tenant.services
+        )
+    )
+    left_out = {
+        each.load_balancer
+        for planned in ((world.before(), world.after()) if sharing else ())
+        for each in planned.load_balancers
+        if each.code in {"TooManyLoadBalancers", "TooManyListeners"}
+    }
+    return sharing | frozenset(
+        service.ref
+        for service in world.cluster.services
+        if service.ref in left_out
+        and any(
+            each.ref in sharing
+            and each.ref.namespace == service.ref.namespace
+            and by_age(each) < by_age(service)
+            for each in world.cluster.services
         )
     )
 
@@ -88,7 +109,8 @@ def claimed_by_the_tenant(world: World) -> frozenset[str]:
 def names_the_tenants_address(world: World) -> frozenset[str]:
     """The hostnames of objects whose own status names an address that is the tenant's.
 
-    The same of objects without a status, whose class such a status tells of: others say so themselves.
+    The same of objects without a status, whose class such a status tells of: others say so themselves. These
+    count for their namespace's share from then on (capacity): so the hostnames that it leaves out, too.
     """
     lost = first_at(world)
     telling = [ingress for ingress in world.cluster.ingresses if names_one_of(ingress.points, lost)]
@@ -101,7 +123,18 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
     }
     if any(names_one_of(gateway.points, lost) for gateway in world.cluster.gateways):
         found |= routed(world)
-    return frozenset(found)
+    return frozenset(found | left_out(world, found))
+
+
+def left_out(world: World, told: set[str]) -> frozenset[str]:
+    """The hostnames that the share of a namespace leaves out, where the namespace has one of these."""
+    claims = claims_of(world.cluster) if told else ()
+    namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
+    return frozenset(
+        each.name
+        for each in (world.after().names if namespaces else ())
+        if each.code == "TooManyHostnamesInNamespace" and each.claimed_by.namespace in namespaces
+    )
 
 
 def judged_by_what_is_older(world: World) -> frozenset[str]:
