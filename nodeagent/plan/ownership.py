@@ -165,11 +165,9 @@ class Owners:
             return None
         plans = [self._by_path[path] for _, path in older]
         how = f"{plans[0].service.ref} by what other Ingresses of class {ingress_class} report"
-        if not any(plan.is_served for plan in plans):
-            # Anyone's older Ingress can have taught that: DNS may know better.
-            return Ownership(plans[0], how=how, choice=self._served)
-        choice = _choice_of([plan for plan in plans if plan.is_served]) if len(plans) > 1 else None
-        return Ownership(plans[0], how=how, choice=choice)
+        # Anyone's older Ingress can have taught that: DNS may know better.
+        served = any(plan.is_served for plan in plans)
+        return Ownership(plans[0], how=how, choice=self._choice if served else self._served)
 
     def _by_want_of_choice(self, claim: Claim) -> Ownership:
         """The only one that sends PROXY; of several the first with a place, unless DNS chooses another."""

@@ -218,6 +218,9 @@ def _controller(api: ApiServer) -> Iterator[list[int]]:
         wait_until(lambda: complete or asked() > before, "the DaemonSet being asked for")
 
     def take(found: Object) -> None:
+        if "deletionTimestamp" in found["metadata"]:
+            api.store.patch(*DAEMONSET, {"metadata": {"finalizers": None}})
+            return
         if found["spec"]["template"] in templates:
             return
         templates.append(found["spec"]["template"])

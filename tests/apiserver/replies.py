@@ -14,6 +14,7 @@ from .store import Part, Store
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
+_OWNERS = ("daemonsets", "deployments", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ def _applied(store: Store, resource: Resource, asked: Asked, body: bytes) -> Rep
 def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
     options = _decoded(body) if body else {}
     uid = (options.get("preconditions") or {}).get("uid", "")
-    foreground = options.get("propagationPolicy") == "Foreground"
+    # What owns nothing, the garbage collector lets go at once: here, it never gets the finalizer.
+    foreground = options.get("propagationPolicy") == "Foreground" and resource.plural in _OWNERS
     last = store.delete(resource.plural, asked.name, asked.namespace, uid=uid, foreground=foreground)
     metadata = last["metadata"]
     if resource.delete_answers_object or metadata.get("finalizers"):

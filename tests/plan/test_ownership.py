@@ -163,3 +163,21 @@ def test_of_several_reported_the_first_gets_no_line_while_it_is_not_served() -> 
     planned = desired(silent, third, *reports, mine, options=config(proxies=("green", "red")))
     assert of_name(planned, NAME).code == "LoadBalancerNotServed"
     assert not any(line.endswith(f" {NAME}") for line in hosts(planned))
+
+
+def test_what_an_older_ingress_of_the_class_reports_is_no_veto_of_what_dns_bears_out() -> None:
+    """It may be anyone's, and report another load balancer than the one that serves this Ingress."""
+    address = ip_address("192.0.2.1")
+    reply = DnsReply(DnsOutcome.ADDRESSES, (address,))
+    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    mine = ingress(NAME, points=(), ingress_class="nginx", created=5)
+    teaching = ingress(
+        "t.example.com", name="t", points=(point("192.0.2.2"),), ingress_class="nginx", created=4
+    )
+    options = config("hosts: {allow: []}")
+    balancers = (service(), service("green", ips=("192.0.2.2",)))
+    alone = desired(*balancers, mine, facts=facts, options=options)
+    taught = desired(*balancers, mine, teaching, facts=facts, options=options)
+    for planned in (alone, taught):
+        decision = of_name(planned, NAME)
+        assert (decision.code, str(decision.load_balancer)) == ("Proven", "Service ingress/blue")

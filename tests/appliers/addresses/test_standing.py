@@ -101,12 +101,12 @@ def test_a_relay_address_is_never_the_source_of_other_traffic(
 
 @pytest.mark.usefixtures("node")
 def test_a_whole_range_is_quick(applier: AddressApplier) -> None:
-    """Every address of the IPv4 range."""
+    """Every address of the IPv4 range, at once or nearly so; the bound is generous for slow machines."""
     first = int(IPv4Address("169.254.66.0"))
     started = time.monotonic()
     apply(applier, *(str(IPv4Address(first + i)) for i in range(1, 255)))
     apply(applier)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.usefixtures("node")
