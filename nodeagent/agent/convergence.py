@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.parts import ALL_PARTS, Part
+from nodeagent.agent.standing import ready_listeners
 from nodeagent.appliers.addresses.state import AddressResult
 from nodeagent.appliers.dnat.backend import FamilyUnavailableError
 from nodeagent.appliers.dnat.change import DnatChange, DnatState
@@ -79,7 +80,7 @@ def converge(
         wanted.run("dnat", _raise_guard)
     wanted.run("addresses", _grow_addresses)
     wanted.run("relay", _grow_relay)
-    done.answering = appliers.relay.ready(desired.listeners) if answering is None else answering
+    done.answering = ready_listeners(desired, appliers) if answering is None else answering
     done.desired = withhold(desired, done.answering)
     _tell_silence(done)
     wanted.run("dnat", _grow_dnat)

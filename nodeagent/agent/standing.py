@@ -27,7 +27,7 @@ def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, Listen
 
     Changes nothing. What can't be read counts as not standing: the comparison tells the error.
     """
-    answering = appliers.relay.ready(desired.listeners)
+    answering = ready_listeners(desired, appliers)
     statistics = appliers.relay.statistics()
     backends = {}
     if not isinstance(statistics, Unreachable):
@@ -49,3 +49,15 @@ def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, Listen
         )
         for listener in desired.listeners
     }
+
+
+def ready_listeners(desired: Desired, appliers: Appliers) -> frozenset[Endpoint]:
+    """Return the listeners that are HAProxy's own, and whose relay address the node has.
+
+    A listening socket outlives the address that it is bound to: nothing reaches it then.
+    """
+    try:
+        held = {one.address for one in appliers.addresses.read().ours}
+    except ApplyError:
+        return frozenset()
+    return frozenset(bind for bind in appliers.relay.ready(desired.listeners) if bind.address in held)

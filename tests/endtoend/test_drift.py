@@ -110,7 +110,7 @@ def test_damage_is_seen_and_healed(
     status = agent.status()
     assert status.exit_code == 2, status
     assert f"Drift\n  {part}\n" in status.stdout
-    silent = damage in (_kill_haproxy, _kill_worker, _delete_relay_address)
+    silent = damage in (_kill_haproxy, _kill_worker, _empty_run_directory, _delete_relay_address)
     assert [f"{relay}:443 does not answer" in status.stdout for relay in relays] == [silent] * len(relays)
     plan = agent.plan()
     assert plan.exit_code == 2, plan
