@@ -351,3 +351,16 @@ def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> No
     """Otherwise a name that moves would wait for something else to happen."""
     matter = moving(told("192.0.2.1")).to_prove[NAME].matter
     assert {ip_address("192.0.2.1"), ip_address("192.0.2.2")} <= matter
+
+
+def test_a_wildcard_for_coredns_needs_to_be_allowed() -> None:
+    """A wildcard record proves nothing about the explicit hostnames below it."""
+    name = "*.corp.example.com"
+    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
+    facts = replace(FACTS, takes_wildcards=True, dns={name: DnsAnswer(reply, reply)})
+    for allowed, code in (("", "WildcardNotAllowed"), ("corp.example.com", "Allowed")):
+        planned = desired(
+            service(), ingress(name), facts=facts, options=config(f"hosts: {{allow: [{allowed}]}}")
+        )
+        assert of_name(planned, name).code == code
+        assert bool(planned.hosts) == bool(allowed)
