@@ -24,25 +24,23 @@ from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import (
-    Ingress,
-    IngressClass,
-    LoadBalancerPoint,
-    Node,
-    ObjectRef,
-    Service,
-    ServicePort,
-    Snapshot,
-    Unreadable,
-)
-from nodeagent.model.routes import (
     GATEWAY_API,
     AllowedNamespaces,
     ControllerRoute,
     Gateway,
     GatewayListener,
+    Ingress,
+    IngressClass,
     ListenerSet,
+    LoadBalancerPoint,
+    Node,
+    ObjectRef,
     ParentRef,
     Route,
+    Service,
+    ServicePort,
+    Snapshot,
+    Unreadable,
 )
 from nodeagent.plan.detection.providers import PROVIDERS
 

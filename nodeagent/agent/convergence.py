@@ -20,7 +20,7 @@ from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
-from nodeagent.plan.withholding import withhold
+from nodeagent.plan.readiness import withhold
 
 
 @dataclass(frozen=True, slots=True)

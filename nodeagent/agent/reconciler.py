@@ -17,8 +17,8 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.objects import Snapshot
+from nodeagent.plan.dns_verification import remember
 from nodeagent.plan.planner import plan
-from nodeagent.plan.proof import remember
 
 _PORTS_SECONDS = 15.0
 """So often it is looked whether a port that another program holds is free."""

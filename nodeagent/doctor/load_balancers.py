@@ -7,7 +7,7 @@ from nodeagent.doctor.codes import Code, Verdict
 from nodeagent.doctor.finding import Finding
 from nodeagent.doctor.remedies import remedies
 from nodeagent.model.objects import Service
-from nodeagent.plan.detection.provider import Provider
+from nodeagent.plan.detection.readers import Provider
 
 _REMEDIED = frozenset({Code.RemediedByDnat, Code.RemediedByHosts})
 _SEEN = {

@@ -19,7 +19,6 @@ from nodeagent.model.objects import ObjectRef, Service
 from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.detection.decision import ANNOTATED, Detection
 from nodeagent.plan.detection.providers import PROVIDERS
-from nodeagent.plan.detection.sending import tcp_ports
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
 _MOST_ADDRESSES = 32
@@ -109,7 +108,7 @@ def _annotations(service: Service, detection: Detection) -> dict[str, str]:
         for provider in PROVIDERS:
             if provider.applies(service):
                 for switch in provider.switches:
-                    keys += [switch.key.format(port=port) for port in tcp_ports(service)] or [switch.key]
+                    keys += [switch.key.format(port=port) for port in service.tcp_ports] or [switch.key]
                     keys.append(switch.beside)
     return {key: service.annotations[key] for key in keys if key in service.annotations}
 

@@ -4,8 +4,8 @@ import re
 import shlex
 
 from nodeagent.model.objects import Node, Service
-from nodeagent.plan.detection.provider import Provider
 from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.plan.detection.readers import Provider
 
 _IP_MODE_SINCE = (1, 30)
 """Kubernetes 1.30 has the feature gate LoadBalancerIPMode on by default; 1.32 for good (KEP-1860)."""

@@ -1,6 +1,8 @@
 """What the cluster says: the few fields of the few kinds that decisions rest on.
 
-Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else.
+Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. First how
+objects name each other, then Kubernetes' own kinds, the Gateway API's and those of controllers, last the
+Snapshot that holds them all.
 """
 
 from collections.abc import Mapping
@@ -9,26 +11,45 @@ from datetime import datetime
 from typing import Literal
 
 from nodeagent.model.addresses import IPAddress, IPNetwork
-from nodeagent.model.references import LoadBalancerPoint, ObjectRef
-from nodeagent.model.routes import ControllerRoute, Gateway, ListenerSet, Namespace, Route
-
-__all__ = [
-    "Ingress",
-    "IngressClass",
-    "LoadBalancerPoint",
-    "Node",
-    "ObjectRef",
-    "ProxyVersion",
-    "RelayEndpoint",
-    "RelayService",
-    "Service",
-    "ServicePort",
-    "ServiceRange",
-    "Snapshot",
-    "Unreadable",
-]
+from nodeagent.model.annotations import NO_ANNOTATIONS
 
 ProxyVersion = Literal["v1", "v2"]
+
+GATEWAY_API = "gateway.networking.k8s.io"
+"""The API group of Gateways and Routes."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectRef:
+    """Names one object of the cluster, as a person would look it up."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}"
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`, or `name` alone for an object without a namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBalancerPoint:
+    """One entry of `status.loadBalancer.ingress`: an address, a hostname, or both.
+
+    `ip_mode` is "VIP", "Proxy", or None where the provider says nothing (which means VIP: KEP-1860).
+    """
+
+    ip: IPAddress | None
+    hostname: str | None = None
+    ip_mode: str | None = None
+
+
+def _none() -> Mapping[str, str]:
+    return NO_ANNOTATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +86,11 @@ class Service:
     def load_balancer_ips(self) -> tuple[IPAddress, ...]:
         """The addresses of the load balancer, in the order of the status, both families."""
         return tuple(point.ip for point in self.points if point.ip is not None)
+
+    @property
+    def tcp_ports(self) -> tuple[int, ...]:
+        """Its TCP ports, in order: PROXY is for them alone."""
+        return tuple(sorted({port.port for port in self.ports if port.protocol == "TCP"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +169,112 @@ class RelayEndpoint:
     port: int
     node_name: str | None = None
     ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A Namespace and its labels, by which listeners choose whom they serve."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=_none, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRule:
+    """One requirement of a label selector; `matchLabels` are In with one value."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedNamespaces:
+    """From which namespaces something may be attached; `selector` counts with Selector only."""
+
+    origin: Literal["Same", "All", "Selector", "None"] = "Same"
+    selector: tuple[LabelRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRef:
+    """What a Route or a ListenerSet wants to be attached to; without a section or a port: to all of it."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    section: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayListener:
+    """A listener of a Gateway or of a ListenerSet.
+
+    `hostname` is None for all names. `kinds` are group and kind of the Routes it takes; empty for those that
+    its protocol has.
+    """
+
+    name: str
+    port: int
+    protocol: str
+    hostname: str | None = None
+    kinds: tuple[tuple[str, str], ...] = ()
+    namespaces: AllowedNamespaces = AllowedNamespaces()
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A Gateway: its listeners, the addresses that its controller reported, who may add listeners to it."""
+
+    ref: ObjectRef
+    created: datetime | None = None
+    listeners: tuple[GatewayListener, ...] = ()
+    points: tuple[LoadBalancerPoint, ...] = ()
+    allowed_listeners: AllowedNamespaces = AllowedNamespaces("None")
+    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSet:
+    """Listeners that somebody adds to a Gateway (GEP-1713); `group` is that of its API."""
+
+    ref: ObjectRef
+    group: str
+    parent: ParentRef
+    listeners: tuple[GatewayListener, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An HTTPRoute, GRPCRoute or TLSRoute: its hostnames, as written, and what it is attached to.
+
+    `declined` are the parents whose controllers said in its status that they do not accept it as it is.
+    """
+
+    ref: ObjectRef
+    created: datetime | None = None
+    hostnames: tuple[str, ...] = ()
+    parents: tuple[ParentRef, ...] = ()
+    declined: tuple[ParentRef, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRoute:
+    """An object of one controller's own API that asks for hosts.
+
+    `controller` is the name under which IngressClasses know that controller.
+    """
+
+    ref: ObjectRef
+    controller: str
+    created: datetime | None = None
+    hosts: tuple[str, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)

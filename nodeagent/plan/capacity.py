@@ -12,10 +12,9 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.plan.address_owners import Publications, published_addresses
 from nodeagent.plan.address_rules import AddressRules
-from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.eligibility import Refusal
-from nodeagent.plan.publishing import Publications, published_addresses
 from nodeagent.plan.relay_addresses import allocate
 
 
@@ -53,7 +52,7 @@ def share_out(
         trusted = service.ref.path in listed
         addresses = published_addresses(service, listed=trusted)
         usable = [address for address in addresses if not rules.never(address)]
-        ports = tcp_ports(service)
+        ports = service.tcp_ports
         if not usable or not ports or not service.cluster_ips:
             continue  # The decision on the Service itself says why.
         if not trusted and (refusal := _by_itself(addresses, ports, config)):

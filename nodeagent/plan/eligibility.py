@@ -7,7 +7,6 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
 from nodeagent.plan.address_rules import AddressRules
-from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.ip_mode import IPModePolicy
 
 
@@ -77,7 +76,7 @@ def examine(
             if port.protocol != "TCP"
         ),
     )
-    ports = tcp_ports(service)
+    ports = service.tcp_ports
     if not addresses:
         verdict, code, reason = _without_address(service, terms)
         return Refusal(verdict, code, reason, remarks)

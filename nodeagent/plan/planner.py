@@ -9,9 +9,9 @@ from nodeagent.model.desired import Desired, DnatRules, RelayAddress
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.collecting import claims_of
+from nodeagent.plan.hostname_decisions import decide_names, hosts_lines
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancers import decide_load_balancers
-from nodeagent.plan.names import decide_names, hosts_lines
 from nodeagent.plan.pod_ranges import pod_ranges
 
 

@@ -1,10 +1,29 @@
-"""Which Service comes first where two want the same: an address, a port, a relay address, a place."""
+"""Which object comes first where two want the same: an address, a port, a relay address, a hostname, a place.
+
+The oldest does, so that a newcomer never displaces anybody; of Services those that an administrator listed.
+"""
 
 from collections.abc import Iterable
+from datetime import datetime
+from typing import Protocol
 
 from nodeagent.config.options import Config
-from nodeagent.model.objects import Service
-from nodeagent.plan.ages import by_age
+from nodeagent.model.objects import ObjectRef, Service
+
+
+class _Aged(Protocol):
+    """What has an age and a name."""
+
+    @property
+    def ref(self) -> ObjectRef: ...
+    @property
+    def created(self) -> datetime | None: ...
+
+
+def by_age(found: _Aged) -> tuple[bool, float, str, str, str]:
+    """A key that sorts the oldest first; an object without a creation time counts as the newest."""
+    created = found.created.timestamp() if found.created else 0.0
+    return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
 
 
 def by_precedence(services: Iterable[Service], config: Config) -> tuple[Service, ...]:

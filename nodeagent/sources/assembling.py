@@ -5,16 +5,20 @@ from typing import TypeVar
 
 from nodeagent.model.objects import (
     ConfigMap,
+    ControllerRoute,
+    Gateway,
     Ingress,
     IngressClass,
+    ListenerSet,
+    Namespace,
     Node,
     RelayService,
+    Route,
     Service,
     ServiceRange,
     Snapshot,
     Unreadable,
 )
-from nodeagent.model.routes import ControllerRoute, Gateway, ListenerSet, Namespace, Route
 
 _Value = TypeVar("_Value")
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from nodeagent.errors import one_line
-from nodeagent.model.routes import ControllerRoute
+from nodeagent.model.objects import ControllerRoute
 from nodeagent.sources import api_objects as api
 from nodeagent.sources.object_parts import (
     DecodingError,

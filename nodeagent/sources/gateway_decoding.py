@@ -5,14 +5,14 @@ from functools import lru_cache
 from typing import Any
 
 from nodeagent.errors import quoted
-from nodeagent.model.references import LoadBalancerPoint
-from nodeagent.model.routes import (
+from nodeagent.model.objects import (
     GATEWAY_API,
     AllowedNamespaces,
     Gateway,
     GatewayListener,
     LabelRule,
     ListenerSet,
+    LoadBalancerPoint,
     Namespace,
     ParentRef,
     Route,

@@ -12,7 +12,7 @@ import msgspec
 from nodeagent.errors import SourceError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.annotations import CLASS_ANNOTATION, EXCLUDE, NO_ANNOTATIONS
-from nodeagent.model.references import ObjectRef
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources import api_objects as api
 
 MOST_HOSTS = 10_000

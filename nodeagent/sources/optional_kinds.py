@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nodeagent.model.routes import GATEWAY_API
+from nodeagent.model.objects import GATEWAY_API
 from nodeagent.sources.controller_apis import CONTROLLER_KINDS
 from nodeagent.sources.decoding import decode_service_range
 from nodeagent.sources.gateway_decoding import (

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
-from nodeagent.model.routes import (
+from nodeagent.model.objects import (
     GATEWAY_API,
     AllowedNamespaces,
     Gateway,
     GatewayListener,
     ListenerSet,
+    LoadBalancerPoint,
+    ObjectRef,
     ParentRef,
     Route,
 )

@@ -12,16 +12,20 @@ from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import (
     ConfigMap,
+    ControllerRoute,
+    Gateway,
     Ingress,
     IngressClass,
+    ListenerSet,
     LoadBalancerPoint,
+    Namespace,
     Node,
     ObjectRef,
+    Route,
     Service,
     ServicePort,
     Snapshot,
 )
-from nodeagent.model.routes import ControllerRoute, Gateway, ListenerSet, Namespace, Route
 from nodeagent.plan.planner import plan
 
 Found = (

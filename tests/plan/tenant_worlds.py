@@ -23,27 +23,25 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts, InterfaceAddress
 from nodeagent.model.objects import (
-    Ingress,
-    IngressClass,
-    LoadBalancerPoint,
-    Node,
-    ObjectRef,
-    RelayEndpoint,
-    RelayService,
-    Service,
-    ServicePort,
-    ServiceRange,
-    Snapshot,
-)
-from nodeagent.model.routes import (
     GATEWAY_API,
     AllowedNamespaces,
     ControllerRoute,
     Gateway,
     GatewayListener,
+    Ingress,
+    IngressClass,
     ListenerSet,
+    LoadBalancerPoint,
+    Node,
+    ObjectRef,
     ParentRef,
+    RelayEndpoint,
+    RelayService,
     Route,
+    Service,
+    ServicePort,
+    ServiceRange,
+    Snapshot,
 )
 from nodeagent.plan.planner import plan
 from tests import strategies

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
-from nodeagent.plan.ages import by_age
 from nodeagent.plan.claims.collecting import claims_of
-from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
+from nodeagent.plan.precedence import by_age
 from tests.plan.tenant_worlds import TENANT, World, make_world
 
 EXAMPLES = settings(max_examples=5 * settings().max_examples)
@@ -39,7 +38,7 @@ def first_at(world: World) -> frozenset[IPAddress | str]:
     listed -= {entry.path for entry in world.config.load_balancers.ignore}
     everyone = sorted(
         (*world.cluster.services, *world.tenant.services),
-        key=lambda each: (not tcp_ports(each), each.ref.path not in listed, by_age(each)),
+        key=lambda each: (not each.tcp_ports, each.ref.path not in listed, by_age(each)),
     )
     owners: dict[IPAddress | str, Service] = {}
     shown: set[IPAddress | str] = set()

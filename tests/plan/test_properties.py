@@ -13,7 +13,7 @@ from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.planner import plan
-from nodeagent.plan.withholding import withhold
+from nodeagent.plan.readiness import withhold
 from tests import strategies
 from tests.plan.made_up import FACTS, service
 

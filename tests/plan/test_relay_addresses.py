@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.model.objects import Service
-from nodeagent.plan.ages import by_age
+from nodeagent.plan.precedence import by_age
 from nodeagent.plan.relay_addresses import allocate
 from tests.plan.made_up import service
 

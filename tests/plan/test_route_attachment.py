@@ -3,9 +3,8 @@
 import pytest
 
 from nodeagent.model.desired import Verdict
-from nodeagent.model.objects import ObjectRef
-from nodeagent.model.routes import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
-from nodeagent.plan.claims.label_selectors import selects
+from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ObjectRef, ParentRef, Route
+from nodeagent.plan.claims.gateway_api import selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
 from tests.plan.made_up import Found, desired, hosts, ingress, of_name, service
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.routes import ControllerRoute
+from nodeagent.model.objects import ControllerRoute
 from nodeagent.sources.manifests import read_manifests
 
 

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Snapshot
-from nodeagent.model.routes import (
+from nodeagent.model.objects import (
     GATEWAY_API,
     AllowedNamespaces,
     Gateway,
     GatewayListener,
     LabelRule,
     ListenerSet,
+    LoadBalancerPoint,
     Namespace,
+    ObjectRef,
     ParentRef,
     Route,
+    Snapshot,
 )
 from nodeagent.sources.manifests import read_manifests
 

@@ -2,10 +2,8 @@
 
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.claim import Claim
-from nodeagent.plan.claims.controller_routes import claim_of_controller_route
-from nodeagent.plan.claims.ingress_classes import ingress_classes
-from nodeagent.plan.claims.ingresses import claims_of_ingresses
-from nodeagent.plan.claims.routes import claims_of_routes
+from nodeagent.plan.claims.gateway_api import claims_of_routes
+from nodeagent.plan.claims.ingresses import claim_of_controller_route, claims_of_ingresses, ingress_classes
 
 
 def claims_of(snapshot: Snapshot) -> tuple[Claim, ...]:

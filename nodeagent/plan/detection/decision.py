@@ -11,10 +11,9 @@ from nodeagent.errors import quoted
 from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import ConfigMap, Node, ProxyVersion, Service
-from nodeagent.plan.detection.findings import Finding, find, shown
-from nodeagent.plan.detection.sending import in_words, tcp_ports
-from nodeagent.plan.exclusion import exclusion
+from nodeagent.plan.detection.annotations import AnnotationReading, read_annotations, shown
 from nodeagent.plan.go_values import parse_bool
+from nodeagent.plan.opt_out import exclusion
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
@@ -80,7 +79,7 @@ def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detecti
         return Detection("Ignored", "listed in loadBalancers.ignore")
     for entry in options.services:
         if entry.path == service.ref.path:
-            have = tcp_ports(service)
+            have = service.tcp_ports
             unknown = sorted(set(entry.ports) - set(have))
             ports = entry.ports or have
             remarks = tuple(
@@ -113,42 +112,44 @@ def _by_own_annotation(service: Service, options: LoadBalancerOptions) -> Detect
     version = _OWN_WORDS[value]
     if version is None:
         return Detection("NotProxy", f"no PROXY: {said}")
-    return _proxy(service, ANNOTATED, dict.fromkeys(tcp_ports(service), version), said)
+    return _proxy(service, ANNOTATED, dict.fromkeys(service.tcp_ports, version), said)
 
 
 def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection | None:
     if not options.detect:
         return None
     provider_id = node.provider_id if node else ""
-    believed, foreign = find(service, provider_id)
+    believed, foreign = read_annotations(service, provider_id)
     disbelief = tuple(
-        f"{finding.said}: not believed: this node is no {finding.provider} one, "
+        f"{reading.said}: not believed: this node is no {reading.provider} one, "
         f"its providerID is {quoted(provider_id)}"
-        for finding in foreign
+        for reading in foreign
     )
     if believed:
-        return _by_findings(service, believed, disbelief)
+        return _by_readings(service, believed, disbelief)
     if foreign:
         reason = f"{disbelief[0]}; if it sends PROXY, list it in loadBalancers.services"
         return Detection(FOREIGN, reason, reserved=True, remarks=disbelief[1:])
     return None
 
 
-def _by_findings(service: Service, believed: Sequence[Finding], remarks: tuple[str, ...]) -> Detection:
-    bad = next((finding for finding in believed if finding.problem), None)
+def _by_readings(
+    service: Service, believed: Sequence[AnnotationReading], remarks: tuple[str, ...]
+) -> Detection:
+    bad = next((reading for reading in believed if reading.problem), None)
     if bad:
         reason = f"{bad.said}: {bad.problem}; nothing is relayed for it"
         return Detection("BadAnnotation", reason, verdict=Verdict.REFUSED, remarks=remarks)
-    if len({frozenset(finding.versions) for finding in believed}) > 1:
+    if len({frozenset(reading.versions) for reading in believed}) > 1:
         reason = (
-            f"{'; '.join(finding.said for finding in believed)}: they contradict each other: "
+            f"{'; '.join(reading.said for reading in believed)}: they contradict each other: "
             "list it in loadBalancers.services or loadBalancers.ignore"
         )
         return Detection("Contradiction", reason, verdict=Verdict.REFUSED, remarks=remarks)
-    finding = believed[0]
-    if not finding.proxy:
-        return Detection("NotProxy", f"no PROXY: {finding.said}", remarks=remarks)
-    return _proxy(service, ANNOTATED, finding.versions, finding.said, remarks)
+    reading = believed[0]
+    if not reading.proxy:
+        return Detection("NotProxy", f"no PROXY: {reading.said}", remarks=remarks)
+    return _proxy(service, ANNOTATED, reading.versions, reading.said, remarks)
 
 
 def _by_config_map(
@@ -173,7 +174,7 @@ def _by_config_map(
         return Detection("BadConfigMap", reason, verdict=Verdict.REFUSED)
     if not demanded:
         return Detection("NotProxy", f"no PROXY: {said}")
-    have = tcp_ports(service)
+    have = service.tcp_ports
     return _proxy(
         service,
         "ControllerConfigMap",
@@ -196,8 +197,21 @@ def _proxy(
     said: str,
     remarks: tuple[str, ...] = (),
 ) -> Detection:
-    ports = tcp_ports(service)
+    ports = service.tcp_ports
     if ports and not versions:
         return Detection("NotProxy", f"no PROXY on any of its ports: {said}", remarks=remarks)
-    what = in_words(versions, ports) if versions else "PROXY"
+    what = _in_words(versions, ports) if versions else "PROXY"
     return Detection(code, f"{what}: {said}", versions=versions, proxy=True, reserved=True, remarks=remarks)
+
+
+def _in_words(versions: Mapping[int, ProxyVersion], ports: Iterable[int]) -> str:
+    """`PROXY v1`, or with the ports where they are not all alike: `PROXY v1 on port 80, v2 on port 443`."""
+    if len({versions.get(port) for port in ports}) <= 1:
+        return f"PROXY {next(iter(versions.values()))}"
+    by_version: dict[ProxyVersion, list[int]] = {}
+    for port in sorted(versions):
+        by_version.setdefault(versions[port], []).append(port)
+    parts = [
+        f"{version} on port {', '.join(map(str, numbers))}" for version, numbers in sorted(by_version.items())
+    ]
+    return f"PROXY {', '.join(parts)}"

@@ -8,8 +8,10 @@ Left out for want of a switch: Exoscale, GKE, Huawei, Tencent, IONOS, Yandex, Me
 """
 
 from nodeagent.model.objects import Service
-from nodeagent.plan.detection.provider import OwnRemedies, Provider, Switch
 from nodeagent.plan.detection.readers import (
+    OwnRemedies,
+    Provider,
+    Switch,
     any_text,
     attribute,
     boolean,

@@ -1,22 +1,87 @@
-"""How the value of an annotation is read: one small reader for each way that providers have chosen.
+"""The rows of the providers' table, and how the value of an annotation is read.
+
+There is one small reader for each way that providers have chosen.
 
 A reader takes the value and the Service and gives what is sent on which ports. It raises ValueError, with
 what is wrong, for a value that the provider's controller refuses or does not know.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import msgspec
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.plan.detection.sending import Sends, Sent, sent_on_all
 from nodeagent.plan.go_values import parse_bool
+
+Sent = ProxyVersion | Literal["off"]
+
+Sends = Mapping[int | None, Sent]
+"""What one annotation says: a port and what is sent on it; under None, what holds for every other port.
+A port that it does not reach is left to the next one that speaks of it."""
 
 Reader = Callable[[str, Service], Sends]
 
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One annotation that switches PROXY on.
+
+    Attributes:
+        key: the annotation; `{port}` in it stands for each of the Service's ports in turn.
+        read: what its value means.
+        otherwise_off: the controller takes a value that it does not know for "off", and says so nowhere.
+        beside: another annotation that the reader looks at, to be shown with it.
+    """
+
+    key: str
+    read: Reader
+    otherwise_off: bool = False
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRemedies:
+    """What the provider itself has against the short circuit, in words for a person (`nodeagent doctor`).
+
+    Attributes:
+        hostname: the annotation, ready to paste, that publishes a host name instead of the address; the name
+            `lb.example.com` in it is to be replaced. Empty: none is known.
+        always_hostname: it publishes no address anyway, or when not.
+        ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
+        ip_mode_on_request: the annotation, ready to paste, that makes it do so.
+    """
+
+    hostname: str = ""
+    always_hostname: str = ""
+    ip_mode: str = ""
+    ip_mode_on_request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One kind of load balancer of one provider.
+
+    Attributes:
+        name: as a person knows it.
+        schemes: what stands before `://` in `spec.providerID` of its Nodes.
+        switches: the strongest first. Of each port, the first that speaks of it decides; without any, PROXY
+            is off, which is every provider's default.
+        remedies: what it offers itself.
+        applies: whether a Service's load balancer is of this kind, for providers that have several.
+        exclusive: its controller refuses a Service in which two switches claim one port.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    switches: tuple[Switch, ...]
+    remedies: OwnRemedies = OwnRemedies()
+    applies: Callable[[Service], bool] = lambda _: True
+    exclusive: bool = False
 
 
 def boolean(version: ProxyVersion) -> Reader:
@@ -173,6 +238,11 @@ def upcloud_config(value: str, service: Service) -> Sends:
         if backend.name in numbers:
             said[numbers[backend.name]] = version
     return said
+
+
+def sent_on_all(what: Sent) -> Sends:
+    """The same on every port."""
+    return {None: what}
 
 
 def _json(value: str, kind: type[_Decoded]) -> _Decoded:

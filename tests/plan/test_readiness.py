@@ -1,7 +1,7 @@
 """Nothing is pointed at a relay that does not answer."""
 
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.plan.withholding import withhold
+from nodeagent.plan.readiness import withhold
 from tests.plan.made_up import (
     desired,
     endpoint,

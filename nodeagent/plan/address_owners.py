@@ -1,4 +1,4 @@
-"""Which addresses and TCP ports each Service publishes, and whose they are.
+"""Which addresses and TCP ports each Service publishes, whose they are, and what forbids to redirect them.
 
 An address and port belong to the Service that comes first by precedence among all that publish them, whether
 it sends PROXY or not: what is plain for one Service must not become PROXY because of another one.
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.detection.sending import tcp_ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def publications(services: Iterable[Service], listed: Iterable[str]) -> Publicat
     trusted = frozenset(listed)
     found: dict[IPAddress, list[tuple[ObjectRef, frozenset[int]]]] = {}
     for service in services:
-        ports = frozenset(tcp_ports(service))
+        ports = frozenset(service.tcp_ports)
         if ports:
             for address in published_addresses(service, listed=service.ref.path in trusted):
                 found.setdefault(address, []).append((service.ref, ports))
@@ -55,3 +55,20 @@ def publications(services: Iterable[Service], listed: Iterable[str]) -> Publicat
 def published_addresses(service: Service, *, listed: bool) -> tuple[IPAddress, ...]:
     """The addresses of the status, and of a listed Service the externalIPs, in this order."""
     return tuple(dict.fromkeys((*service.load_balancer_ips, *(service.external_ips if listed else ()))))
+
+
+def obstacle(match: Endpoint, ref: ObjectRef, published: Publications, facts: Facts) -> str | None:
+    """Why traffic for `match` must not be redirected for the Service `ref`; None if nothing hinders.
+
+    The API server's own endpoint is never redirected, whatever a Service's status says: a node must not be
+    able to cut its kubelet off.
+    """
+    if match in facts.api_servers:
+        return f"{match}: never redirected: it is the API server's own address and port"
+    owner = published.owner(match)
+    if owner != ref:
+        return (
+            f"{match}: left to {owner}, which is listed or older and publishes the same address and port; "
+            "loadBalancers.services puts a Service first"
+        )
+    return None

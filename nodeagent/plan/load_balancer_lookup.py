@@ -13,10 +13,9 @@ from typing import TypeVar
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
-from nodeagent.plan.ages import by_age
 from nodeagent.plan.claims.claim import Claim, Whereabouts
-from nodeagent.plan.detection.sending import tcp_ports
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.plan.precedence import by_age
 
 _SERVED_OTHERWISE = frozenset(
     {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSpoken", "AddressInUse", "PortTaken"}
@@ -251,7 +250,7 @@ def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[Load
     One without TCP ports serves no names: it comes last.
     """
     found: dict[str, list[LoadBalancerPlan]] = {}
-    for plan in sorted(load_balancers, key=lambda plan: (not tcp_ports(plan.service), plan.rank)):
+    for plan in sorted(load_balancers, key=lambda plan: (not plan.service.tcp_ports, plan.rank)):
         # Controllers report externalIPs too; those count of which the load balancer's own decision says so.
         for key in _keys(plan.service.points) | set(map(str, plan.decision.addresses)):
             found.setdefault(key, []).append(plan)

@@ -12,8 +12,8 @@ from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
-from nodeagent.plan.proof import remember
-from nodeagent.plan.withholding import withhold
+from nodeagent.plan.dns_verification import remember
+from nodeagent.plan.readiness import withhold
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.net"

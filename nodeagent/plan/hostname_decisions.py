@@ -7,13 +7,13 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
-from nodeagent.plan.ages import by_age
 from nodeagent.plan.claims.claim import Claim
+from nodeagent.plan.dns_verification import NOT_ALLOWED, Proof, allowed, prove_by_dns
+from nodeagent.plan.hostname_limits import Allowance
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
+from nodeagent.plan.load_balancer_lookup import Choice, Owners, Ownership
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.name_limits import Allowance
-from nodeagent.plan.ownership import Choice, Owners, Ownership
-from nodeagent.plan.proof import NOT_ALLOWED, Proof, allowed, prove_by_dns
+from nodeagent.plan.precedence import by_age
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
 # The short forms by which every client inside the cluster knows the API server.

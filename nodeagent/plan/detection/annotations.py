@@ -1,17 +1,16 @@
 """What the annotations of one Service say, provider by provider, and whose word counts on this node."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nodeagent.errors import quoted
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.plan.detection.provider import Provider, Switch
 from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
-from nodeagent.plan.detection.sending import Sends, combine, tcp_ports
+from nodeagent.plan.detection.readers import Provider, Sends, Switch
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AnnotationReading:
     """What one provider's annotations say of a Service.
 
     Attributes:
@@ -29,7 +28,9 @@ class Finding:
     problem: str | None = None
 
 
-def find(service: Service, provider_id: str) -> tuple[list[Finding], list[Finding]]:
+def read_annotations(
+    service: Service, provider_id: str
+) -> tuple[list[AnnotationReading], list[AnnotationReading]]:
     """What is believed on a node with this `spec.providerID`, and what would switch PROXY on elsewhere.
 
     An annotation that another cloud left behind (a manifest that has moved) says nothing of this one's load
@@ -37,16 +38,16 @@ def find(service: Service, provider_id: str) -> tuple[list[Finding], list[Findin
     """
     scheme, separator, _ = provider_id.partition("://")
     known = bool(separator) and scheme in KNOWN_SCHEMES
-    believed: list[Finding] = []
-    foreign: list[Finding] = []
+    believed: list[AnnotationReading] = []
+    foreign: list[AnnotationReading] = []
     for provider in PROVIDERS:
-        finding = _read(provider, service) if provider.applies(service) else None
-        if finding is None:
+        reading = _read(provider, service) if provider.applies(service) else None
+        if reading is None:
             continue
         if not known or scheme in provider.schemes:
-            believed.append(finding)
-        elif finding.proxy:
-            foreign.append(finding)
+            believed.append(reading)
+        elif reading.proxy:
+            foreign.append(reading)
     return believed, foreign
 
 
@@ -56,10 +57,10 @@ def shown(value: str) -> str:
     return value if plain else quoted(value)
 
 
-def _read(provider: Provider, service: Service) -> Finding | None:
+def _read(provider: Provider, service: Service) -> AnnotationReading | None:
     sends: list[Sends] = []
     words: list[str] = []
-    ports = tcp_ports(service)
+    ports = service.tcp_ports
     try:
         for switch in provider.switches:
             for key, value, port in _present(switch, service):
@@ -72,17 +73,17 @@ def _read(provider: Provider, service: Service) -> Finding | None:
                     words.append(told + note)
     except _BadValueError as error:
         said = f"annotation {error.told} ({provider.name})"
-        return Finding(provider.name, said, problem=str(error))
+        return AnnotationReading(provider.name, said, problem=str(error))
     if not sends:
         return None
     said = f"annotation{'s' if len(words) > 1 else ''} {', '.join(words)} ({provider.name})"
     if provider.exclusive:
         twice = sorted(port for port in ports if sum(port in one or None in one for one in sends) > 1)
         if twice:
-            return Finding(provider.name, said, problem=f"port {twice[0]} is claimed by both")
-    versions = combine(sends, ports)
+            return AnnotationReading(provider.name, said, problem=f"port {twice[0]} is claimed by both")
+    versions = _combine(sends, ports)
     proxy = bool(versions) or (not ports and any(sent != "off" for one in sends for sent in one.values()))
-    return Finding(provider.name, said, versions, proxy)
+    return AnnotationReading(provider.name, said, versions, proxy)
 
 
 def _present(switch: Switch, service: Service) -> Iterator[tuple[str, str, int | None]]:
@@ -91,7 +92,7 @@ def _present(switch: Switch, service: Service) -> Iterator[tuple[str, str, int |
         if switch.key in service.annotations:
             yield switch.key, service.annotations[switch.key], None
         return
-    for port in tcp_ports(service):
+    for port in service.tcp_ports:
         key = switch.key.format(port=port)
         if key in service.annotations:
             yield key, service.annotations[key], port
@@ -111,3 +112,18 @@ def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sen
         if switch.otherwise_off:
             return {None: "off"}, f", which its controller takes for off: {error}"
         raise _BadValueError(told, str(error)) from error
+
+
+def _combine(said: Iterable[Sends], ports: Iterable[int]) -> dict[int, ProxyVersion]:
+    """The ports that send PROXY: of each port, the first that speaks of it decides."""
+    ordered = tuple(said)
+    found: dict[int, ProxyVersion] = {}
+    for port in ports:
+        sent = next((sends.get(port, sends.get(None)) for sends in ordered if _reaches(sends, port)), None)
+        if sent is not None and sent != "off":
+            found[port] = sent
+    return found
+
+
+def _reaches(sends: Sends, port: int) -> bool:
+    return port in sends or None in sends

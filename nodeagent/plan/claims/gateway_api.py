@@ -1,0 +1,265 @@
+"""What the Gateway API's Routes ask for: to which listeners each is attached, by the rules of the API (v1).
+
+The API's reference: ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. The
+Route's status is believed in one case only: a parent that does not accept it as it is now has it not. That no
+status stands yet means nothing: what the rules say is what the controller will come to.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nodeagent.model.objects import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    Gateway,
+    GatewayListener,
+    LabelRule,
+    ListenerSet,
+    Namespace,
+    ObjectRef,
+    ParentRef,
+    Route,
+    Snapshot,
+)
+from nodeagent.plan.claims.claim import Claim, Whereabouts
+from nodeagent.plan.hostnames import canonical, is_wildcard
+from nodeagent.plan.opt_out import exclusion
+
+_KINDS_OF_PROTOCOL = {
+    "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "HTTPS": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "TLS": frozenset({"TLSRoute"}),
+    "TCP": frozenset[str](),
+    "UDP": frozenset[str](),
+}
+"""Which of the Routes that are read here a listener takes. Controllers have protocols of their own
+(`example.com/quic`): of those a listener takes what it lists."""
+
+_WITH_LISTENERS = frozenset({"Gateway", "ListenerSet", "XListenerSet"})
+_OTHER_LISTENER = "has no listener of that name or port"
+_OTHER_KIND = "has no listener that takes this kind"
+_OTHER_NAMESPACE = "takes nothing from this namespace"
+_REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A Route on one listener, by way of a ListenerSet or not."""
+
+    gateway: Gateway
+    listener: GatewayListener
+    listener_set: ListenerSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """All that Routes can be attached to, and the namespaces' labels."""
+
+    gateways: Mapping[tuple[str, str], Gateway]
+    """By namespace and name."""
+    listener_sets: Mapping[tuple[str, str, str], ListenerSet]
+    """By API group, namespace and name."""
+    namespaces: Mapping[str, Namespace]
+
+    def attachments(self, route: Route) -> Iterator[Attachment]:
+        """Yields every listener that the Route asks for and that takes it, whatever their hostnames."""
+        for parent in route.parents:
+            if parent in route.declined:
+                continue
+            for attachment in self._of_parent(parent):
+                if not self._refusal(attachment, parent, route):
+                    yield attachment
+
+    def obstacle(self, route: Route) -> str:
+        """Why a Route without attachments has none, parent by parent; empty where none is a listener's."""
+        return "; ".join(
+            dict.fromkeys(
+                f"{parent.kind} {parent.namespace}/{parent.name} {self._obstacle(route, parent)}"
+                for parent in route.parents
+                if parent.kind in _WITH_LISTENERS
+            )
+        )
+
+    def _obstacle(self, route: Route, parent: ParentRef) -> str:
+        if parent in route.declined:
+            return "does not accept it, says its status"
+        refusals = [self._refusal(attachment, parent, route) for attachment in self._of_parent(parent)]
+        if not refusals:
+            gateway = parent.kind == "Gateway"
+            return "is not there, or has no listeners" if gateway else "adds no listeners to any Gateway"
+        # What a listener comes closest with says most: the others were never meant.
+        return max(refusals, key=_REFUSALS.index)
+
+    def _refusal(self, attachment: Attachment, parent: ParentRef, route: Route) -> str:
+        """Why a listener does not take a Route; empty when it does."""
+        home = (attachment.listener_set or attachment.gateway).ref.namespace
+        if not _is_asked_for(attachment.listener, parent):
+            return _OTHER_LISTENER
+        if not _takes_kind(attachment.listener, route.ref.kind):
+            return _OTHER_KIND
+        if not self._allows(attachment.listener.namespaces, home, route.ref.namespace):
+            return _OTHER_NAMESPACE
+        return ""
+
+    def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
+        if (parent.group, parent.kind) == (GATEWAY_API, "Gateway"):
+            gateway = self.gateways.get((parent.namespace, parent.name))
+            if gateway is not None:
+                yield from (Attachment(gateway, listener) for listener in gateway.listeners)
+            return
+        found = self.listener_sets.get((parent.group, parent.namespace, parent.name))
+        if found is None or found.ref.kind != parent.kind:
+            return
+        gateway = self._gateway_of(found)
+        if gateway is not None:
+            yield from (Attachment(gateway, listener, found) for listener in found.listeners)
+
+    def _gateway_of(self, listener_set: ListenerSet) -> Gateway | None:
+        """The Gateway that a ListenerSet adds to; None where it may not."""
+        parent = listener_set.parent
+        if (parent.group, parent.kind) != (GATEWAY_API, "Gateway"):
+            return None
+        gateway = self.gateways.get((parent.namespace, parent.name))
+        if gateway is None:
+            return None
+        home, whence = gateway.ref.namespace, listener_set.ref.namespace
+        return gateway if self._allows(gateway.allowed_listeners, home, whence) else None
+
+    def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
+        match allowed.origin:
+            case "All":
+                return True
+            case "Same":
+                return home == whence
+            case "Selector":
+                namespace = self.namespaces.get(whence)
+                return namespace is not None and selects(allowed.selector, namespace.labels)
+            case "None":
+                return False
+
+
+def _is_asked_for(listener: GatewayListener, parent: ParentRef) -> bool:
+    return parent.section in {None, listener.name} and parent.port in {None, listener.port}
+
+
+def _takes_kind(listener: GatewayListener, kind: str) -> bool:
+    of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
+    if of_protocol is None:
+        return (GATEWAY_API, kind) in listener.kinds
+    return kind in of_protocol and (not listener.kinds or (GATEWAY_API, kind) in listener.kinds)
+
+
+def selects(selector: Iterable[LabelRule], labels: Mapping[str, str]) -> bool:
+    """Whether all rules hold; a selector without rules selects everything."""
+    return all(_holds(rule, labels) for rule in selector)
+
+
+def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
+    match rule.operator:
+        case "In":
+            return labels.get(rule.key) in rule.values
+        case "NotIn":
+            return labels.get(rule.key) not in rule.values
+        case "Exists":
+            return rule.key in labels
+        case "DoesNotExist":
+            return rule.key not in labels
+
+
+def claims_of_routes(snapshot: Snapshot) -> Iterator[Claim]:
+    """Yields a claim for each Route and Gateway through which names reach it, and for those that don't."""
+    if not snapshot.routes:
+        return
+    parents = Parents(
+        {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in snapshot.gateways},
+        {(found.group, found.ref.namespace, found.ref.name): found for found in snapshot.listener_sets},
+        {namespace.name: namespace for namespace in snapshot.namespaces},
+    )
+    whereabouts = {gateway.ref: _whereabouts(gateway) for gateway in snapshot.gateways}
+    for route in snapshot.routes:
+        attachments = tuple(parents.attachments(route))
+        hostnames = tuple(map(canonical, route.hostnames))
+        reached: set[str] = set()
+        for (gateway, excluded, by), names in _names_by_gateway(route, attachments, hostnames).items():
+            reached.update(names)
+            yield Claim(route.ref, route.created, tuple(names), whereabouts[gateway], excluded, by)
+        yield from _left_over(route, parents, attachments, hostnames, reached)
+
+
+def _names_by_gateway(
+    route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
+) -> dict[tuple[ObjectRef, str | None, str], dict[str, None]]:
+    """The names by which a Route is reached through each Gateway; who leaves them alone, and why."""
+    found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
+    for attachment in attachments:
+        listener = attachment.listener.hostname
+        names = common_hostnames(canonical(listener) if listener else None, hostnames)
+        if names:
+            key = (attachment.gateway.ref, *_exclusion(route, attachment))
+            found.setdefault(key, {}).update(dict.fromkeys(names))
+    return found
+
+
+def _left_over(
+    route: Route,
+    parents: Parents,
+    attachments: Sequence[Attachment],
+    hostnames: Iterable[str],
+    reached: Collection[str],
+) -> Iterator[Claim]:
+    """Yields a claim for the hostnames by which no listener is reached, so that somebody is told why."""
+    names = tuple(
+        hostname
+        for hostname in hostnames
+        if hostname not in reached and not any(intersection(hostname, name) for name in reached)
+    )
+    reason = "no listener that it is attached to has this name" if attachments else parents.obstacle(route)
+    if names and reason:
+        yield Claim(route.ref, route.created, names, Whereabouts(unattached=reason))
+
+
+def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
+    """Why the Route is left alone on that listener, and whose namespace says so."""
+    for owner in (route, attachment.listener_set, attachment.gateway):
+        if owner is not None and owner.annotations and (reason := exclusion(owner.annotations)):
+            return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
+    return None, ""
+
+
+def _whereabouts(gateway: Gateway) -> Whereabouts:
+    return Whereabouts(
+        points=gateway.points,
+        problems=gateway.problems,
+        status=f"status.addresses of {gateway.ref}",
+        gateway=gateway.ref,
+    )
+
+
+def intersection(one: str, other: str) -> str | None:
+    """The more specific of two hostnames (canonical), when it stands for nothing the other does not."""
+    if one == other or _covers(one, other):
+        return other
+    return one if _covers(other, one) else None
+
+
+def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, ...]:
+    """The names by which a Route is reached through a listener, in the Route's order.
+
+    Args:
+        listener: The listener's hostname (canonical); None: it takes all names.
+        route: The Route's hostnames (canonical); empty: it takes whatever the listener takes.
+
+    Returns:
+        Nothing either where there is nothing in common or where neither names anything.
+    """
+    if listener is None:
+        return tuple(dict.fromkeys(route))
+    if not route:
+        return (listener,)
+    found = (intersection(listener, hostname) for hostname in route)
+    return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    # `*.example.com` ends in `.example.com`, too: a wildcard below another one is covered by it.
+    return is_wildcard(wide) and narrow.endswith(wide[1:])
