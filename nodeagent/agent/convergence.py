@@ -20,7 +20,7 @@ from nodeagent.appliers.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
-from nodeagent.plan.readiness import withhold
+from nodeagent.plan.readiness import defer_until_ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def converge(
     wanted.run("addresses", _grow_addresses)
     wanted.run("relay", _grow_relay)
     done.answering = ready_listeners(desired, appliers) if answering is None else answering
-    done.desired = withhold(desired, done.answering)
+    done.desired = defer_until_ready(desired, done.answering)
     _tell_silence(done)
     wanted.run("dnat", _grow_dnat)
     wanted.run("hosts", _write_hosts)

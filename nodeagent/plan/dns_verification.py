@@ -5,8 +5,8 @@ load balancer that claims it has the name; nobody loses anything when it is writ
 
 Fail static: while DNS can't be asked, what it said last counts. Where nothing is remembered (the agent or the
 node was restarted) the managed block is the memory: a name that stands there with the relay address of the
-very load balancer that claims it now stays. It is no proof for another one, whose relay address is another;
-and none for a newer claim of another namespace, since a relay address can pass to another load balancer.
+very load balancer that claims it now stays. That verifies nothing for another one, whose relay address is
+another, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
 What a running agent wanted in its last pass counts as standing, too (`remember`): a line is no less proven
 when it was withdrawn because its relay did not answer, or when somebody removed it.
 """
@@ -35,7 +35,7 @@ _FAILURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Verification:
     """The decision on a name that nothing else decided; the fields are those of NameDecision."""
 
     verdict: Verdict
@@ -45,23 +45,27 @@ class Proof:
     gist: str = ""
 
 
-NOT_ALLOWED = Proof(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
+NOT_ALLOWED = Verification(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
 """The decision on a name that `hosts.allow` does not cover where `hosts.verify` is `allow`."""
 
 
-def allowed(name: str, options: HostsOptions) -> Proof | None:
+def allowed(name: str, options: HostsOptions) -> Verification | None:
     """The decision on a name that the administrator trusts without DNS; None for any other."""
     suffix = covering(name, options.allow)
-    return Proof(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
+    return Verification(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
 
 
-def prove_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, heir: bool = True) -> Proof:
+def verify_by_dns(
+    name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, heir: bool = True
+) -> Verification:
     """Decides on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
 
     `heir`: a line that stands may be this claim's. It does not tell which load balancer it was written for:
     relay addresses can pass from one to another.
     """
-    stands = heir and not facts.standing_names.get(name, frozenset()).isdisjoint(load_balancer.names_at)
+    stands = heir and not facts.standing_names.get(name, frozenset()).isdisjoint(
+        load_balancer.hosts_addresses
+    )
     return replace(_by_dns(name, load_balancer, facts, stands=stands), by_dns=True)
 
 
@@ -73,73 +77,75 @@ def remember(facts: Facts, earlier: Desired) -> Facts:
     return replace(facts, standing_names=standing)
 
 
-class _Bearing(Enum):
+class _Meaning(Enum):
     """What a reply means for the claim."""
 
-    PROVES = 1
-    DISPROVES = 2
+    CONFIRMS = 1
+    CONTRADICTS = 2
     SAYS_NOTHING = 3
 
 
-def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, stands: bool) -> Proof:
+def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, stands: bool) -> Verification:
     answer = facts.dns.get(name)
     if answer is None:
         return _unasked(stands=stands)
-    match _bearing(answer.latest, load_balancer):
-        case _Bearing.PROVES:
+    match _meaning(answer.latest, load_balancer):
+        case _Meaning.CONFIRMS:
             matched = _shown(_matched(answer.latest, load_balancer))
-            return Proof(Verdict.SERVED, "Proven", f"proven: DNS answers {matched}")
-        case _Bearing.DISPROVES:
-            return _disproven(answer.latest, load_balancer)
-        case _Bearing.SAYS_NOTHING:
+            return Verification(Verdict.SERVED, "Proven", f"proven: DNS answers {matched}")
+        case _Meaning.CONTRADICTS:
+            return _contradicted(answer.latest, load_balancer)
+        case _Meaning.SAYS_NOTHING:
             return _from_memory(answer, load_balancer, stands=stands)
 
 
-def _unasked(*, stands: bool) -> Proof:
+def _unasked(*, stands: bool) -> Verification:
     if stands:
-        return Proof(Verdict.SERVED, "KeptUnasked", "kept: it stands, and DNS was not asked yet")
-    return Proof(Verdict.SKIPPED, "NotAskedYet", "waits for its proof: DNS was not asked yet")
+        return Verification(Verdict.SERVED, "KeptUnasked", "kept: it stands, and DNS was not asked yet")
+    return Verification(Verdict.SKIPPED, "NotAskedYet", "waits for its proof: DNS was not asked yet")
 
 
-def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Proof:
+def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Verification:
     """What DNS told last, now that it tells nothing; what stands, where nothing is remembered."""
     code, why = _failure(answer.latest, load_balancer)
     told = answer.told
-    before = _bearing(told, load_balancer) if told else _Bearing.SAYS_NOTHING
-    if told and before is _Bearing.DISPROVES:
-        proof = _disproven(told, load_balancer)
+    before = _meaning(told, load_balancer) if told else _Meaning.SAYS_NOTHING
+    if told and before is _Meaning.CONTRADICTS:
+        verification = _contradicted(told, load_balancer)
         return replace(
-            proof, reason=f"{proof.reason}; now DNS can't be asked: {why}", gist=proof.gist or proof.reason
+            verification,
+            reason=f"{verification.reason}; now DNS can't be asked: {why}",
+            gist=verification.gist or verification.reason,
         )
-    if told and before is _Bearing.PROVES:
+    if told and before is _Meaning.CONFIRMS:
         matched = _shown(_matched(told, load_balancer))
         gist = f"kept: DNS answered {matched} and can't be asked now"
-        return Proof(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
+        return Verification(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
     if stands:
         gist = "kept: it stands, and DNS can't be asked"
-        return Proof(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
+        return Verification(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
     gist = "not proven: DNS can't be asked"
-    return Proof(Verdict.REFUSED, code, f"{gist}: {why}", gist=gist)
+    return Verification(Verdict.REFUSED, code, f"{gist}: {why}", gist=gist)
 
 
-def _bearing(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Bearing:
+def _meaning(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Meaning:
     if _matched(reply, load_balancer):
-        return _Bearing.PROVES
+        return _Meaning.CONFIRMS
     if not reply.outcome.tells or _is_echo(reply, load_balancer):
-        return _Bearing.SAYS_NOTHING
+        return _Meaning.SAYS_NOTHING
     if any(address.version in reply.unanswered for address in _addresses(load_balancer)):
-        return _Bearing.SAYS_NOTHING
-    return _Bearing.DISPROVES
+        return _Meaning.SAYS_NOTHING
+    return _Meaning.CONTRADICTS
 
 
-def _disproven(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Proof:
+def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Verification:
     if reply.outcome is DnsOutcome.NXDOMAIN:
-        return Proof(Verdict.REFUSED, "NoSuchName", "not proven: DNS knows no such name")
+        return Verification(Verdict.REFUSED, "NoSuchName", "not proven: DNS knows no such name")
     if reply.outcome is DnsOutcome.NO_ADDRESS:
-        return Proof(Verdict.REFUSED, "NoDnsAddress", "not proven: DNS has no address for it")
+        return Verification(Verdict.REFUSED, "NoDnsAddress", "not proven: DNS has no address for it")
     service = load_balancer.service.ref
     own = _shown(_addresses(load_balancer))
-    return Proof(
+    return Verification(
         Verdict.REFUSED,
         "NotProven",
         f"not proven: DNS answers {_shown(reply.addresses)}, not an address of {service} ({own})",
@@ -161,7 +167,7 @@ def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str
 
 
 def _is_echo(reply: DnsReply, load_balancer: LoadBalancerPlan) -> bool:
-    return not frozenset(reply.addresses).isdisjoint(load_balancer.names_at)
+    return not frozenset(reply.addresses).isdisjoint(load_balancer.hosts_addresses)
 
 
 def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:

@@ -12,7 +12,7 @@ from nodeagent.plan.eligibility import Eligible, Refusal
 _FAMILIES: tuple[Family, Family] = (4, 6)
 
 
-def unspoken_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
+def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     """Pure: each family that this node does not speak, with the reason.
 
     A node speaks a family in which it has an address of its own: on an interface, in its Node object, among
@@ -34,17 +34,17 @@ def unspoken_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     return {family: _reason(family, facts) for family in _FAMILIES if family not in spoken}
 
 
-def spoken_part(eligible: Eligible, unspoken: Mapping[int, str]) -> Eligible | Refusal:
-    """Pure: what is eligible without the addresses of unspoken families, one remark for each of these."""
+def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Refusal:
+    """Pure: what is eligible without the addresses of unsupported families, one remark for each of these."""
     remarks = (
         *eligible.remarks,
         *(
-            f"{address}: not relayed: {unspoken[address.version]}"
+            f"{address}: not relayed: {unsupported[address.version]}"
             for address in eligible.addresses
-            if address.version in unspoken
+            if address.version in unsupported
         ),
     )
-    addresses = tuple(address for address in eligible.addresses if address.version not in unspoken)
+    addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
     if not addresses:
         reason = "this node speaks no family of its addresses: see the remarks"
         return Refusal(Verdict.SKIPPED, "FamilyNotSpoken", reason, remarks)

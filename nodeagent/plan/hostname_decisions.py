@@ -8,10 +8,10 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.plan.claims.claim import Claim
-from nodeagent.plan.dns_verification import NOT_ALLOWED, Proof, allowed, prove_by_dns
+from nodeagent.plan.dns_verification import NOT_ALLOWED, Verification, allowed, verify_by_dns
 from nodeagent.plan.hostname_limits import Allowance
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
-from nodeagent.plan.load_balancer_lookup import Choice, Owners, Ownership
+from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerLookup, LoadBalancerMatch
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.precedence import by_age
 
@@ -21,7 +21,7 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _Contender:
     """One object asks for one name.
 
     `blocked` is the decision that needs no DNS, if there is one. `heir`: a line that stands may be its own.
@@ -29,7 +29,7 @@ class _Claim:
 
     name: str
     by: Claim
-    owner: Ownership
+    owner: LoadBalancerMatch
     blocked: NameDecision | None = None
     heir: bool = True
 
@@ -38,14 +38,14 @@ def decide_names(
     claims: Sequence[Claim], load_balancers: Sequence[LoadBalancerPlan], facts: Facts, config: Config
 ) -> tuple[NameDecision, ...]:
     """One decision for each name, and one more for each load balancer that claims it in vain."""
-    owners = Owners(claims, load_balancers, config.load_balancers.ingress_classes)
+    owners = LoadBalancerLookup(claims, load_balancers, config.load_balancers.ingress_classes)
     owned = sorted(((claim, owners.of(claim)) for claim in claims), key=_precedence)
     opted_out = _opted_out(claim for claim, _ in owned)
     allowance = Allowance(config.limits)
-    by_name: dict[str, list[_Claim]] = {}
+    by_name: dict[str, list[_Contender]] = {}
     for by, owner in owned:
         for name in dict.fromkeys(map(canonical, by.names)):
-            claim = _Claim(name, by, owner)
+            claim = _Contender(name, by, owner)
             blocked = _blocked(claim, opted_out, facts, config)
             if blocked is None and (refusal := allowance.refusal(by.ref.namespace, name)):
                 blocked = _decision(claim, Verdict.REFUSED, *refusal)
@@ -57,7 +57,7 @@ def hosts_lines(
     names: Iterable[NameDecision], load_balancers: Iterable[LoadBalancerPlan]
 ) -> tuple[HostsLine, ...]:
     """The lines for all served names, a line for each family their load balancer is relayed in."""
-    relays = {plan.service.ref: plan.names_at for plan in load_balancers}
+    relays = {plan.service.ref: plan.hosts_addresses for plan in load_balancers}
     served: dict[IPAddress, list[str]] = {}
     for decision in names:
         if decision.verdict is Verdict.SERVED and decision.load_balancer is not None:
@@ -70,7 +70,7 @@ def hosts_lines(
     )
 
 
-def _precedence(owned: tuple[Claim, Ownership]) -> tuple[object, ...]:
+def _precedence(owned: tuple[Claim, LoadBalancerMatch]) -> tuple[object, ...]:
     """The oldest first; of a Route that is attached to two Gateways, the load balancer that is relayed."""
     claim, owner = owned
     plan = owner.load_balancer
@@ -93,7 +93,7 @@ def _opted_out(claims: Iterable[Claim]) -> Mapping[tuple[str, str], str]:
     return {key: reason for key, reason in first.items() if reason}
 
 
-def _settle(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[NameDecision]:
+def _settle(claims: Sequence[_Contender], facts: Facts, config: Config) -> list[NameDecision]:
     """Decides who has one name, of all that claim it (the oldest first).
 
     DNS decides: the first claim that it bears out has the name, however old the others are. What is trusted
@@ -110,14 +110,14 @@ def _settle(claims: Sequence[_Claim], facts: Facts, config: Config) -> list[Name
     return [won, *(_lost(claim, winner, won, facts, config) for claim in losers)]
 
 
-def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
+def _one_a_load_balancer(claims: Sequence[_Contender]) -> list[_Contender]:
     """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known.
 
     One that DNS can give another load balancer is not the same, and one that only DNS can give any comes
     last. One that is blocked stands back behind another one for its load balancer, whether DNS can give that
     another one or not: a load balancer that is created later makes no choice of theirs a veto.
     """
-    found: dict[tuple[str, Choice | None], _Claim] = {}
+    found: dict[tuple[str, Choice | None], _Contender] = {}
     for claim in claims:
         if claim.owner.load_balancer is not None:
             key = (_load_balancer_path(claim), claim.owner.choice)
@@ -129,7 +129,7 @@ def _one_a_load_balancer(claims: Sequence[_Claim]) -> list[_Claim]:
     return sorted(left, key=lambda claim: (bool(claim.owner.code), by_age(claim.by))) or [claims[0]]
 
 
-def _with_heirs(contenders: Sequence[_Claim]) -> Sequence[_Claim]:
+def _with_heirs(contenders: Sequence[_Contender]) -> Sequence[_Contender]:
     """A line that stands is the oldest claim's that can have one, or another one's of its namespace."""
     first = next((claim for claim in contenders if claim.blocked is None), contenders[0])
     namespace = first.by.ref.namespace
@@ -139,20 +139,20 @@ def _with_heirs(contenders: Sequence[_Claim]) -> Sequence[_Claim]:
 
 
 def _borne_out(
-    contenders: Sequence[_Claim], facts: Facts, config: Config
-) -> tuple[_Claim, NameDecision] | None:
+    contenders: Sequence[_Contender], facts: Facts, config: Config
+) -> tuple[_Contender, NameDecision] | None:
     """The oldest claim that DNS bears out, with its decision; None if there is none."""
     if not _is_asked(contenders, config):
         return None
     for claim in contenders:
         for plan in _candidates(claim, facts) if claim.blocked is None else ():
-            proof = prove_by_dns(claim.name, plan, facts, heir=claim.heir)
-            if proof.verdict is Verdict.SERVED:
-                return claim, _proven(claim, plan, proof)
+            verification = verify_by_dns(claim.name, plan, facts, heir=claim.heir)
+            if verification.verdict is Verdict.SERVED:
+                return claim, _proven(claim, plan, verification)
     return None
 
 
-def _is_asked(contenders: Sequence[_Claim], config: Config) -> bool:
+def _is_asked(contenders: Sequence[_Contender], config: Config) -> bool:
     """Whether DNS is asked: for every name that needs proof, and of trusted ones for those with a choice."""
     name = contenders[0].name
     if config.hosts.verify != "dns" or is_wildcard(name):
@@ -162,10 +162,10 @@ def _is_asked(contenders: Sequence[_Claim], config: Config) -> bool:
     return contested or any(claim.owner.choice for claim in open_claims) or not allowed(name, config.hosts)
 
 
-def _candidates(claim: _Claim, facts: Facts) -> Iterator[LoadBalancerPlan]:
+def _candidates(claim: _Contender, facts: Facts) -> Iterator[LoadBalancerPlan]:
     """Yields the claim's load balancer, and of its choice those that DNS, or a standing line, leads to."""
     first = claim.owner.load_balancer
-    if first is not None and first.names_at:
+    if first is not None and first.hosts_addresses:
         yield first
     choice = claim.owner.choice
     if choice is None:
@@ -175,10 +175,12 @@ def _candidates(claim: _Claim, facts: Facts) -> Iterator[LoadBalancerPlan]:
     leads = {address for reply in replies if reply for address in reply.addresses}
     leads |= facts.standing_names.get(claim.name, frozenset())
     found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
-    yield from (found[rank] for rank in sorted(found) if found[rank] is not first and found[rank].names_at)
+    yield from (
+        found[rank] for rank in sorted(found) if found[rank] is not first and found[rank].hosts_addresses
+    )
 
 
-def _decide_alone(contenders: Sequence[_Claim], facts: Facts, config: Config) -> NameDecision:
+def _decide_alone(contenders: Sequence[_Contender], facts: Facts, config: Config) -> NameDecision:
     """The decision on the oldest claim, where DNS bears out none: its own, or that it is trusted."""
     claim = contenders[0]
     if claim.blocked is not None:
@@ -196,20 +198,22 @@ def _decide_alone(contenders: Sequence[_Claim], facts: Facts, config: Config) ->
         return _proven(claim, plan, replace(trusted, by_dns=asked))
     if config.hosts.verify == "allow":
         return _proven(claim, plan, NOT_ALLOWED)
-    return _proven(claim, plan, prove_by_dns(claim.name, plan, facts, heir=claim.heir))
+    return _proven(claim, plan, verify_by_dns(claim.name, plan, facts, heir=claim.heir))
 
 
-def _unwritten(claim: _Claim, plan: LoadBalancerPlan) -> NameDecision | None:
+def _unwritten(claim: _Contender, plan: LoadBalancerPlan) -> NameDecision | None:
     """Why no hosts line can lead to the load balancer, whoever claims the name; None if one can."""
     if claim.owner.code:
         return _decision(claim, Verdict.SKIPPED, claim.owner.code, claim.owner.reason)
     if not plan.is_served:
         reason = f"{plan.service.ref}: {plan.decision.reason}"
         return _decision(claim, Verdict.SKIPPED, "LoadBalancerNotServed", reason)
-    return None if plan.names_at else _decision(claim, Verdict.SKIPPED, *plan.without_lines)
+    return None if plan.hosts_addresses else _decision(claim, Verdict.SKIPPED, *plan.without_lines)
 
 
-def _lost(claim: _Claim, winner: _Claim, won: NameDecision, facts: Facts, config: Config) -> NameDecision:
+def _lost(
+    claim: _Contender, winner: _Contender, won: NameDecision, facts: Facts, config: Config
+) -> NameDecision:
     """The decision on a claim for a name that is another load balancer's.
 
     It rests on DNS as the winner's does: an answer that matters to either may turn the two.
@@ -228,14 +232,14 @@ def _lost(claim: _Claim, winner: _Claim, won: NameDecision, facts: Facts, config
 
 
 _Answer = tuple[Verdict | None, str, str]
-_Question = Callable[[_Claim, Facts, Config], _Answer]
+_Question = Callable[[_Contender, Facts, Config], _Answer]
 _UNDECIDED: _Answer = (None, "", "")
 
 
 def _blocked(
-    claim: _Claim, opted_out: Mapping[tuple[str, str], str], facts: Facts, config: Config
+    claim: _Contender, opted_out: Mapping[tuple[str, str], str], facts: Facts, config: Config
 ) -> NameDecision | None:
-    """The first question that has an answer decides; None where the claim is left to its proof."""
+    """The first question that has an answer decides; None where the claim is left to its verification."""
     if (decision := _first_answer((_by_form, _by_never_list), claim, facts, config)) is not None:
         return decision
     excluded = claim.by.excluded or opted_out.get((claim.by.ref.namespace, claim.name))
@@ -246,7 +250,7 @@ def _blocked(
 
 
 def _first_answer(
-    questions: Iterable[_Question], claim: _Claim, facts: Facts, config: Config
+    questions: Iterable[_Question], claim: _Contender, facts: Facts, config: Config
 ) -> NameDecision | None:
     for ask in questions:
         verdict, code, reason = ask(claim, facts, config)
@@ -255,7 +259,7 @@ def _first_answer(
     return None
 
 
-def _by_form(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+def _by_form(claim: _Contender, _facts: Facts, _config: Config) -> _Answer:
     name = claim.name
     problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
     if problem:
@@ -263,7 +267,7 @@ def _by_form(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
     return _UNDECIDED
 
 
-def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
+def _by_never_list(claim: _Contender, facts: Facts, config: Config) -> _Answer:
     name = claim.name
     if covering(name, _LOCAL):
         whose = "belongs to the node's loopback"
@@ -278,7 +282,7 @@ def _by_never_list(claim: _Claim, facts: Facts, config: Config) -> _Answer:
     return Verdict.REFUSED, "NeverWritten", f"never written: it {whose}"
 
 
-def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+def _by_owner(claim: _Contender, _facts: Facts, _config: Config) -> _Answer:
     owner = claim.owner
     plan = owner.load_balancer
     if plan is None or (owner.code and owner.choice is None):
@@ -288,7 +292,7 @@ def _by_owner(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
     return _UNDECIDED
 
 
-def _by_kind(claim: _Claim, facts: Facts, config: Config) -> _Answer:
+def _by_kind(claim: _Contender, facts: Facts, config: Config) -> _Answer:
     if not is_wildcard(claim.name):
         return _UNDECIDED
     if facts.takes_wildcards:
@@ -304,7 +308,7 @@ def _by_kind(claim: _Claim, facts: Facts, config: Config) -> _Answer:
     return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
 
 
-def _by_options(claim: _Claim, _facts: Facts, config: Config) -> _Answer:
+def _by_options(claim: _Contender, _facts: Facts, config: Config) -> _Answer:
     if not config.hosts.enabled:
         if config.dnat.backend == "none":
             return Verdict.REFUSED, "HostsDisabled", "not covered: hosts.enabled is false, and DNAT is off"
@@ -315,14 +319,14 @@ def _by_options(claim: _Claim, _facts: Facts, config: Config) -> _Answer:
     return _UNDECIDED
 
 
-def _by_relay(claim: _Claim, _facts: Facts, _config: Config) -> _Answer:
+def _by_relay(claim: _Contender, _facts: Facts, _config: Config) -> _Answer:
     plan = claim.owner.load_balancer
-    if plan is not None and not plan.names_at and claim.owner.choice is None:
+    if plan is not None and not plan.hosts_addresses and claim.owner.choice is None:
         return Verdict.SKIPPED, *plan.without_lines
     return _UNDECIDED
 
 
-def _by_user_line(claim: _Claim, facts: Facts, config: Config) -> _Answer:
+def _by_user_line(claim: _Contender, facts: Facts, config: Config) -> _Answer:
     line = facts.user_names.get(claim.name)
     if line is None:
         return _UNDECIDED
@@ -335,12 +339,12 @@ def _by_user_line(claim: _Claim, facts: Facts, config: Config) -> _Answer:
     return Verdict.SKIPPED, "UserLine", reason
 
 
-def _decision(claim: _Claim, verdict: Verdict, code: str, reason: str) -> NameDecision:
+def _decision(claim: _Contender, verdict: Verdict, code: str, reason: str) -> NameDecision:
     plan = claim.owner.load_balancer
     return NameDecision(claim.name, claim.by.ref, plan.service.ref if plan else None, verdict, code, reason)
 
 
-def _proven(claim: _Claim, plan: LoadBalancerPlan, proof: Proof) -> NameDecision:
+def _proven(claim: _Contender, plan: LoadBalancerPlan, verification: Verification) -> NameDecision:
     how = claim.owner.how
     if plan is not claim.owner.load_balancer:
         how = f"{plan.service.ref} by what DNS says"
@@ -349,14 +353,14 @@ def _proven(claim: _Claim, plan: LoadBalancerPlan, proof: Proof) -> NameDecision
         claim.name,
         claim.by.ref,
         plan.service.ref,
-        proof.verdict,
-        proof.code,
-        f"{proof.reason}; {how}" if how else proof.reason,
-        proof.by_dns,
-        proof.gist,
-        choice.addresses if choice and proof.by_dns else frozenset(),
+        verification.verdict,
+        verification.code,
+        f"{verification.reason}; {how}" if how else verification.reason,
+        verification.by_dns,
+        verification.gist,
+        choice.addresses if choice and verification.by_dns else frozenset(),
     )
 
 
-def _load_balancer_path(claim: _Claim) -> str:
+def _load_balancer_path(claim: _Contender) -> str:
     return claim.owner.load_balancer.service.ref.path if claim.owner.load_balancer else ""

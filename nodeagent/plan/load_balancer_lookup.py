@@ -13,7 +13,7 @@ from typing import TypeVar
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
-from nodeagent.plan.claims.claim import Claim, Whereabouts
+from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.precedence import by_age
 
@@ -39,7 +39,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class LoadBalancerMatch:
     """The load balancer, or None and why there is none; with a reason, only DNS can say that it is that one.
 
     `how` tells the way it was found, where it was not the object's own status and not for want of choice.
@@ -53,7 +53,7 @@ class Ownership:
     choice: Choice | None = None
 
 
-class Owners:
+class LoadBalancerLookup:
     """Finds the load balancer for each of many objects; knows what all of them together tell.
 
     Args:
@@ -68,7 +68,7 @@ class Owners:
         load_balancers: Sequence[LoadBalancerPlan],
         configured: Sequence[ClassService] = (),
     ) -> None:
-        self._found: dict[Whereabouts, Ownership | None] = {}
+        self._found: dict[LoadBalancerHints, LoadBalancerMatch | None] = {}
         self._configured = {entry.ingress_class: entry for entry in reversed(configured)}
         self._by_path = {plan.service.ref.path: plan for plan in load_balancers}
         self._proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
@@ -89,75 +89,77 @@ class Owners:
         self._serves: dict[str, dict[tuple[str, str | None], _Age]] = {}
         self._learn(claims)
 
-    def of(self, claim: Claim) -> Ownership:
+    def of(self, claim: Claim) -> LoadBalancerMatch:
         """The load balancer of what asks for names: the first way that leads to one or to a reason."""
-        whereabouts = claim.whereabouts
-        if whereabouts not in self._found:
-            self._found[whereabouts] = (
-                _unattached(whereabouts)
-                or self._by_status(whereabouts)
-                or self._by_gateway_name(whereabouts.gateway)
-                or _unusable_status(whereabouts)
-                or self._by_configured_class(whereabouts)
+        hints = claim.hints
+        if hints not in self._found:
+            self._found[hints] = (
+                _unattached(hints)
+                or self._by_status(hints)
+                or self._by_gateway_name(hints.gateway)
+                or _unusable_status(hints)
+                or self._by_configured_class(hints)
             )
-        return self._found[whereabouts] or self._by_learned_class(claim) or self._by_want_of_choice(claim)
+        return self._found[hints] or self._by_learned_class(claim) or self._by_only_candidate(claim)
 
     def _learn(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
-            whereabouts = claim.whereabouts
-            ingress_class = whereabouts.ingress_class
-            if not ingress_class or not whereabouts.points:
+            hints = claim.hints
+            ingress_class = hints.ingress_class
+            if not ingress_class or not hints.points:
                 continue
-            found = self._by_status(whereabouts)
+            found = self._by_status(hints)
             if found and found.load_balancer:
                 path, age = found.load_balancer.service.ref.path, by_age(claim)
                 _keep_older(self._learned.setdefault(ingress_class, {}), path, age)
-                _keep_older(self._serves.setdefault(path, {}), (ingress_class, whereabouts.controller), age)
+                _keep_older(self._serves.setdefault(path, {}), (ingress_class, hints.controller), age)
 
-    def _by_status(self, whereabouts: Whereabouts) -> Ownership | None:
-        at_points = [found for key in _keys(whereabouts.points) if (found := self._by_point.get(key))]
+    def _by_status(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+        at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
         if not at_points:
             return None
         # Where several Services share an address, the one is meant that is named below; else the first.
-        plans = [self._named(whereabouts, found) or found[0] for found in at_points]
+        plans = [self._named(hints, found) or found[0] for found in at_points]
         # Where it reports several addresses, the one that the relay serves is meant.
-        return Ownership(min(plans, key=_served_first))
+        return LoadBalancerMatch(min(plans, key=_served_first))
 
     def _named(
-        self, whereabouts: Whereabouts, sharing: Sequence[LoadBalancerPlan]
+        self, hints: LoadBalancerHints, sharing: Sequence[LoadBalancerPlan]
     ) -> LoadBalancerPlan | None:
         """Of Services that share an address: the Gateway's own one, or the one configured for the class."""
         for found in (
-            self._by_gateway_name(whereabouts.gateway),
-            self._by_configured_class(whereabouts) if len(sharing) > 1 else None,
+            self._by_gateway_name(hints.gateway),
+            self._by_configured_class(hints) if len(sharing) > 1 else None,
         ):
             if found and found.load_balancer in sharing:
                 return found.load_balancer
         return None
 
-    def _by_gateway_name(self, gateway: ObjectRef | None) -> Ownership | None:
+    def _by_gateway_name(self, gateway: ObjectRef | None) -> LoadBalancerMatch | None:
         """By the label with which an implementation marks the Service that it made for a Gateway."""
         plan = self._by_gateway.get((gateway.namespace, gateway.name)) if gateway else None
-        return Ownership(plan) if plan else None
+        return LoadBalancerMatch(plan) if plan else None
 
-    def _by_configured_class(self, whereabouts: Whereabouts) -> Ownership | None:
-        for name in (whereabouts.ingress_class, whereabouts.controller):
+    def _by_configured_class(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+        for name in (hints.ingress_class, hints.controller):
             entry = self._configured.get(name) if name else None
             if entry is None:
                 continue
             plan = self._by_path.get(entry.path)
             if plan is not None:
-                return Ownership(plan, how=f"{plan.service.ref} by loadBalancers.ingressClasses ({name})")
+                return LoadBalancerMatch(
+                    plan, how=f"{plan.service.ref} by loadBalancers.ingressClasses ({name})"
+                )
             reason = (
                 f"loadBalancers.ingressClasses gives {name} to Service {entry.path}: "
                 "no LoadBalancer Service is called so"
             )
-            return Ownership(None, "UnknownLoadBalancer", reason)
+            return LoadBalancerMatch(None, "UnknownLoadBalancer", reason)
         return None
 
-    def _by_learned_class(self, claim: Claim) -> Ownership | None:
+    def _by_learned_class(self, claim: Claim) -> LoadBalancerMatch | None:
         """The load balancer that older Ingresses of the class report; of several, the first report's."""
-        ingress_class = claim.whereabouts.ingress_class
+        ingress_class = claim.hints.ingress_class
         learned = self._learned.get(ingress_class, {}) if ingress_class else {}
         older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
         if not older:
@@ -166,34 +168,36 @@ class Owners:
         how = f"{plans[0].service.ref} by what other Ingresses of class {ingress_class} report"
         # Anyone's older Ingress can have taught that: DNS may know better.
         served = any(plan.is_served for plan in plans)
-        return Ownership(plans[0], how=how, choice=self._choice if served else self._served)
+        return LoadBalancerMatch(plans[0], how=how, choice=self._choice if served else self._served)
 
-    def _by_want_of_choice(self, claim: Claim) -> Ownership:
+    def _by_only_candidate(self, claim: Claim) -> LoadBalancerMatch:
         """The only one that sends PROXY; of several the first with a place, unless DNS chooses another."""
         first = self._first
         if first is None:
-            return Ownership(None, "NoProxyLoadBalancer", "no load balancer of this cluster sends PROXY")
+            return LoadBalancerMatch(
+                None, "NoProxyLoadBalancer", "no load balancer of this cluster sends PROXY"
+            )
         others = self._only_others(first, claim)
         if others:
-            whereabouts = claim.whereabouts
-            mine = whereabouts.ingress_class or whereabouts.controller
+            hints = claim.hints
+            mine = hints.ingress_class or hints.controller
             reason = (
-                f"{whereabouts.status} is empty, and the first load balancer that sends PROXY, "
+                f"{hints.status} is empty, and the first load balancer that sends PROXY, "
                 f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
             )
-            return Ownership(first, "OtherClass", reason, choice=self._served)
+            return LoadBalancerMatch(first, "OtherClass", reason, choice=self._served)
         how = f"{first.service.ref}, the first of several that send PROXY" if self._choice else ""
-        return Ownership(first, how=how, choice=self._choice)
+        return LoadBalancerMatch(first, how=how, choice=self._choice)
 
     def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
         """The classes that the load balancer is known to serve, when the object is of none of them."""
         known = self._serves.get(plan.service.ref.path, {})
         serves = [key for key, age in known.items() if _is_evidence(age, claim)]
-        whereabouts = claim.whereabouts
-        if whereabouts.ingress_class:
-            is_one = any(name == whereabouts.ingress_class for name, _ in serves)
-        elif whereabouts.controller:
-            is_one = any(controller in {whereabouts.controller, None} for _, controller in serves)
+        hints = claim.hints
+        if hints.ingress_class:
+            is_one = any(name == hints.ingress_class for name, _ in serves)
+        elif hints.controller:
+            is_one = any(controller in {hints.controller, None} for _, controller in serves)
         else:
             is_one = True
         return "" if is_one else ", ".join(sorted(name for name, _ in serves))
@@ -224,23 +228,23 @@ def _choice_of(plans: Sequence[LoadBalancerPlan]) -> Choice:
     """`plans` are in order: where an address leads to several, the first has it."""
     found: dict[IPAddress, LoadBalancerPlan] = {}
     for plan in plans:
-        for address in (*plan.own_addresses, *plan.names_at):
+        for address in (*plan.own_addresses, *plan.hosts_addresses):
             found.setdefault(address, plan)
     return Choice(found, frozenset(found))
 
 
-def _unattached(whereabouts: Whereabouts) -> Ownership | None:
-    reason = whereabouts.unattached
-    return Ownership(None, "NotAttached", reason) if reason else None
+def _unattached(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+    reason = hints.unattached
+    return LoadBalancerMatch(None, "NotAttached", reason) if reason else None
 
 
-def _unusable_status(whereabouts: Whereabouts) -> Ownership | None:
-    reported = sorted(_keys(whereabouts.points))
+def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+    reported = sorted(_keys(hints.points))
     if reported:
-        reason = f"{whereabouts.status} names {', '.join(reported)}: no LoadBalancer Service has that"
-        return Ownership(None, "UnknownLoadBalancer", reason)
-    if whereabouts.problems:
-        return Ownership(None, "BadStatus", "; ".join(whereabouts.problems))
+        reason = f"{hints.status} names {', '.join(reported)}: no LoadBalancer Service has that"
+        return LoadBalancerMatch(None, "UnknownLoadBalancer", reason)
+    if hints.problems:
+        return LoadBalancerMatch(None, "BadStatus", "; ".join(hints.problems))
     return None
 
 

@@ -13,11 +13,11 @@ from nodeagent.plan.address_rules import AddressRules, address_rules
 from nodeagent.plan.capacity import Capacity, share_out
 from nodeagent.plan.detection.decision import LISTED, Detection, detect
 from nodeagent.plan.eligibility import Eligible, Refusal, Terms, examine
-from nodeagent.plan.families import unspoken_families
+from nodeagent.plan.families import unsupported_families
 from nodeagent.plan.ip_mode import IPModePolicy
 from nodeagent.plan.precedence import by_precedence, listed_paths
-from nodeagent.plan.relay_service import RelaySurroundings, relay_by_service
-from nodeagent.plan.relaying import Relayed, Surroundings, relay
+from nodeagent.plan.relay_service import RelayServiceContext, relay_by_service
+from nodeagent.plan.relaying import RelayContext, Relayed, relay
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class LoadBalancerPlan:
         relay_addresses: the addresses of its relay on this node.
         listeners: what the relay listens on for it.
         redirects: what is sent to the relay.
-        names_at: what hosts lines for its names point at; nothing where not all of it is relayed.
+        hosts_addresses: what hosts lines for its names point at; nothing where not all of it is relayed.
         without_lines: code and reason why a served one has no hosts lines; empty where it can have them.
     """
 
@@ -45,7 +45,7 @@ class LoadBalancerPlan:
     relay_addresses: tuple[RelayAddress, ...] = ()
     listeners: tuple[Listener, ...] = ()
     redirects: tuple[Redirect, ...] = ()
-    names_at: tuple[IPAddress, ...] = ()
+    hosts_addresses: tuple[IPAddress, ...] = ()
     without_lines: tuple[str, str] = ("", "")
 
     @property
@@ -89,12 +89,12 @@ _Relay = Callable[[Service, Mapping[int, ProxyVersion], Eligible], Relayed | Ref
 def _by_own_relay(
     snapshot: Snapshot, facts: Facts, config: Config, published: Publications, capacity: Capacity
 ) -> _Relay:
-    around = Surroundings(
+    context = RelayContext(
         relay_addresses=capacity.relay_addresses,
         published=published,
         allowed_ports=frozenset(config.load_balancers.allow_ports),
         source_addresses=_source_addresses(snapshot, facts),
-        unspoken=unspoken_families(snapshot, facts),
+        unsupported=unsupported_families(snapshot, facts),
         facts=facts,
         options=config.relay,
     )
@@ -105,7 +105,7 @@ def _by_own_relay(
         refusal = capacity.refusals.get(service.ref)
         if refusal is not None:
             return Refusal(refusal.verdict, refusal.code, refusal.reason, eligible.remarks)
-        return relay(service, versions, eligible, around)
+        return relay(service, versions, eligible, context)
 
     return decide
 
@@ -118,7 +118,7 @@ def _by_relay_service(
     examined: Mapping[ObjectRef, Eligible | Refusal],
 ) -> _Relay:
     """The first by precedence that can be relayed has the relay Service; `examined` is in that order."""
-    around = RelaySurroundings(
+    context = RelayServiceContext(
         name=config.relay.service,
         service=snapshot.relay_service,
         endpoints=snapshot.relay_endpoints,
@@ -126,7 +126,7 @@ def _by_relay_service(
         facts=facts,
     )
     relayed = {
-        ref: relay_by_service(ref, eligible, around)
+        ref: relay_by_service(ref, eligible, context)
         for ref, eligible in examined.items()
         if isinstance(eligible, Eligible)
     }
@@ -191,7 +191,7 @@ def _decide(
         taken=relayed.taken,
     )
     without_lines = ("SharedAddress", shared) if shared else ("", "")
-    if not shared and not relayed.names_at:
+    if not shared and not relayed.hosts_addresses:
         reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
         without_lines = ("PartlyRelayed", reason)
     return LoadBalancerPlan(
@@ -210,7 +210,7 @@ def _decide(
         relay_addresses=relayed.relay_addresses,
         listeners=relayed.listeners,
         redirects=relayed.redirects,
-        names_at=() if shared else relayed.names_at,
+        hosts_addresses=() if shared else relayed.hosts_addresses,
         without_lines=without_lines,
     )
 

@@ -6,7 +6,7 @@ from nodeagent.model.annotations import EXCLUDE
 from nodeagent.plan.go_values import parse_bool
 
 
-def exclusion(annotations: Mapping[str, str]) -> str | None:
+def opt_out(annotations: Mapping[str, str]) -> str | None:
     """Why an object with these annotations is left alone; None if they don't ask for it.
 
     A value that is no boolean excludes, too: whoever wrote it wanted something else than the usual.

@@ -7,14 +7,14 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 
 
-def withhold(desired: Desired, answering: AbstractSet[Endpoint]) -> Desired:
-    """Pure: the plan without the redirects and hosts lines whose relay is not among `answering`.
+def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
+    """Pure: the plan without the redirects and hosts lines whose relay is not among `ready`.
 
     A hosts line carries every port with it: it waits until all listeners of its address answer, or a local
     program could have the one that is missing. The decisions say what is missing.
     What points at a relay that is not this node's (an existing relay Service) is not touched.
     """
-    silent = {listener.bind for listener in desired.listeners} - answering
+    silent = {listener.bind for listener in desired.listeners} - ready
     if not silent:
         return desired
     dead = {bind.address for bind in silent}
@@ -27,13 +27,13 @@ def withhold(desired: Desired, answering: AbstractSet[Endpoint]) -> Desired:
             redirects=tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent),
         ),
         hosts=hosts,
-        load_balancers=tuple(_remark(decision, silent, answering) for decision in desired.load_balancers),
+        load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
         names=tuple(_wait(decision, written) for decision in desired.names),
     )
 
 
 def _remark(
-    decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], answering: AbstractSet[Endpoint]
+    decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], ready: AbstractSet[Endpoint]
 ) -> LoadBalancerDecision:
     missing = sorted(
         (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
@@ -44,7 +44,7 @@ def _remark(
         decision,
         remarks=(*decision.remarks, *(f"withheld: no relay answers at {bind}" for bind in missing)),
     )
-    if any(bind.address in decision.relay_addresses for bind in answering):
+    if any(bind.address in decision.relay_addresses for bind in ready):
         return told
     return replace(
         told, verdict=Verdict.REFUSED, code="RelayDown", reason="withheld: its relay does not answer"

@@ -19,7 +19,7 @@ from nodeagent.plan.relaying import Relayed
 
 
 @dataclass(frozen=True, slots=True)
-class RelaySurroundings:
+class RelayServiceContext:
     """What the decision looks up: the relay Service as found, and whose an address and port are."""
 
     name: ServiceName
@@ -29,22 +29,24 @@ class RelaySurroundings:
     facts: Facts
 
 
-def relay_by_service(ref: ObjectRef, eligible: Eligible, around: RelaySurroundings) -> Relayed | Refusal:
+def relay_by_service(ref: ObjectRef, eligible: Eligible, context: RelayServiceContext) -> Relayed | Refusal:
     """Pure: the redirects for what is eligible, and the addresses for its names.
 
     A relay Service sends to one ingress controller, so it can serve one load balancer and no more: which
     one is the caller's decision.
     """
-    relay = around.service
+    relay = context.service
     if relay is None or not relay.cluster_ips:
-        reason = f"the relay Service {around.name.path} is missing or has no ClusterIP (relay.service)"
+        reason = f"the relay Service {context.name.path} is missing or has no ClusterIP (relay.service)"
         return Refusal(Verdict.REFUSED, "NoRelayService", reason, eligible.remarks)
     plain = [
         f"port {port}: without PROXY, which {relay.ref} adds on every port: names are left to DNAT"
         for port in eligible.plain_ports
     ]
-    obstacles = {match: obstacle(match, ref, around.published, around.facts) for match in eligible.endpoints}
-    chosen = {match: _target(match, relay, around) for match, why in obstacles.items() if why is None}
+    obstacles = {
+        match: obstacle(match, ref, context.published, context.facts) for match in eligible.endpoints
+    }
+    chosen = {match: _target(match, relay, context) for match, why in obstacles.items() if why is None}
     if not chosen:
         return Refusal(
             Verdict.REFUSED,
@@ -67,11 +69,11 @@ def relay_by_service(ref: ObjectRef, eligible: Eligible, around: RelaySurroundin
             *dict.fromkeys(target for target in chosen.values() if isinstance(target, str)),
         ),
         shown_at=_cluster_ips(relay, eligible.addresses),
-        names_at=() if plain else _cluster_ips(relay, eligible.addresses),
+        hosts_addresses=() if plain else _cluster_ips(relay, eligible.addresses),
     )
 
 
-def _target(match: Endpoint, relay: RelayService, around: RelaySurroundings) -> Endpoint | str:
+def _target(match: Endpoint, relay: RelayService, context: RelayServiceContext) -> Endpoint | str:
     """The pod that serves the port, or why there is none."""
     port = next((port for port in relay.ports if port.port == match.port and port.protocol == "TCP"), None)
     if port is None:
@@ -79,12 +81,12 @@ def _target(match: Endpoint, relay: RelayService, around: RelaySurroundings) -> 
     family = match.address.version
     ready = [
         endpoint
-        for endpoint in around.endpoints
+        for endpoint in context.endpoints
         if endpoint.ready and endpoint.port_name == port.name and endpoint.address.version == family
     ]
     if not ready:
         return f"port {match.port}: not redirected: no IPv{family} endpoint of {relay.ref} is ready"
-    best = max(ready, key=lambda endpoint: _preference(endpoint, around.facts.node_name))
+    best = max(ready, key=lambda endpoint: _preference(endpoint, context.facts.node_name))
     return Endpoint(best.address, best.port)
 
 

@@ -10,24 +10,24 @@ from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
 from nodeagent.plan.address_owners import Publications, obstacle
 from nodeagent.plan.eligibility import Eligible, Refusal
-from nodeagent.plan.families import spoken_part
+from nodeagent.plan.families import supported_part
 from nodeagent.plan.node_ports import NODE_PORTS
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RelayContext:
     """What a decision about one load balancer looks up in the whole.
 
     `relay_addresses` maps family to Service path to address; `published` tells whose an address and port are;
     `allowed_ports` are relayed although nodes' daemons commonly have them; `source_addresses` are this node's
-    own, by family; `unspoken` are the families that this node does not speak, each with the reason.
+    own, by family; `unsupported` are the families that this node does not speak, each with the reason.
     """
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
     published: Publications
     allowed_ports: frozenset[int]
     source_addresses: Mapping[int, IPAddress]
-    unspoken: Mapping[int, str]
+    unsupported: Mapping[int, str]
     facts: Facts
     options: RelayOptions
 
@@ -36,9 +36,9 @@ class Surroundings:
 class Relayed:
     """What stands on the node for one load balancer.
 
-    `shown_at` is where it is relayed, for a person. Its names get hosts lines with `names_at`: nothing when
-    not all of its ports are relayed, since a name carries every port with it. `taken` are those of the
-    remarks that are about ports which another program of this node holds.
+    `shown_at` is where it is relayed, for a person. Its hostnames get hosts lines with `hosts_addresses`:
+    empty if not all of its ports are relayed, since a hostname carries every port with it. `taken` are those
+    of the remarks that are about ports which another program of this node holds.
     """
 
     relay_addresses: tuple[RelayAddress, ...]
@@ -46,12 +46,12 @@ class Relayed:
     redirects: tuple[Redirect, ...]
     remarks: tuple[str, ...]
     shown_at: tuple[IPAddress, ...]
-    names_at: tuple[IPAddress, ...]
+    hosts_addresses: tuple[IPAddress, ...]
     taken: tuple[str, ...] = ()
 
 
 def relay(
-    service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible, around: Surroundings
+    service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible, context: RelayContext
 ) -> Relayed | Refusal:
     """Pure: the relay for what is eligible; a port with an obstacle is left out with a remark.
 
@@ -61,12 +61,12 @@ def relay(
     An address of a family that the node does not speak is left out too, and does not count against the
     whole: the node's clients have no use for it.
     """
-    spoken = spoken_part(eligible, around.unspoken)
+    spoken = supported_part(eligible, context.unsupported)
     if isinstance(spoken, Refusal):
         return spoken
     eligible = spoken
     relays: dict[int, IPAddress | Refusal] = {
-        family: _relay_address(service.ref, family, around)
+        family: _relay_address(service.ref, family, context)
         for family in sorted({address.version for address in eligible.addresses})
     }
     unavailable = [found for found in relays.values() if isinstance(found, Refusal)]
@@ -74,13 +74,13 @@ def relay(
     taken = tuple(
         text
         for match in (*eligible.endpoints, *eligible.plain_endpoints)
-        if (text := _taken(match, addresses, around))
+        if (text := _taken(match, addresses, context))
     )
-    obstacles = {match: _obstacle(match, service.ref, addresses, around) for match in eligible.endpoints}
+    obstacles = {match: _obstacle(match, service.ref, addresses, context) for match in eligible.endpoints}
     plain_obstacles = [
         text
         for match in eligible.plain_endpoints
-        if (text := _obstacle(match, service.ref, addresses, around))
+        if (text := _obstacle(match, service.ref, addresses, context))
     ]
     remarks = (
         *eligible.remarks,
@@ -109,27 +109,27 @@ def relay(
     return Relayed(
         relay_addresses=tuple(RelayAddress(address, service.ref) for address in used),
         listeners=tuple(
-            _listener(bind, service, versions.get(bind.port), around)
+            _listener(bind, service, versions.get(bind.port), context)
             for bind in sorted(binds, key=Endpoint.sort_key)
         ),
         redirects=redirects,
         remarks=remarks,
         shown_at=used,
-        names_at=used if whole else (),
+        hosts_addresses=used if whole else (),
         taken=taken,
     )
 
 
-def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddress | Refusal:
-    network = around.options.ipv4 if family == 4 else around.options.ipv6
-    address = around.relay_addresses[family].get(ref.path)
+def _relay_address(ref: ObjectRef, family: int, context: RelayContext) -> IPAddress | Refusal:
+    network = context.options.ipv4 if family == 4 else context.options.ipv6
+    address = context.relay_addresses[family].get(ref.path)
     if address is None:
         return Refusal(
             Verdict.REFUSED,
             "RangeExhausted",
             f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node",
         )
-    for standing in around.facts.addresses:
+    for standing in context.facts.addresses:
         if standing.address == address and not standing.ours:
             return Refusal(
                 Verdict.REFUSED,
@@ -141,25 +141,25 @@ def _relay_address(ref: ObjectRef, family: int, around: Surroundings) -> IPAddre
 
 
 def _obstacle(
-    match: Endpoint, ref: ObjectRef, relays: Mapping[int, IPAddress], around: Surroundings
+    match: Endpoint, ref: ObjectRef, relays: Mapping[int, IPAddress], context: RelayContext
 ) -> str | None:
-    found = obstacle(match, ref, around.published, around.facts)
-    if found is None and match.port in NODE_PORTS and match.port not in around.allowed_ports:
+    found = obstacle(match, ref, context.published, context.facts)
+    if found is None and match.port in NODE_PORTS and match.port not in context.allowed_ports:
         return (
             f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; give "
             "the Service another port, or list this one in loadBalancers.allowPorts"
         )
-    return _taken(match, relays, around) if found is None else found
+    return _taken(match, relays, context) if found is None else found
 
 
-def _taken(match: Endpoint, relays: Mapping[int, IPAddress], around: Surroundings) -> str | None:
+def _taken(match: Endpoint, relays: Mapping[int, IPAddress], context: RelayContext) -> str | None:
     """Why the relay can't listen for it: another program has the port, on every address or on the relay's."""
     relay = relays.get(match.address.version)
     bind = None if relay is None else Endpoint(relay, match.port)
-    uid = None if bind is None else port_holder(around.facts.port_holders, bind)
+    uid = None if bind is None else port_holder(context.facts.port_holders, bind)
     if uid is None:
         return None
-    where = f"{bind}" if bind in around.facts.port_holders else f"every IPv{match.address.version} address"
+    where = f"{bind}" if bind in context.facts.port_holders else f"every IPv{match.address.version} address"
     return (
         f"{match}: not relayed: a process of user {uid} on this node holds port {match.port} of {where}, "
         "so the relay can't"
@@ -167,12 +167,12 @@ def _taken(match: Endpoint, relays: Mapping[int, IPAddress], around: Surrounding
 
 
 def _listener(
-    bind: Endpoint, service: Service, version: ProxyVersion | None, around: Surroundings
+    bind: Endpoint, service: Service, version: ProxyVersion | None, context: RelayContext
 ) -> Listener:
     """Sends to the ClusterIP of the bind's family; to the other one where the Service has only that."""
     family = bind.address.version
     same_family = [address for address in service.cluster_ips if address.version == family]
     server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
     # Without the line nobody is told of a source.
-    node_address = around.source_addresses.get(family) if version else None
+    node_address = context.source_addresses.get(family) if version else None
     return Listener(bind, server, version, service.ref, node_address)

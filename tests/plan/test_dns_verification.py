@@ -13,7 +13,7 @@ from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
 from nodeagent.plan.dns_verification import remember
-from nodeagent.plan.readiness import withhold
+from nodeagent.plan.readiness import defer_until_ready
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.net"
@@ -156,7 +156,7 @@ def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
 def test_a_line_that_waits_for_its_relay_is_not_forgotten_by_proof() -> None:
     """After a reboot, say: HAProxy is not up yet, its names are withdrawn, and DNS is away as well."""
     first = planned(None, stands_at=[RELAY])
-    assert hosts(withhold(first, frozenset())) == []
+    assert hosts(defer_until_ready(first, frozenset())) == []
     away = remember(replace(FACTS, dns={NAME: DnsAnswer(failed())}), first)
     second = desired(service(), ingress(NAME), facts=away, options=DNS)
     assert of_name(second, NAME).code == "Kept"
@@ -241,7 +241,9 @@ def test_with_verify_allow_nothing_is_asked() -> None:
 
 def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
     """Else its proof would be forgotten as often as the relay restarts."""
-    assert withhold(planned(told("192.0.2.1")), frozenset()).to_prove == {NAME: DnsQuestion(MATTER, "web")}
+    assert defer_until_ready(planned(told("192.0.2.1")), frozenset()).to_prove == {
+        NAME: DnsQuestion(MATTER, "web")
+    }
 
 
 _ADDRESSES = st.sampled_from(["192.0.2.1", "2001:db8::1", "198.51.100.4", "2001:db8::4", RELAY])

@@ -13,7 +13,7 @@ from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.planner import plan
-from nodeagent.plan.readiness import withhold
+from nodeagent.plan.readiness import defer_until_ready
 from tests import strategies
 from tests.plan.made_up import FACTS, service
 
@@ -150,7 +150,7 @@ def test_nothing_is_left_that_points_to_a_silent_relay(planned: Desired, chance:
     """And nothing is invented."""
     binds = [listener.bind for listener in planned.listeners]
     answering = {bind for bind in binds if chance.random() < 0.5}
-    left = withhold(planned, answering)
+    left = defer_until_ready(planned, answering)
     assert {redirect.to for redirect in left.dnat.redirects} <= answering
     assert {line.address for line in left.hosts} <= {bind.address for bind in answering}
     assert set(left.dnat.redirects) <= set(planned.dnat.redirects)
@@ -164,7 +164,7 @@ def test_nothing_is_left_that_points_to_a_silent_relay(planned: Desired, chance:
 @EXAMPLES
 def test_nothing_is_withheld_when_every_relay_answers(planned: Desired) -> None:
     """The very plan."""
-    assert withhold(planned, {listener.bind for listener in planned.listeners}) == planned
+    assert defer_until_ready(planned, {listener.bind for listener in planned.listeners}) == planned
 
 
 @given(strategies.snapshots, strategies.facts, strategies.configs)

@@ -1,7 +1,7 @@
 """Nothing is pointed at a relay that does not answer."""
 
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.plan.readiness import withhold
+from nodeagent.plan.readiness import defer_until_ready
 from tests.plan.made_up import (
     desired,
     endpoint,
@@ -28,7 +28,7 @@ PLANNED = desired(
 def answering(*silent: str) -> Desired:
     """The plan when all relays but these answer."""
     binds = {listener.bind for listener in PLANNED.listeners}
-    return withhold(PLANNED, binds - {endpoint(text) for text in silent})
+    return defer_until_ready(PLANNED, binds - {endpoint(text) for text in silent})
 
 
 def test_when_all_relays_answer_nothing_is_withheld() -> None:
@@ -67,14 +67,14 @@ def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
 
 def test_the_relay_itself_is_not_withheld() -> None:
     """Addresses and listeners come first: nothing answers before they stand."""
-    planned = withhold(PLANNED, frozenset())
+    planned = defer_until_ready(PLANNED, frozenset())
     assert (planned.addresses, planned.listeners) == (PLANNED.addresses, PLANNED.listeners)
     assert (planned.dnat.redirects, planned.hosts) == ((), ())
 
 
 def test_names_that_were_skipped_keep_their_reasons() -> None:
     """They wait for no relay."""
-    planned = withhold(PLANNED, frozenset())
+    planned = defer_until_ready(PLANNED, frozenset())
     for name in ("*.example.com", "other.test"):
         assert of_name(planned, name) == of_name(PLANNED, name)
 
@@ -82,4 +82,4 @@ def test_names_that_were_skipped_keep_their_reasons() -> None:
 def test_a_relay_that_answers_but_is_not_wanted_changes_nothing() -> None:
     """It may be about to go."""
     binds = {listener.bind for listener in PLANNED.listeners} | {endpoint("169.254.66.254:443")}
-    assert withhold(PLANNED, binds) == PLANNED
+    assert defer_until_ready(PLANNED, binds) == PLANNED

@@ -7,7 +7,7 @@ from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Whereabouts:
+class LoadBalancerHints:
     """What objects tell of the load balancer that serves them.
 
     One value is shared by all that tell the same, and known by identity: of ten thousand Ingresses most
@@ -37,6 +37,6 @@ class Claim:
     ref: ObjectRef
     created: datetime | None
     names: tuple[str, ...]
-    whereabouts: Whereabouts
+    hints: LoadBalancerHints
     excluded: str | None = None
     excluded_in: str = ""

@@ -21,9 +21,9 @@ from nodeagent.model.objects import (
     Route,
     Snapshot,
 )
-from nodeagent.plan.claims.claim import Claim, Whereabouts
+from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
 from nodeagent.plan.hostnames import canonical, is_wildcard
-from nodeagent.plan.opt_out import exclusion
+from nodeagent.plan.opt_out import opt_out
 
 _KINDS_OF_PROTOCOL = {
     "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
@@ -175,14 +175,14 @@ def claims_of_routes(snapshot: Snapshot) -> Iterator[Claim]:
         {(found.group, found.ref.namespace, found.ref.name): found for found in snapshot.listener_sets},
         {namespace.name: namespace for namespace in snapshot.namespaces},
     )
-    whereabouts = {gateway.ref: _whereabouts(gateway) for gateway in snapshot.gateways}
+    hints = {gateway.ref: _hints(gateway) for gateway in snapshot.gateways}
     for route in snapshot.routes:
         attachments = tuple(parents.attachments(route))
         hostnames = tuple(map(canonical, route.hostnames))
         reached: set[str] = set()
         for (gateway, excluded, by), names in _names_by_gateway(route, attachments, hostnames).items():
             reached.update(names)
-            yield Claim(route.ref, route.created, tuple(names), whereabouts[gateway], excluded, by)
+            yield Claim(route.ref, route.created, tuple(names), hints[gateway], excluded, by)
         yield from _left_over(route, parents, attachments, hostnames, reached)
 
 
@@ -215,19 +215,19 @@ def _left_over(
     )
     reason = "no listener that it is attached to has this name" if attachments else parents.obstacle(route)
     if names and reason:
-        yield Claim(route.ref, route.created, names, Whereabouts(unattached=reason))
+        yield Claim(route.ref, route.created, names, LoadBalancerHints(unattached=reason))
 
 
 def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
     """Why the Route is left alone on that listener, and whose namespace says so."""
     for owner in (route, attachment.listener_set, attachment.gateway):
-        if owner is not None and owner.annotations and (reason := exclusion(owner.annotations)):
+        if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
             return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
     return None, ""
 
 
-def _whereabouts(gateway: Gateway) -> Whereabouts:
-    return Whereabouts(
+def _hints(gateway: Gateway) -> LoadBalancerHints:
+    return LoadBalancerHints(
         points=gateway.points,
         problems=gateway.problems,
         status=f"status.addresses of {gateway.ref}",

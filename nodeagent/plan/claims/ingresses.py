@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from nodeagent.model.annotations import CLASS_ANNOTATION
 from nodeagent.model.objects import ControllerRoute, Ingress, IngressClass
-from nodeagent.plan.claims.claim import Claim, Whereabouts
-from nodeagent.plan.opt_out import exclusion
+from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
+from nodeagent.plan.opt_out import opt_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,20 @@ def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
 
 def claims_of_ingresses(ingresses: Iterable[Ingress], classes: IngressClasses) -> Iterator[Claim]:
     """Yields the hosts of the rules and the TLS section of each, served where its status or class says."""
-    shared: dict[object, Whereabouts] = {}
+    shared: dict[object, LoadBalancerHints] = {}
     for ingress in ingresses:
         ingress_class = classes.of_ingress(ingress)
         told = (ingress.points, ingress.problems, ingress_class)
-        whereabouts = shared.get(told)
-        if whereabouts is None:
-            whereabouts = shared[told] = Whereabouts(
+        hints = shared.get(told)
+        if hints is None:
+            hints = shared[told] = LoadBalancerHints(
                 points=ingress.points,
                 problems=ingress.problems,
                 ingress_class=ingress_class,
                 controller=classes.controller_of(ingress_class),
             )
-        excluded = exclusion(ingress.annotations) if ingress.annotations else None
-        yield Claim(ingress.ref, ingress.created, ingress.hosts, whereabouts, excluded, ingress.ref.namespace)
+        excluded = opt_out(ingress.annotations) if ingress.annotations else None
+        yield Claim(ingress.ref, ingress.created, ingress.hosts, hints, excluded, ingress.ref.namespace)
 
 
 def claim_of_controller_route(route: ControllerRoute, classes: IngressClasses) -> Claim:
@@ -70,11 +70,11 @@ def claim_of_controller_route(route: ControllerRoute, classes: IngressClasses) -
         route.ref,
         route.created,
         route.hosts,
-        Whereabouts(
+        LoadBalancerHints(
             status="its status",
             ingress_class=route.annotations.get(CLASS_ANNOTATION) or classes.only_of(route.controller),
             controller=route.controller,
         ),
-        exclusion(route.annotations) if route.annotations else None,
+        opt_out(route.annotations) if route.annotations else None,
         route.ref.namespace,
     )

@@ -13,7 +13,7 @@ from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import ConfigMap, Node, ProxyVersion, Service
 from nodeagent.plan.detection.annotations import AnnotationReading, read_annotations, shown
 from nodeagent.plan.go_values import parse_bool
-from nodeagent.plan.opt_out import exclusion
+from nodeagent.plan.opt_out import opt_out
 
 LISTED = "Listed"
 """The code of what loadBalancers.services decides: an administrator named the Service."""
@@ -97,7 +97,7 @@ def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detecti
 
 
 def _by_exclusion(service: Service) -> Detection | None:
-    reason = exclusion(service.annotations)
+    reason = opt_out(service.annotations)
     return Detection("ExcludedByAnnotation", reason) if reason else None
 
 
