@@ -21,8 +21,8 @@ from nodeagent.appliers.hosts.applier import HostsApplier
 from nodeagent.config.reading import read_config
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
-from nodeagent.sources.decoding import decode_ingress
 from nodeagent.sources.manifests import read_manifests
+from nodeagent.sources.objects.decoding import decode_ingress
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
 
 PART = "What a pass is made of"

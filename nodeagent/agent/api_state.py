@@ -9,7 +9,7 @@ from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.informers import Coverage
 
 _LOG = logging.getLogger("nodeagent")
 API = "api"

@@ -33,7 +33,7 @@ from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet, is_going
+from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
 
 _LOG = logging.getLogger("nodeagent")
 

@@ -13,10 +13,14 @@ from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.ip_mode import doubtful_addresses
-from nodeagent.sources.node.api_server import ApiServers, find_api_servers
-from nodeagent.sources.node.identity import own_names, source_addresses
-from nodeagent.sources.node.ipv6 import ipv6_switched_off
-from nodeagent.sources.node.service_rules import ServiceRules, caught_addresses
+from nodeagent.sources.node.identity import (
+    ApiServers,
+    find_api_servers,
+    ipv6_switched_off,
+    own_names,
+    source_addresses,
+)
+from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import click
 from nodeagent.cli.invocation import common_options, invocation, option
 from nodeagent.cli.terminal import block, show, show_text
 from nodeagent.plan.hostnames import canonical, defect
-from nodeagent.sources.probes.image_reference import ImageReference
+from nodeagent.sources.probes.registry_http import ImageReference
 
 
 def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> str:

@@ -96,8 +96,8 @@ class Invocation:
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service, config_maps), []
         # The Kubernetes client takes half a second to import, and manifests need none.
+        from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415
         from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
-        from nodeagent.sources.kubernetes.once import read_cluster  # noqa: PLC0415
 
         with connect(self.kubeconfig) as connection:
             found = read_cluster(connection, self.node_name, service, config_maps)

@@ -74,7 +74,7 @@ def run(
 def _own_daemonset(text: str | None) -> Any:  # noqa: ANN401 - its type is imported late
     if not text:
         return None
-    from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet  # noqa: PLC0415
+    from nodeagent.sources.kubernetes.workloads import OwnDaemonSet  # noqa: PLC0415
 
     namespace, slash, name = text.partition("/")
     if not (slash and namespace and name) or "/" in name:

@@ -52,7 +52,7 @@ def uninstall(
     Exit code 0: done. 1: something is left; run it again.
     """
     from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - it takes half a second
-    from nodeagent.sources.kubernetes.deletion import Workload, delete_and_wait  # noqa: PLC0415
+    from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait  # noqa: PLC0415
 
     deadline = time.monotonic() + timeout
     options = read_config(config) if config else Config()

@@ -27,7 +27,7 @@ from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.model.desired import Verdict
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.node.api_server import find_api_servers
+from nodeagent.sources.node.identity import find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
 

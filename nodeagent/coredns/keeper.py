@@ -16,7 +16,7 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.node.api_server import ApiServers
+from nodeagent.sources.node.identity import ApiServers
 
 _REPAIRS, _WITHIN = 3, 3600.0
 _FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0

@@ -12,9 +12,9 @@ from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, NotLeaderErro
 from nodeagent.coredns.surroundings import cluster_facts, plan_names, read_maps
 from nodeagent.coredns.writing import put_back_previous, write
 from nodeagent.model.desired import Desired
+from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.once import read_cluster
-from nodeagent.sources.node.api_server import find_api_servers
+from nodeagent.sources.node.identity import find_api_servers
 
 _WRITE_SECONDS = 10.0
 

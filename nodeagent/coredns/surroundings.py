@@ -18,7 +18,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.node.api_server import ApiServers
+from nodeagent.sources.node.identity import ApiServers
 
 
 @dataclass(frozen=True, slots=True)

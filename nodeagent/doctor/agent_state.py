@@ -10,7 +10,7 @@ from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.node.kube_proxy import KubeProxy
+from nodeagent.sources.node.service_proxy import KubeProxy
 
 _OWN_TABLE = "nodeagent"
 _HOOKS = ("output", "prerouting")

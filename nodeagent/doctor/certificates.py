@@ -2,7 +2,7 @@
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
-from nodeagent.sources.probes.outcomes import CertificateOutcome, Trust
+from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
 
 _CODES = {
     Trust.VALID: Code.CertificateValid,

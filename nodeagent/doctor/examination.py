@@ -29,10 +29,10 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
-from nodeagent.sources.node.host_resolver import HostResolver
-from nodeagent.sources.node.kube_proxy import KubeProxy, read_kube_proxy
-from nodeagent.sources.node.surroundings import NodeSurroundings, read_surroundings
-from nodeagent.sources.probes.authorities import verifying_context
+from nodeagent.sources.node.environment import NodeSurroundings, read_surroundings
+from nodeagent.sources.node.name_resolution import HostResolver
+from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
+from nodeagent.sources.probes.connection_tests import verifying_context
 
 _LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
 """The detection's codes for load balancers that somebody decided to leave alone."""

@@ -14,9 +14,9 @@ from nodeagent.doctor.question import Question
 from nodeagent.doctor.targets import published_names
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.dns import DnsReply
-from nodeagent.sources.node.host_resolver import HostResolver
-from nodeagent.sources.probes.authorities import verifying_context
-from nodeagent.sources.probes.registry import rehearse
+from nodeagent.sources.node.name_resolution import HostResolver
+from nodeagent.sources.probes.connection_tests import verifying_context
+from nodeagent.sources.probes.image_pull import rehearse
 
 _RUNTIME_SETTINGS = "containerd/certs.d"
 _AT_ONCE = 16
@@ -27,8 +27,8 @@ def observe_names(
 ) -> list[NameObservation]:
     """Asks for each of `hosts` in three ways; `led_to` is what this host's resolver said of them."""
     # dnspython costs 0.07 s to import: only where names are asked.
-    from nodeagent.sources.dns.asking import Resolver  # noqa: PLC0415
-    from nodeagent.sources.dns.upstreams import Upstreams, find_upstreams  # noqa: PLC0415
+    from nodeagent.sources.dns import Resolver  # noqa: PLC0415
+    from nodeagent.sources.node.name_resolution import Upstreams, find_upstreams  # noqa: PLC0415
 
     upstream = _answers(hosts, Resolver(lambda: find_upstreams(question.config.hosts)).ask)
     dns = question.cluster.dns

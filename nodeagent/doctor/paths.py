@@ -12,7 +12,7 @@ from nodeagent.doctor.codes import Code
 from nodeagent.doctor.signatures import Signature, signature, works
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion
-from nodeagent.sources.probes.outcomes import Outcome
+from nodeagent.sources.probes.connection_tests import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,13 @@ from nodeagent.doctor.signatures import works
 from nodeagent.doctor.targets import Target
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.objects import ObjectRef, ProxyVersion
-from nodeagent.sources.probes.connecting import ask_all, ask_certificates
-from nodeagent.sources.probes.outcomes import CertificateOutcome, Outcome, Probe
+from nodeagent.sources.probes.connection_tests import (
+    CertificateOutcome,
+    Outcome,
+    Probe,
+    ask_all,
+    ask_certificates,
+)
 
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
 

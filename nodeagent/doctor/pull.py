@@ -7,7 +7,7 @@ from nodeagent.doctor.certificates import certificate_finding
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
 from nodeagent.doctor.signatures import Signature, signature
-from nodeagent.sources.probes.registry import Stage, Step
+from nodeagent.sources.probes.image_pull import Stage, Step
 
 _CODES = {
     Stage.NAME: Code.PullName,

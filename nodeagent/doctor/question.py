@@ -8,7 +8,7 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.model.running import ClusterAnswers
-from nodeagent.sources.probes.image_reference import ImageReference
+from nodeagent.sources.probes.registry_http import ImageReference
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ Seen with nginx 1.22, HAProxy 2.6 and, from its documentation, Envoy 1.3x:
 
 from enum import Enum
 
-from nodeagent.sources.probes.outcomes import Ending, Outcome
+from nodeagent.sources.probes.connection_tests import Ending, Outcome
 
 _BAD_REQUEST = 400
 

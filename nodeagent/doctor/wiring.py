@@ -2,8 +2,8 @@
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.finding import Finding
-from nodeagent.sources.node.kube_proxy import KubeProxy
-from nodeagent.sources.node.surroundings import HostsFileState, NodeSurroundings
+from nodeagent.sources.node.environment import HostsFileState, NodeSurroundings
+from nodeagent.sources.node.service_proxy import KubeProxy
 
 _STUBS = frozenset({"127.0.0.53", "127.0.0.54"})
 

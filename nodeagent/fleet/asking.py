@@ -13,7 +13,7 @@ from nodeagent.fleet.roster import AGENT, Seat
 from nodeagent.fleet.row import NodeRow, UnreadableAnswerError, failed, of_document, of_report, unasked
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
-from nodeagent.sources.kubernetes.executing import Container, Executed, NotRunError, execute
+from nodeagent.sources.kubernetes.workloads import Container, Executed, NotRunError, execute
 
 MOST_AT_ONCE: Final = 256
 _STATUS_EXITS = frozenset({0, 2})

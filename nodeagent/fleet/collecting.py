@@ -17,7 +17,7 @@ from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.fleet.asking import Asking
 from nodeagent.fleet.roster import AGENT, APP, RELAY, Seat
 from nodeagent.sources.kubernetes.discovery import discover
-from nodeagent.sources.kubernetes.executing import Container, execute
+from nodeagent.sources.kubernetes.workloads import Container, execute
 
 _CONFIG_FILE = "/etc/nodeagent/nodeagent.yaml"
 _HAPROXY_DIR = "/run/nodeagent-relay"

@@ -7,9 +7,9 @@ from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.list_watch import read_list
 from nodeagent.sources.kubernetes.resources import Resource
-from nodeagent.sources.object_parts import decode
+from nodeagent.sources.objects.decoding import decode
 
 APP = "nodeagent"
 """The DaemonSet's name, and its pods' label app.kubernetes.io/name (daemonset/base)."""

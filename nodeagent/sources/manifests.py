@@ -12,8 +12,8 @@ import yaml
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import Node, Snapshot, Unreadable
 from nodeagent.printable import printable
-from nodeagent.sources.assembling import assembled
-from nodeagent.sources.decoding import (
+from nodeagent.sources.objects.decoding import (
+    DecodingError,
     decode_config_map,
     decode_ingress,
     decode_ingress_class,
@@ -25,9 +25,8 @@ from nodeagent.sources.decoding import (
     namespace_and_name,
     service_of_slice,
 )
-from nodeagent.sources.gateway_decoding import decode_namespace
-from nodeagent.sources.object_parts import DecodingError
-from nodeagent.sources.optional_kinds import OPTIONAL_KINDS
+from nodeagent.sources.objects.gateway_api import decode_namespace
+from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100

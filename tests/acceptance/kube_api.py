@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
-from nodeagent.sources.kubernetes.refusals import Asked
+from nodeagent.sources.kubernetes.errors import Asked
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.informers import Coverage
 from tests.agent.telemetry.scraping import read
 
 ROUTES = "httproutes.gateway.networking.k8s.io"

@@ -13,8 +13,8 @@ from nodeagent.agent.reconciler import Reconciler
 from nodeagent.config.options import AbsolutePath, Config, HostsOptions, RelayOptions
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Snapshot
-from nodeagent.sources.node.api_server import ApiServers
-from nodeagent.sources.node.service_rules import ServiceRules
+from nodeagent.sources.node.identity import ApiServers
+from nodeagent.sources.node.service_proxy import ServiceRules
 
 _AROUND = Circumstances(ApiServers(), (), {}, ServiceRules())
 

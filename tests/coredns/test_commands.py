@@ -8,9 +8,9 @@ from nodeagent.cli.main import run
 from nodeagent.coredns.keeper import Keeper
 from nodeagent.coredns.lease import Elector, LeaseName, NotLeaderError
 from nodeagent.coredns.once import keeping_others_out
+from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.once import read_cluster
-from nodeagent.sources.node.api_server import ApiServers
+from nodeagent.sources.node.identity import ApiServers
 from tests.apiserver import ApiServer
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG, CONFIG_TEXT, config_map, corefile, fill, put

@@ -7,9 +7,9 @@ import pytest
 from nodeagent.coredns.keeper import Keeper, Pass, Quarrel
 from nodeagent.coredns.lease import NotLeaderError
 from nodeagent.errors import SourceError
+from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.once import read_cluster
-from nodeagent.sources.node.api_server import ApiServers
+from nodeagent.sources.node.identity import ApiServers
 from tests.apiserver import ApiServer, faults, objects
 from tests.coredns import corpus
 from tests.coredns.clock import Clock

@@ -16,10 +16,10 @@ from nodeagent.coredns.keeper import Keeper
 from nodeagent.coredns.lease import Elector, LeaseName
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.events import post_event
-from nodeagent.sources.kubernetes.once import read_cluster
-from nodeagent.sources.node.api_server import ApiServers
+from nodeagent.sources.node.identity import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import request

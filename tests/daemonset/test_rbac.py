@@ -9,11 +9,9 @@ import pytest
 
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
+from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import post_event
-from nodeagent.sources.kubernetes.once import read_cluster
-from nodeagent.sources.kubernetes.own_daemonset import OwnDaemonSet, is_going
 from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
     INGRESS_CLASSES,
@@ -21,7 +19,8 @@ from nodeagent.sources.kubernetes.resources import (
     optional_resource,
     watched,
 )
-from nodeagent.sources.optional_kinds import OPTIONAL_KINDS
+from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import request

@@ -17,7 +17,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.model.objects import ObjectRef
-from nodeagent.sources.node.kube_proxy import BaseChain, KubeProxy
+from nodeagent.sources.node.service_proxy import BaseChain, KubeProxy
 
 if TYPE_CHECKING:
     from nodeagent.doctor.finding import Finding

@@ -14,7 +14,7 @@ from nodeagent.doctor.names import NameObservation, name_finding
 from nodeagent.model.dns import DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.model.running import RunningPod
-from nodeagent.sources.probes.outcomes import CertificateOutcome, Trust
+from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
 
 BALANCER, RELAY, ELSEWHERE = map(ip_address, ("192.0.2.1", "169.254.66.7", "198.51.100.9"))
 NOTHING = DnsReply(DnsOutcome.NXDOMAIN)

@@ -11,7 +11,7 @@ from nodeagent.doctor.codes import Code
 from nodeagent.doctor.path_findings import path_finding
 from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.probes.outcomes import Ending, Outcome
+from nodeagent.sources.probes.connection_tests import Ending, Outcome
 from tests.plan.made_up import service
 
 OK = Outcome(Ending.STATUS, 200)

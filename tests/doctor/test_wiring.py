@@ -9,8 +9,8 @@ import pytest
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.wiring import wiring_findings
-from nodeagent.sources.node.kube_proxy import KubeProxy
-from nodeagent.sources.node.surroundings import HostsFileState, NodeSurroundings
+from nodeagent.sources.node.environment import HostsFileState, NodeSurroundings
+from nodeagent.sources.node.service_proxy import KubeProxy
 
 HOSTS = HostsFileState(Path("/etc/hosts"))
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))

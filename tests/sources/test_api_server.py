@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.node import api_server
-from nodeagent.sources.node.api_server import ApiServers, find_api_servers
+from nodeagent.sources.node import identity
+from nodeagent.sources.node.identity import ApiServers, find_api_servers
 
 
 @pytest.fixture(autouse=True)
 def _no_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may be a node itself."""
-    monkeypatch.setattr(api_server, "KUBELET_KUBECONFIGS", ())
+    monkeypatch.setattr(identity, "KUBELET_KUBECONFIGS", ())
 
 
 def kubeconfig(directory: Path, *servers: str) -> Path:
@@ -54,7 +54,7 @@ def test_every_cluster_of_a_kubeconfig_counts(tmp_path: Path) -> None:
 def test_kubelets_own_kubeconfig_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the one that must not be cut off."""
     file = kubeconfig(tmp_path, "https://192.0.2.10:6443")
-    monkeypatch.setattr(api_server, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
+    monkeypatch.setattr(identity, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
     assert find_api_servers((), {}).endpoints == {endpoint("192.0.2.10", 6443)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from nodeagent.sources.node.host_resolver import HostResolver
+from nodeagent.sources.node.name_resolution import HostResolver
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from nodeagent.model.objects import Ingress, Service
-from nodeagent.sources.controller_apis import CONTROLLER_KINDS
-from nodeagent.sources.decoding import decode_ingress, decode_service
-from nodeagent.sources.object_parts import MOST_HOSTS
+from nodeagent.sources.objects.decoding import MOST_HOSTS, decode_ingress, decode_service
+from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 
 
 def _hosts(count: int) -> list[str]:

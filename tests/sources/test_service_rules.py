@@ -8,8 +8,8 @@ import pytest
 
 from nodeagent.model.addresses import Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.sources.node import service_rules
-from nodeagent.sources.node.service_rules import ServiceRules, caught_addresses
+from nodeagent.sources.node import service_proxy
+from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
 from tests.appliers.relay.namespace import isolated
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.services import INGRESS_SERVICE
@@ -63,7 +63,7 @@ def test_in_iptables_mode_the_chain_tells_in_nf_tables() -> None:
     """As iptables-nft writes it."""
     iptables_mode("nft")
     assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
-    assert service_rules.iptables_legacy_addresses() is None
+    assert service_proxy.iptables_legacy_addresses() is None
 
 
 @isolated
@@ -71,7 +71,7 @@ def test_in_iptables_mode_the_chain_tells_in_legacy_xtables() -> None:
     """As iptables-legacy writes it."""
     iptables_mode("legacy")
     assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
-    assert service_rules.iptables_nft_addresses() is None
+    assert service_proxy.iptables_nft_addresses() is None
 
 
 @isolated
@@ -105,14 +105,14 @@ def test_an_address_on_the_interface_of_an_ipvs_proxy_is_caught(interface: str) 
 def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most clusters have no load balancer in ipMode Proxy."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(service_rules, "_SEARCH", "")
-    assert caught_addresses([], ()) == service_rules.ServiceRules()
+    monkeypatch.setattr(service_proxy, "_SEARCH", "")
+    assert caught_addresses([], ()) == service_proxy.ServiceRules()
 
 
 def test_what_can_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is then no evidence."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(service_rules, "_SEARCH", "")
+    monkeypatch.setattr(service_proxy, "_SEARCH", "")
     found = caught_addresses([CAUGHT], ())
     assert found.caught == frozenset()
     assert found.notes[0] == (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.sources.node.kube_proxy import BaseChain, base_chains
-from nodeagent.sources.node.surroundings import NodeSurroundings, read_surroundings
+from nodeagent.sources.node.environment import NodeSurroundings, read_surroundings
+from nodeagent.sources.node.service_proxy import BaseChain, base_chains
 from tests.testbed.fixtures import needs_root
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.sources.traefik_rules import hosts_in_rule
+from nodeagent.sources.objects.kinds import hosts_in_rule
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from nodeagent.agent.dns.prover import Ask, Prover
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer
-from nodeagent.sources.dns.upstreams import find_upstreams
+from nodeagent.sources.node.name_resolution import find_upstreams
 
 if TYPE_CHECKING:
-    from nodeagent.sources.dns.asking import Resolver
+    from nodeagent.sources.dns import Resolver
 
 _ONCE_SECONDS: Final = 10.0
 _ONCE_PER_SECOND: Final = 200.0
@@ -23,7 +23,7 @@ def ask_upstream(options: HostsOptions) -> Ask:
     @cache
     def resolver() -> "Resolver":
         # dnspython takes 0.07 s to import and memory to hold: who asks nothing pays nothing.
-        from nodeagent.sources.dns.asking import Resolver  # noqa: PLC0415
+        from nodeagent.sources.dns import Resolver  # noqa: PLC0415
 
         return Resolver(partial(find_upstreams, options))
 

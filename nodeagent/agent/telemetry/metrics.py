@@ -16,7 +16,7 @@ from nodeagent import __version__
 from nodeagent.agent.parts import Part
 from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsOutcome
-from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 
 if TYPE_CHECKING:

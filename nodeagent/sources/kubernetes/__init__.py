@@ -1,10 +1,14 @@
 """The Kubernetes API as a source: connect, then read the cluster once or keep it up to date.
 
-- connection: who and where, by the official client; raw bytes over HTTP
+In the order in which an object passes through:
+
+- connection: raw bytes over HTTP; official: who and where, by the official client; lines: a watch's lines
+- errors: what else a server may answer
 - resources: what is read, and how it becomes a Snapshot
-- listing: a collection in pages
-- reflector: one collection kept up to date; holding: what is known of it
-- discovery: which optional kinds there are; discovering: looks now and then; optional_set: their watches
-- cluster: all of them together, for the daemon; once: without watching, for single commands
-- events: what an administrator must know, told on the object itself
+- list_watch: one collection in pages, and the events of its watch
+- reflector: list, then watch, over and over; store: what is known; informers: both together
+- discovery: which optional kinds there are
+- cluster: all of them together, kept up to date, or once
+
+Next to them: events (posted on objects), questions (version, pods, DNS), workloads (nodeagent's own).
 """

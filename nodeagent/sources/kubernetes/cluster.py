@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.coverage import Coverage
-from nodeagent.sources.kubernetes.discovering import Discovering
-from nodeagent.sources.kubernetes.holding import Holding
-from nodeagent.sources.kubernetes.optional_set import OptionalSet, Watch
-from nodeagent.sources.kubernetes.reflector import Calls, Reflector
+from nodeagent.sources.kubernetes.discovery import Discovering, discover
+from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
+from nodeagent.sources.kubernetes.informers import Coverage, OptionalSet, Watch
+from nodeagent.sources.kubernetes.list_watch import read_list
+from nodeagent.sources.kubernetes.reflector import Calls, Reflector, Timing
 from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
     INGRESS_CLASSES,
@@ -26,7 +26,7 @@ from nodeagent.sources.kubernetes.resources import (
     not_covered,
     watched,
 )
-from nodeagent.sources.kubernetes.timing import Timing
+from nodeagent.sources.kubernetes.store import Holding
 
 _STOP_SECONDS = 0.9
 
@@ -233,3 +233,48 @@ def _state(name: str, watch: Watch) -> ResourceState:
         optional=optional,
         coverage=coverage,
     )
+
+
+# The cluster at one moment, without watching: the source of `plan`, `apply` and `status`.
+
+
+def read_cluster(
+    connection: Connection,
+    node_name: str,
+    relay: RelayName | None = None,
+    config_maps: Iterable[ConfigMapName] = (),
+) -> Snapshot:
+    """Lists everything that decisions rest on, once; changes nothing.
+
+    Args:
+        connection: to the API server.
+        node_name: this node's name.
+        relay: namespace and name of an existing relay Service; None where this node relays itself.
+        config_maps: namespaces and names of ingress controllers' ConfigMaps.
+
+    Returns:
+        The cluster; its `node` is None where there is no such Node.
+
+    Raises:
+        SourceError: a list could not be had; the text says which, why, and what to do. A part of a cluster
+            is never given for the whole; of something optional that RBAC refuses, `not_covered` tells.
+    """
+    rows = (*watched(node_name, relay), *config_map_rows(config_maps))
+    held = {row.name: tuple(read_list(connection, row).items.values()) for row in rows}
+    refused: list[str] = []
+    for row in (INGRESS_CLASSES, *_discovered(connection, refused)):
+        try:
+            held[row.name] = tuple(read_list(connection, row).items.values())
+        except ForbiddenError as error:
+            refused.append(not_covered(row.name, str(error)))
+        except NotFoundError:
+            continue  # It went in this moment.
+    return assemble(held, refused)
+
+
+def _discovered(connection: Connection, refused: list[str]) -> tuple[Resource, ...]:
+    try:
+        return discover(connection)
+    except ForbiddenError as error:
+        refused.append(not_covered(DISCOVERY, str(error)))
+        return ()

@@ -14,13 +14,15 @@ from urllib.parse import urlencode, urlsplit
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
 from nodeagent.sources.kubernetes.errors import (
+    ApiPath,
+    Asked,
     NotJsonError,
     TooLargeError,
     UnauthorizedError,
     UnreachableError,
+    refusal,
 )
 from nodeagent.sources.kubernetes.lines import LineStream
-from nodeagent.sources.kubernetes.refusals import ApiPath, Asked, refusal
 
 CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must stand: a SYN may be lost twice (retransmitted after 1 and 3 s)."""

@@ -1,7 +1,15 @@
 """What an API server may answer instead of what was asked, as errors that a person can act on.
 
 None of them is ever read as "there are no objects": whoever catches one keeps what is known.
+Codes and reasons: "API conventions: Response Status Kind" and "API concepts: Resource versions".
 """
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Struct
 
 from nodeagent.errors import SourceError
 
@@ -72,3 +80,139 @@ class NotJsonError(ApiError):
 
 class NotAListError(ApiError):
     """The answer is JSON, but no list of objects: it must never pass for an empty one."""
+
+
+# An answer that is a refusal into the error that tells a person what to do. Pure.
+
+
+_ANONYMOUS = 'User "system:anonymous"'
+_LONGEST_QUOTE = 300
+"""Characters of a server's own words that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, as its errors name it.
+
+    Attributes:
+        verb: Kubernetes verb: get, list, watch, create or update.
+        path: path without query.
+        server: host and port, as a person would look for them, and the proxy before it if any.
+    """
+
+    verb: str
+    path: str
+    server: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path} at {self.server}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPath:
+    """What a path is about; what it does not name is empty."""
+
+    group: str
+    namespace: str
+    resource: str
+    name: str
+    subresource: str = ""
+
+    @classmethod
+    def parse(cls, path: str) -> "ApiPath":
+        """Reads `/api/v1/...` and `/apis/GROUP/VERSION/...` (API concepts: Resource URIs)."""
+        segments = path.strip("/").split("/")
+        group = "" if segments[0] == "api" else (segments[1:2] or [""])[0]
+        rest = segments[2:] if segments[0] == "api" else segments[3:]
+        namespace = ""
+        if rest[:1] == ["namespaces"] and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        resource, name, subresource = [*rest, "", "", ""][:3]
+        return cls(group, namespace, resource, name, subresource)
+
+
+class _Cause(Struct):
+    reason: str = ""
+
+
+class _Details(Struct):
+    retryAfterSeconds: float | None = None  # noqa: N815 - the API's field
+    causes: list[_Cause] | None = None
+
+
+class _Status(Struct):
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
+
+
+def refusal(asked: Asked, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> ApiError:
+    """Gives the error for an answer that is no success.
+
+    Args:
+        asked: the request.
+        status: the HTTP status, or the code of an ERROR event's Status.
+        body: the answer's body; a Status object's words are repeated, anything else is passed over.
+        headers: the answer's headers; Retry-After is read, in seconds, as API servers write it.
+
+    Returns:
+        The error, to be raised.
+    """
+    told = _status(body)
+    words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
+    details = told.details or _Details()
+    retry_after = _seconds((headers or {}).get("Retry-After"), details.retryAfterSeconds)
+    if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
+        status = 410
+    match status:
+        case 400:
+            error: ApiError = BadRequestError(
+                f"{asked}: 400: the server can't make sense of the request: {words}"
+            )
+        case 401:
+            error = UnauthorizedError(f"{asked}: 401: the server does not accept these credentials; {_RENEW}")
+        case 403 if _ANONYMOUS in told.message:
+            error = UnauthorizedError(f"{asked}: 403: the request bore no credentials ({words}); {_RENEW}")
+        case 403:
+            error = ForbiddenError(f"{asked}: 403: {words}; grant it with {missing_rule(asked)}")
+        case 404:
+            error = NotFoundError(f"{asked}: 404: {words}")
+        case 409 if told.reason == "AlreadyExists":
+            error = AlreadyExistsError(f"{asked}: 409: {words}")
+        case 409:
+            error = ConflictError(f"{asked}: 409: {words}", retry_after)
+        case 410:
+            error = GoneError(f"{asked}: 410: {words}; a new list is due", retry_after)
+        case _:
+            error = ServerTroubleError(f"{asked}: {status}: {words}", status, retry_after)
+    return error
+
+
+_RENEW = (
+    "check the kubeconfig user's token, tokenFile, certificate or exec plugin, or in a pod its ServiceAccount"
+)
+
+
+def missing_rule(asked: Asked) -> str:
+    """Gives the RBAC rule that allows a request, as it stands in a Role's YAML."""
+    about = ApiPath.parse(asked.path)
+    if not about.resource:
+        rule = f"nonResourceURLs: {json.dumps([asked.path])}, verbs: {json.dumps([asked.verb])}"
+        return f"a ClusterRole: {{{rule}}}"
+    resource = f"{about.resource}/{about.subresource}" if about.subresource else about.resource
+    verbs = ["list", "watch"] if asked.verb in {"list", "watch"} else [asked.verb]
+    role = f"a Role in namespace {about.namespace}" if about.namespace else "a ClusterRole"
+    rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([resource])}"
+    return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
+
+
+def _status(body: bytes) -> _Status:
+    try:
+        return msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        # A proxy's page, say: the HTTP status alone decides then.
+        return _Status()
+
+
+def _seconds(header: str | None, detail: float | None) -> float | None:
+    return float(header) if header and header.isascii() and header.isdigit() else detail

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes.errors import UnauthorizedError, UnreachableError
-from nodeagent.sources.kubernetes.refusals import Asked, refusal
+from nodeagent.sources.kubernetes.errors import Asked, UnauthorizedError, UnreachableError, refusal
 
 # As client-go dials: probes after 30 s of silence, every 15 s, given up after 9.
 _KEEPALIVE = (

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeagent.model.objects import Snapshot, Unreadable
-from nodeagent.sources.assembling import assembled
-from nodeagent.sources.decoding import (
+from nodeagent.sources.objects.decoding import (
     decode_config_map,
     decode_ingress,
     decode_ingress_class,
@@ -14,8 +13,8 @@ from nodeagent.sources.decoding import (
     decode_relay_service,
     decode_service,
 )
-from nodeagent.sources.gateway_decoding import decode_namespace
-from nodeagent.sources.optional_kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
+from nodeagent.sources.objects.gateway_api import decode_namespace
+from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind, assembled
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""

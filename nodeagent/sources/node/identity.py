@@ -1,10 +1,16 @@
-"""The node's own names, and the addresses that its outgoing connections bear."""
+"""This node's names and addresses, and where it reaches the API server, which must never be redirected."""
 
 import os
 import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from nodeagent.model.addresses import IPAddress
+import yaml
+
+from nodeagent.model.addresses import Endpoint, IPAddress
 
 # Documentation addresses (RFC 5737, RFC 3849): the kernel only looks up its route, nothing is sent.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -36,3 +42,117 @@ def source_addresses() -> tuple[IPAddress, ...]:
         except OSError:
             continue  # No route, or the family is switched off: that family has no source address.
     return tuple(found)
+
+
+# Whether IPv6 is switched off on this node, and by what. EFFECTS: reads /proc.
+
+
+_ROOT = Path("/proc")
+
+
+def ipv6_switched_off(proc: Path = _ROOT) -> str:
+    """By what IPv6 is off in this thread's network namespace, for a person; empty where it is on.
+
+    A kernel booted with `ipv6.disable=1` makes none of IPv6's files. The sysctl `all/disable_ipv6` takes the
+    addresses from every interface and lets none be added (Documentation/networking/ip-sysctl.rst).
+    """
+    if not (proc / "thread-self/net/if_inet6").exists():
+        return "ipv6.disable=1, or a kernel without IPv6"
+    try:
+        value = (proc / "sys/net/ipv6/conf/all/disable_ipv6").read_text(encoding="ascii")
+    except OSError:
+        return ""  # /proc/sys is hidden from this process: the addresses tell
+    return "" if value.strip() == "0" else "sysctl net.ipv6.conf.all.disable_ipv6"
+
+
+# Where this node reaches the API server: the one endpoint that must never be redirected.
+
+
+KUBELET_KUBECONFIGS = (
+    Path("/etc/kubernetes/kubelet.conf"),  # kubeadm
+    Path("/host/etc/kubernetes/kubelet.conf"),  # the same, from within the DaemonSet's pod
+    Path("/var/lib/kubelet/kubeconfig"),  # EKS, kops
+    Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
+    Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiServers:
+    """Endpoints and names under which this node knows the API server; `notes` tell what stayed unknown."""
+
+    endpoints: frozenset[Endpoint] = frozenset()
+    names: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def find_api_servers(
+    kubeconfigs: Iterable[Path] = (),
+    environment: Mapping[str, str] = os.environ,
+    servers: Iterable[tuple[str, int]] = (),
+) -> ApiServers:
+    """Reads the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
+
+    `servers` are host and port of servers known otherwise: the one that is talked to.
+    A kubeconfig that is absent or that this user may not read is passed over: a dry run needs neither.
+    """
+    hosts = set(servers)
+    notes: list[str] = []
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
+        if port.isdecimal():
+            hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
+        else:
+            notes.append(
+                f"KUBERNETES_SERVICE_PORT={port!r} is no port: the API server is not protected by it"
+            )
+    for path in (*kubeconfigs, *KUBELET_KUBECONFIGS):
+        try:
+            for url in _servers(path.read_text(encoding="utf-8")):
+                try:
+                    hosts.add(_host_and_port(url))
+                except ValueError as error:
+                    notes.append(f"{path}: server {url!r}: {error}: that API server is not protected")
+        except (FileNotFoundError, PermissionError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            notes.append(f"{path}: can't be read ({error}): the API server it names is not protected by it")
+    return _resolve(hosts, notes)
+
+
+def _servers(text: str) -> list[str]:
+    """Pure: the server of every cluster in a kubeconfig, as written."""
+    document = yaml.safe_load(text)
+    clusters = document.get("clusters") if isinstance(document, dict) else None
+    if not isinstance(clusters, list):
+        return []
+    entries = [entry.get("cluster") for entry in clusters if isinstance(entry, dict)]
+    servers = (entry.get("server") for entry in entries if isinstance(entry, dict))
+    return [str(server) for server in servers if server]
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    """Pure: of a URL, or of a bare host:port, which client-go takes too. Raises ValueError."""
+    url = urlsplit(server if "//" in server else f"//{server}")
+    if not url.hostname:
+        raise ValueError("it names no host")
+    return url.hostname.removesuffix("."), url.port or {"http": 80}.get(url.scheme, 443)
+
+
+def _resolve(hosts: set[tuple[str, int]], notes: list[str]) -> ApiServers:
+    endpoints: set[Endpoint] = set()
+    names: set[str] = set()
+    for host, port in sorted(hosts):
+        try:
+            endpoints.add(Endpoint(ip_address(host), port))
+            continue
+        except ValueError:
+            names.add(host.lower())
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: a label that IDNA can't encode.
+            notes.append(f"the API server's name {host} can't be resolved ({error}): its address is unknown")
+            continue
+        endpoints |= {Endpoint(ip_address(answer[4][0]), port) for answer in answers}
+    return ApiServers(frozenset(endpoints), frozenset(names), tuple(notes))

@@ -4,6 +4,7 @@ A registry is somebody else's server: what it answers must neither lead this pro
 the node reaches (loopback, link-local, the cluster's own) nor fill its memory or keep it waiting.
 """
 
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,13 +16,57 @@ import urllib3
 
 from nodeagent.errors import NodeagentError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
-from nodeagent.sources.probes.image_reference import ImageReference
+
+_PATH = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HTTPS = 443
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReference:
+    """Where an image is: a registry's host and port, a repository, a tag or digest."""
+
+    host: str
+    port: int
+    repository: str
+    reference: str
+
+    @property
+    def authority(self) -> str:
+        """Host, and the port where it is not HTTPS's own."""
+        return self.host if self.port == _HTTPS else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        separator = "@" if ":" in self.reference else ":"
+        return f"{self.authority}/{self.repository}{separator}{self.reference}"
+
+    @classmethod
+    def parse(cls, text: str) -> "ImageReference":
+        """Reads `registry.example.com/image:tag`; without a registry, Docker Hub's. Raises ValueError."""
+        first, slash, rest = text.partition("/")
+        named = bool(slash) and ("." in first or ":" in first or first == "localhost")
+        authority, path = (first, rest) if named else ("registry-1.docker.io", text)
+        path, _, digest = path.partition("@")
+        path, _, tag = path.partition(":")
+        if not named or authority == "docker.io":
+            authority = "registry-1.docker.io"
+            path = path if "/" in path else f"library/{path}"
+        reference = digest or tag or "latest"
+        host, _, port = authority.partition(":")
+        if not host or (port and not port.isdecimal()):
+            raise ValueError(f"{text!r}: {authority!r} is no registry")
+        if not _PATH.fullmatch(path):
+            raise ValueError(f"{text!r}: {path!r} is no repository's name")
+        if not (_DIGEST if digest else _TAG).fullmatch(reference):
+            raise ValueError(f"{text!r}: {reference!r} is no tag or digest")
+        return cls(host, int(port or _HTTPS), path, reference)
+
 
 _SECONDS = 10.0
 _ALL_SECONDS = 60.0
 _MOST_REDIRECTS = 5
 _READ_AT_ONCE = 65536
-_HTTPS = 443
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Resolve = Callable[[str], tuple[IPAddress, ...]]

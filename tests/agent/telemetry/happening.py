@@ -10,7 +10,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.dns import DnsOutcome
 from nodeagent.model.objects import ObjectRef, Unreadable
-from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 
 PARTS: tuple[Part, ...] = get_args(Part)

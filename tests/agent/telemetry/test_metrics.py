@@ -12,7 +12,7 @@ from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
 from nodeagent.model.dns import DnsOutcome
-from nodeagent.sources.kubernetes.coverage import Coverage
+from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 from tests.agent.telemetry.happening import BLUE, GREEN, PARTS, everything, name, server
 from tests.agent.telemetry.scraping import Scrape, read

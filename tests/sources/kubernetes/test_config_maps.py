@@ -1,7 +1,7 @@
 """Ingress controllers' ConfigMaps: those that are named and no others, now and later."""
 
+from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.once import read_cluster
 from tests.apiserver import ApiServer, faults, objects
 
 from .watching import NODE, Watched, until, watching

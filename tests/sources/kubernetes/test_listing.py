@@ -5,7 +5,7 @@ import pytest
 
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
-from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_list
+from nodeagent.sources.kubernetes.list_watch import LARGEST_OBJECT, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
 

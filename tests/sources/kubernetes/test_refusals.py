@@ -3,7 +3,7 @@ import json
 import pytest
 
 from nodeagent.sources.kubernetes import errors
-from nodeagent.sources.kubernetes.refusals import ApiPath, Asked, missing_rule, refusal
+from nodeagent.sources.kubernetes.errors import ApiPath, Asked, missing_rule, refusal
 
 ASKED = Asked("list", "/apis/networking.k8s.io/v1/ingresses", "10.96.0.1:443")
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from nodeagent.model.objects import RelayEndpoint
-from nodeagent.sources.decoding import decode_relay_endpoints, decode_relay_service
 from nodeagent.sources.manifests import read_manifests
-from nodeagent.sources.object_parts import DecodingError
+from nodeagent.sources.objects.decoding import DecodingError, decode_relay_endpoints, decode_relay_service
 from tests.apiserver import objects
 
 RELAY = ("hairpin-proxy", "relay")

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nodeagent.model.objects import Snapshot
-from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState
+from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
-from nodeagent.sources.kubernetes.coverage import Coverage
-from nodeagent.sources.kubernetes.once import read_cluster
+from nodeagent.sources.kubernetes.informers import Coverage
+from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, ConfigMapName, RelayName
-from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import ApiServer
 
 NODE = "n1"

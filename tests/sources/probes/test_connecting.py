@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.probes.authorities import verifying_context
-from nodeagent.sources.probes.connecting import ask, ask_all, ask_certificate
-from nodeagent.sources.probes.outcomes import Ending, Outcome, Probe, Trust
-from nodeagent.sources.probes.proxy_line import proxy_line
+from nodeagent.sources.probes.connection_tests import (
+    Ending,
+    Outcome,
+    Probe,
+    Trust,
+    ask,
+    ask_all,
+    ask_certificate,
+    proxy_line,
+    verifying_context,
+)
 from tests.testbed.certificates import make_certificates
 
 if TYPE_CHECKING:

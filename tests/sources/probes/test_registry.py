@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.pull import pull_finding
-from nodeagent.sources.probes.authorities import verifying_context
-from nodeagent.sources.probes.image_reference import ImageReference
-from nodeagent.sources.probes.outcomes import Ending, Outcome
-from nodeagent.sources.probes.registry import Stage, Step, rehearse
+from nodeagent.sources.probes.connection_tests import Ending, Outcome, verifying_context
+from nodeagent.sources.probes.image_pull import Stage, Step, rehearse
+from nodeagent.sources.probes.registry_http import ImageReference
 from tests.testbed.certificates import make_certificates
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Which DNS servers are asked: those that the node's own resolv.conf names, none that reads /etc/hosts.
+"""How this node resolves names: the DNS servers that may be asked, and what the C library answers.
 
 systemd-resolved's stub listeners answer from /etc/hosts before they ask anybody (dns_query_try_etc_hosts in
 resolved-dns-query.c; 127.0.0.54, for all its "bypass" mode, looks there too), so what we write would prove
@@ -10,13 +10,15 @@ relay address.
 
 import os
 import posixpath
+import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 from nodeagent.config.options import DNS_PORT, HostsOptions
-from nodeagent.model.addresses import Endpoint
+from nodeagent.model.addresses import Endpoint, IPAddress
 
 _STUBS = ("127.0.0.53", "127.0.0.54")
 _MOST_SERVERS = 3
@@ -131,3 +133,55 @@ def _is_address(text: str) -> bool:
 def _endpoints(addresses: Iterable[str]) -> tuple[Endpoint, ...]:
     found = dict.fromkeys(ip_address(address) for address in addresses)
     return tuple(Endpoint(address, DNS_PORT) for address in found)[:_MOST_SERVERS]
+
+
+# What this host's own programs get for a name: the C library's resolver, hosts file and all.
+
+
+_OWN_HOSTS = Path("/etc/hosts")
+_AT_ONCE = 16
+
+
+class HostResolver:
+    """Resolves as the node's programs do, from within a container, too.
+
+    Args:
+        hosts_file: The node's hosts file. Where that is not this process's own (a container, which has the
+            node's /etc somewhere else), it is read here, before the C library is asked.
+    """
+
+    def __init__(self, hosts_file: Path) -> None:
+        self._foreign = None if hosts_file == _OWN_HOSTS else hosts_file
+
+    def resolve(self, name: str) -> tuple[IPAddress, ...]:
+        """The addresses in the order in which a program tries them; empty for none, whatever the reason."""
+        if self._foreign is not None and (found := _in_hosts_file(name, self._foreign)):
+            return found
+        try:
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            # UnicodeError: a label that IDNA can't encode.
+            return ()
+        return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
+
+    def resolve_all(self, names: Iterable[str]) -> dict[str, tuple[IPAddress, ...]]:
+        """The same for many names at a time: a dead DNS server costs its time once."""
+        wanted = list(dict.fromkeys(names))
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            return dict(zip(wanted, pool.map(self.resolve, wanted), strict=True))
+
+
+def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    found: dict[IPAddress, None] = {}
+    for line in text.splitlines():
+        address, *names = line.partition("#")[0].lower().split() or [""]
+        if name.lower() in names:
+            try:
+                found[ip_address(address)] = None
+            except ValueError:
+                continue  # no address: such a line sets nothing
+    return tuple(found)

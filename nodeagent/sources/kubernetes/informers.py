@@ -1,15 +1,27 @@
-"""The watches of what a cluster may or may not have: a set that changes while the agent runs."""
+"""One resource kept up to date, what the API server gives of it, and the set of those that come and go."""
 
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
-from nodeagent.sources.kubernetes.holding import Holding
-from nodeagent.sources.kubernetes.reflector import Calls, Reflector
+from nodeagent.sources.kubernetes.reflector import Calls, Reflector, Timing
 from nodeagent.sources.kubernetes.resources import Resource
-from nodeagent.sources.kubernetes.timing import Timing
+from nodeagent.sources.kubernetes.store import Holding
+
+
+class Coverage(StrEnum):
+    """What the API server gives of a resource."""
+
+    WATCHED = "watched"
+    PENDING = "pending"
+    """It should come: it is asked for, or the server fails."""
+    REFUSED = "refused"
+    """RBAC does not allow it; what was known before stays."""
+    NOT_SERVED = "not-served"
+    """This server has no such thing."""
 
 
 @dataclass(frozen=True, slots=True)

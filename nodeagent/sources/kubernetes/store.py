@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 
-from nodeagent.sources.kubernetes.listing import Key
+from nodeagent.sources.kubernetes.list_watch import Key
 from nodeagent.sources.kubernetes.resources import Item
 
 

@@ -18,10 +18,15 @@ from msgspec import Struct
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.sources.probes.connecting import ask, ask_certificate
-from nodeagent.sources.probes.image_reference import ImageReference
-from nodeagent.sources.probes.outcomes import CertificateOutcome, Ending, Outcome, Probe
-from nodeagent.sources.probes.registry_http import Answer, NoAnswerError, RegistryHttp
+from nodeagent.sources.probes.connection_tests import (
+    CertificateOutcome,
+    Ending,
+    Outcome,
+    Probe,
+    ask,
+    ask_certificate,
+)
+from nodeagent.sources.probes.registry_http import Answer, ImageReference, NoAnswerError, RegistryHttp
 
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096

@@ -3,18 +3,135 @@
 What a person does with `curl` and `curl --haproxy-protocol`, but with the step at which it ended.
 """
 
+import contextlib
 import errno
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import ip_address
+from pathlib import Path
 
 from nodeagent.errors import one_line
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.probes.outcomes import CertificateOutcome, Ending, Outcome, Probe, Trust
-from nodeagent.sources.probes.proxy_line import proxy_line
+from nodeagent.model.objects import ProxyVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One connection to make: to `target`, with a PROXY line or without, in TLS or plain, then `HEAD /`.
+
+    `host` is the name asked for (SNI and the Host header); without one the address stands in its place.
+    """
+
+    target: Endpoint
+    header: ProxyVersion | None = None
+    tls: bool = False
+    host: str = ""
+
+
+class Ending(StrEnum):
+    """How a probe ended. The first four end before any byte was sent."""
+
+    NOT_ASKED = "not asked: the time for all connections was over"
+    UNREACHABLE = "no route to the address"
+    REFUSED = "connection refused"
+    CONNECT_TIMEOUT = "no answer to the connection request"
+    CLOSED_IN_HANDSHAKE = "closed in the TLS handshake"
+    RESET_IN_HANDSHAKE = "reset in the TLS handshake"
+    SILENT_IN_HANDSHAKE = "no answer in the TLS handshake"
+    NOT_TLS = "an answer that is not TLS"
+    TLS_ALERT = "a TLS alert"
+    EMPTY_REPLY = "empty reply"
+    RESET = "reset before any answer"
+    SILENT = "connected, but no answer"
+    NOT_HTTP = "an answer that is not HTTP"
+    STATUS = "an HTTP status"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one probe ended; `status` is 0 where no HTTP answer was read."""
+
+    ending: Ending
+    status: int = 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        if self.ending is Ending.STATUS:
+            return f"HTTP {self.status}"
+        return f"{self.ending.value} ({self.detail})" if self.detail else self.ending.value
+
+
+class Trust(StrEnum):
+    """What a verifying client says of a server's certificate."""
+
+    VALID = "valid"
+    EXPIRED = "expired"
+    FOREIGN_AUTHORITY = "foreign-authority"
+    WRONG_NAME = "wrong-name"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateOutcome:
+    """The judgement of this machine's own TLS library and its CAs, in its words."""
+
+    trust: Trust
+    words: str
+
+
+# The certificate authorities that a node trusts, also when asked from within a container.
+
+
+_OWN = Path("/etc")
+# Where distributions keep all of them in one file: Debian and Alpine, Red Hat, SUSE. Behind links that lead
+# out of a mounted /etc nothing is found: so the files themselves.
+_BUNDLES = (
+    "ssl/certs/ca-certificates.crt",
+    "pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "ssl/ca-bundle.pem",
+)
+
+
+def verifying_context(etc: Path = _OWN) -> ssl.SSLContext:
+    """A TLS client's context that verifies chain, dates and name.
+
+    Args:
+        etc: The node's /etc. Where that is this process's own, OpenSSL's defaults hold ($SSL_CERT_FILE); a
+            node whose /etc is elsewhere (a container) is asked for its bundle, and the container's own
+            authorities stand in for one that has none.
+    """
+    if etc != _OWN:
+        for name in _BUNDLES:
+            # A bundle that is no bundle is passed over, like one that is absent.
+            with contextlib.suppress(OSError):
+                return ssl.create_default_context(cafile=str(etc / name))
+    return ssl.create_default_context()
+
+
+# Pure: the PROXY protocol's header for a connection (haproxy.org/download/3.0/doc/proxy-protocol.txt).
+
+
+_SIGNATURE_V2 = b"\r\n\r\n\0\r\nQUIT\n"
+_VERSION_2_PROXY = 0x21
+_TCP_OVER = {4: 0x11, 6: 0x21}
+
+
+def proxy_line(version: ProxyVersion, source: Endpoint, destination: Endpoint) -> bytes:
+    """The header that says that `source` connected to `destination`; both are of one family."""
+    if version == "v1":
+        ends = f"{source.address} {destination.address} {source.port} {destination.port}"
+        return f"PROXY TCP{source.address.version} {ends}\r\n".encode("ascii")
+    ports = struct.pack("!HH", source.port, destination.port)
+    body = source.address.packed + destination.address.packed + ports
+    head = struct.pack("!BBH", _VERSION_2_PROXY, _TCP_OVER[source.address.version], len(body))
+    return _SIGNATURE_V2 + head + body
+
 
 PROBE_SECONDS = 5.0
 """For one connection: a SYN may be lost twice (retransmitted after 1 and 3 s)."""

@@ -1,23 +1,137 @@
-"""A program run in a container of a pod, through the API server: what it printed, and how it ended.
-
-The subresource pods/exec over a websocket; its channels are those of v4.channel.k8s.io (KEP-4006): each
-message begins with a byte that says which stream it is of. RBAC: `get` on pods/exec, since Kubernetes 1.35
-`create` as well.
-"""
+"""nodeagent's own pods and workloads: is the DaemonSet going, delete and wait, run a program in a pod."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct, field
 
+from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import ApiError, UnreachableError
-from nodeagent.sources.kubernetes.refusals import Asked
+from nodeagent.sources.kubernetes.errors import (
+    ApiError,
+    Asked,
+    NotFoundError,
+    ServerTroubleError,
+    UnreachableError,
+)
+
+_GOING_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDaemonSet:
+    """The DaemonSet that runs this agent, by name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"DaemonSet {self.namespace}/{self.name}"
+
+
+class _DaemonSetMetadata(msgspec.Struct):
+    deletionTimestamp: str | None = None  # noqa: N815 - the API's field
+
+
+class _DaemonSet(msgspec.Struct):
+    metadata: _DaemonSetMetadata
+
+
+def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
+    """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
+
+    Raises:
+        SourceError: the API did not tell within two seconds; RBAC: get this DaemonSet by name.
+    """
+    path = f"/apis/apps/v1/namespaces/{daemonset.namespace}/daemonsets/{daemonset.name}"
+    try:
+        found = msgspec.json.decode(connection.get_json(path, timeout=_GOING_SECONDS), type=_DaemonSet)
+    except NotFoundError:
+        return True
+    except msgspec.MsgspecError as error:
+        raise SourceError(f"{daemonset}: the answer makes no sense: {error}") from error
+    return found.metadata.deletionTimestamp is not None
+
+
+# Deletes a workload and waits until its last pod has ended.
+
+
+_FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+"""The object stays, with a deletionTimestamp, until the garbage collector has deleted its pods."""
+_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A DaemonSet or Deployment by namespace and name."""
+
+    kind: Literal["DaemonSet", "Deployment"]
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """Its path on the API server."""
+        return f"/apis/apps/v1/namespaces/{self.namespace}/{self.kind.lower()}s/{self.name}"
+
+
+def delete_and_wait(
+    connection: Connection,
+    workload: Workload,
+    seconds: float,
+    wait: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Delete a workload and return once neither it nor a pod of it exists. Idempotent.
+
+    Args:
+        connection: To the API server. RBAC: get and delete this object by name.
+        workload: Which one.
+        seconds: How long the pods may take to end.
+        wait: Waits that many seconds.
+        clock: Monotonic seconds.
+
+    Returns:
+        Whether there was one to delete.
+
+    Raises:
+        SourceError: The API server denies it, or pods are still there after that time. The workload is being
+            deleted all the same: a second call goes on waiting.
+    """
+    deadline = clock() + seconds
+    try:
+        connection.delete_json(workload.path, _FOREGROUND)
+    except NotFoundError:
+        return False
+    while clock() < deadline:
+        try:
+            connection.get_json(workload.path, timeout=10.0)
+        except NotFoundError:
+            return True
+        except (UnreachableError, ServerTroubleError):
+            # The deletion goes on without us; the deadline ends the waiting.
+            pass
+        wait(_BETWEEN_LOOKS)
+    raise SourceError(
+        f"{workload}: it is being deleted, but its pods did not end within {seconds:.0f} s; nothing else was "
+        f"deleted. See why: kubectl -n {workload.namespace} get pods -o wide. Then run this again."
+    )
+
+
+# A program run in a container of a pod, through the API server: what it printed, and how it ended.
+#
+# The subresource pods/exec over a websocket; its channels are those of v4.channel.k8s.io (KEP-4006): each
+# message begins with a byte that says which stream it is of. RBAC: `get` on pods/exec, since Kubernetes
+# 1.35 `create` as well.
+
 
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDOUT, _STDERR, _STATUS = 1, 2, 3

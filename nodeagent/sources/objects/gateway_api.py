@@ -17,9 +17,8 @@ from nodeagent.model.objects import (
     ParentRef,
     Route,
 )
-from nodeagent.sources import api_objects
-from nodeagent.sources import gateway_objects as api
-from nodeagent.sources.object_parts import (
+from nodeagent.sources.objects import api
+from nodeagent.sources.objects.decoding import (
     DecodingError,
     address_of,
     created_of,
@@ -34,7 +33,7 @@ Raw = bytes | dict[str, Any]
 
 def decode_namespace(raw: Raw) -> Namespace:
     """The Namespace with all of its labels: any selector may ask for any. Raises DecodingError."""
-    metadata = decode(raw, api_objects.Head).metadata
+    metadata = decode(raw, api.Head).metadata
     return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
 
 

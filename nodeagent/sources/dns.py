@@ -23,7 +23,7 @@ import dns.rdatatype
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
 from nodeagent.model.dns import DnsOutcome, DnsReply
-from nodeagent.sources.dns.upstreams import Upstreams
+from nodeagent.sources.node.name_resolution import Upstreams
 
 _TRY_SECONDS: Final = 1.5
 """What a server has for one answer."""

@@ -1,1 +1,0 @@
-"""What upstream DNS says of a name, asked past /etc/hosts: which servers, and the asking itself."""

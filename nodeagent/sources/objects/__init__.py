@@ -1,0 +1,1 @@
+"""The API's objects: as they come, and decoded into the model's values. Pure."""
