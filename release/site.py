@@ -16,7 +16,7 @@ import click
 from mkdocs.structure.files import File
 
 from nodeagent.agent.telemetry.metrics import Metrics
-from nodeagent.cli.doctor_document import doctor_schema
+from nodeagent.cli.doctor_report import doctor_schema
 from nodeagent.cli.document import schema
 from nodeagent.cli.main import nodeagent
 from nodeagent.config.schema import config_schema

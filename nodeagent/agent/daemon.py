@@ -28,7 +28,7 @@ from nodeagent.agent.telemetry.status_file import StatusFile
 from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.watch import NodeWatch
 from nodeagent.config.options import Config, ListenAddress
-from nodeagent.config.reloading import AGENT, ConfigFile, reload_config
+from nodeagent.config.reading import AGENT, ConfigFile, reload_config
 from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster

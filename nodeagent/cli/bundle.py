@@ -24,7 +24,7 @@ from nodeagent.errors import NodeagentError, one_line
 
 if TYPE_CHECKING:
     from nodeagent.fleet.asking import Asking
-    from nodeagent.fleet.collecting import Piece
+    from nodeagent.fleet.bundle import Piece
 
 _WORST = 3
 _LONGEST_SECONDS = 60.0
@@ -82,11 +82,10 @@ def bundle(  # noqa: PLR0913 - the options
 
 
 def _collect(asking: "Asking", nodes: tuple[str, ...]) -> "Iterable[Piece]":
-    from nodeagent.cli.fleet_document import document  # noqa: PLC0415 - as above
-    from nodeagent.fleet.asking import ask_all  # noqa: PLC0415 - as above
-    from nodeagent.fleet.collecting import Piece, of_cluster, of_node  # noqa: PLC0415 - as above
+    from nodeagent.cli.fleet_report import document  # noqa: PLC0415 - as above
+    from nodeagent.fleet.asking import ask_all, worst_first  # noqa: PLC0415 - not for the daemon
+    from nodeagent.fleet.bundle import Piece, of_cluster, of_node  # noqa: PLC0415 - as above
     from nodeagent.fleet.roster import read_roster  # noqa: PLC0415 - as above
-    from nodeagent.fleet.row import worst_first  # noqa: PLC0415 - as above
 
     seats = {seat.node: seat for seat in read_roster(asking.connection, asking.namespace)}
     unknown = [node for node in nodes if node not in seats]
@@ -106,7 +105,7 @@ def _collect(asking: "Asking", nodes: tuple[str, ...]) -> "Iterable[Piece]":
 
 
 def _anonymous(pieces: "list[Piece]") -> "list[Piece]":
-    from nodeagent.fleet.anonymous import Pseudonyms, hostnames_in  # noqa: PLC0415 - as above
+    from nodeagent.fleet.bundle import Pseudonyms, hostnames_in  # noqa: PLC0415 - as above
 
     pseudonyms = Pseudonyms(hostnames_in(piece.text for piece in pieces), secrets.token_bytes(32))
     return [

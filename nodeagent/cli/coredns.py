@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.daemon_options import listen_address, log_options, telemetry_option
-from nodeagent.cli.invocation import cluster_options, option, running_options
+from nodeagent.cli.invocation import (
+    cluster_options,
+    listen_address,
+    log_options,
+    option,
+    running_options,
+    telemetry_option,
+)
 from nodeagent.cli.logs import configure
-from nodeagent.cli.plan import PENDING
+from nodeagent.cli.on_node import PENDING
 from nodeagent.cli.terminal import show, show_text
 from nodeagent.cli.text import coredns_text
 from nodeagent.config.options import Config

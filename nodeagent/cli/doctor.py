@@ -66,12 +66,10 @@ def doctor(
     Exit code 0: healthy. 2: affected and not yet remedied. 1: could not tell.
     """
     # Here, so that the daemon does not hold them in memory.
-    from nodeagent.cli.doctor_document import document  # noqa: PLC0415
-    from nodeagent.cli.doctor_text import doctor_text  # noqa: PLC0415
-    from nodeagent.doctor.examination import detections, examine, why_elsewhere  # noqa: PLC0415
+    from nodeagent.cli.doctor_report import doctor_text, document  # noqa: PLC0415 - not for the daemon
+    from nodeagent.doctor.examination import Question, detections, examine, why_elsewhere  # noqa: PLC0415 - not for the daemon
+    from nodeagent.doctor.findings import summarize  # noqa: PLC0415
     from nodeagent.doctor.policy import policy_targets, policy_text  # noqa: PLC0415
-    from nodeagent.doctor.question import Question  # noqa: PLC0415
-    from nodeagent.doctor.verdict import summarize  # noqa: PLC0415
 
     call = invocation(**options)
     if policy:

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.agent.telemetry.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
-from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema, schema_of
-from nodeagent.cli.fleet_document import FLEET_SCHEMA_VERSION, fleet_schema
+from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, doctor_schema, schema_of
+from nodeagent.cli.fleet_report import FLEET_SCHEMA_VERSION, fleet_schema
 from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
 
 SCHEMA_VERSION = "1"

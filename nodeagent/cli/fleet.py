@@ -16,8 +16,7 @@ from nodeagent.config.reading import read_config
 from nodeagent.errors import SourceError
 
 if TYPE_CHECKING:
-    from nodeagent.fleet.asking import Asking
-    from nodeagent.fleet.row import NodeRow
+    from nodeagent.fleet.asking import Asking, NodeRow
 
 namespace_option = option(
     "--namespace",
@@ -82,8 +81,7 @@ def fleet(  # noqa: PLR0913 - the options
     did not answer, or an error. With --watch, that of the last round.
     """
     # Here, so that the daemon does not hold them in memory.
-    from nodeagent.fleet.asking import Asking  # noqa: PLC0415
-    from nodeagent.fleet.row import exit_code  # noqa: PLC0415
+    from nodeagent.fleet.asking import Asking, exit_code  # noqa: PLC0415 - not for the daemon
     from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
 
     options = read_config(config) if config else Config()
@@ -98,7 +96,7 @@ def fleet(  # noqa: PLR0913 - the options
 
 def _watch(asking: "Asking", interval: float, output: str) -> int:
     """Rounds until Ctrl-C. That the API server did not answer is shown; it may in the next round."""
-    from nodeagent.fleet.row import exit_code  # noqa: PLC0415 - as above
+    from nodeagent.fleet.asking import exit_code  # noqa: PLC0415 - as above
 
     code = 1
     try:
@@ -145,8 +143,7 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 
 def _show(rows: "list[NodeRow]", output: str) -> None:
-    from nodeagent.cli.fleet_document import document  # noqa: PLC0415 - as above
-    from nodeagent.cli.fleet_text import fleet_lines  # noqa: PLC0415 - as above
+    from nodeagent.cli.fleet_report import document, fleet_lines  # noqa: PLC0415 - not for the daemon
 
     if output == "json":
         show_text(document(rows))

@@ -12,8 +12,9 @@ from nodeagent.agent.appliers import Appliers, build_appliers
 from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.agent.exclusion import exclusive
 from nodeagent.agent.facts import gather_facts, read_circumstances
-from nodeagent.config.options import Config
+from nodeagent.config.options import Config, ListenAddress
 from nodeagent.config.reading import read_config
+from nodeagent.errors import ConfigError
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
@@ -177,3 +178,42 @@ output_option = option(
 adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: remove its lines from the hosts file."
 )
+
+
+# The options of commands that run on: how they log, and where they show their pages.
+
+
+_LOG_FORMAT = option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the log is written to standard error.",
+)
+_LOG_LEVEL = option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="From which level on.",
+)
+telemetry_option = option(
+    "--telemetry-listen",
+    metavar="ADDRESS:PORT",
+    help="This process's own, where telemetry.listen of the configuration would be the same for all.",
+)
+
+
+def log_options(command: _Command) -> _Command:
+    """Adds the options of the log."""
+    for add in (_LOG_LEVEL, _LOG_FORMAT):
+        command = add(command)
+    return command
+
+
+def listen_address(text: str | None) -> ListenAddress | None:
+    """What `--telemetry-listen` says. Raises ConfigError."""
+    try:
+        return ListenAddress.parse(text) if text else None
+    except ValueError as error:
+        raise ConfigError(f"--telemetry-listen: {error}") from error

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.apply import apply
 from nodeagent.cli.bundle import bundle
-from nodeagent.cli.cleanup import cleanup
 from nodeagent.cli.coredns import coredns
 from nodeagent.cli.doctor import doctor
 from nodeagent.cli.fleet import fleet
-from nodeagent.cli.plan import plan
+from nodeagent.cli.on_node import apply, cleanup, plan, status
 from nodeagent.cli.run import run as run_command
-from nodeagent.cli.status import status
 from nodeagent.cli.terminal import block, show
 from nodeagent.cli.uninstall import uninstall
 from nodeagent.errors import NodeagentError

@@ -7,8 +7,15 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.daemon_options import listen_address, log_options, telemetry_option
-from nodeagent.cli.invocation import adopt_option, invocation, option, running_options
+from nodeagent.cli.invocation import (
+    adopt_option,
+    invocation,
+    listen_address,
+    log_options,
+    option,
+    running_options,
+    telemetry_option,
+)
 from nodeagent.cli.logs import configure
 from nodeagent.errors import ConfigError
 

@@ -1,8 +1,8 @@
 """The cluster half: names for pods, answered by CoreDNS. See docs/decisions/0015-coredns.md.
 
 - corefile: a Corefile as CoreDNS reads it, and our block in it; pure
-- naming, answers: which names are answered, and by which lines; pure
-- editing: what of the ConfigMaps is to change; pure
+- naming: which names are answered, as far as there is room; pure
+- editing: what of the ConfigMaps is to change, and by which way; pure
 - config_maps, lease: how they are read and written, and by whom
-- controller: all of it together, kept up to date
+- reconciler: one pass; once: the same without a controller; controller: all of it, kept up to date
 """

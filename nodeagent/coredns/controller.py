@@ -8,28 +8,108 @@ goes on with what it has.
 import logging
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeagent.agent.dns.prover import Prover
 from nodeagent.agent.dns.upstream import ask_upstream
+from nodeagent.agent.narration import narrate_decisions
 from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.pages import Pages, metrics_page, probe_page
 from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
-from nodeagent.config.reloading import COREDNS_CONTROLLER, ConfigFile, reload_config
-from nodeagent.coredns.keeper import Keeper
+from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile, reload_config
 from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, LeaseTiming
-from nodeagent.coredns.narration import Narrator
-from nodeagent.errors import ConfigError, NodeagentError
-from nodeagent.model.desired import Verdict
+from nodeagent.coredns.reconciler import Keeper, Pass, Quarrel
+from nodeagent.errors import ConfigError, NodeagentError, SourceError
+from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.events import EventBudget, post_event
 from nodeagent.sources.node.identity import find_api_servers
 
 _LOG = logging.getLogger("nodeagent")
+
+
+class Narrator:
+    """Says each thing when it begins, and not again while it lasts.
+
+    Args:
+        connection: To the API server. RBAC: create events in the ConfigMaps' namespace.
+        identity: Who says so.
+    """
+
+    def __init__(self, connection: Connection, identity: str) -> None:
+        self._connection = connection
+        self._identity = identity
+        self._budget = EventBudget()
+        self._said: set[str] = set()
+        self._said_of_sources: set[str] = set()
+        self._before: Desired | None = None
+        self._lease_trouble = ""
+
+    def tell(self, done: Pass) -> None:
+        """Tells of a pass."""
+        served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
+        for path in done.written:
+            _LOG.info(
+                "written",
+                extra={"fields": {"configmap": path, "names": served, "way": str(done.edits.way)}},
+            )
+        decided = replace(done.desired, names=done.edits.decisions)
+        narrate_decisions(decided, self._before)
+        self._before = decided
+        for quarrel in done.quarrels:
+            self._tell_quarrel(quarrel)
+        self._said = _say_once((*done.edits.remarks, *done.errors.values()), self._said)
+
+    def _tell_quarrel(self, quarrel: Quarrel) -> None:
+        _LOG.warning("%s", quarrel)
+        where = quarrel.config_map
+        ref = ObjectRef("ConfigMap", where.namespace, where.name)
+        if not self._budget.allow((ref, "CorefilePutBack")):
+            return
+        failure = post_event(
+            self._connection,
+            ref,
+            "CorefilePutBack",
+            str(quarrel),
+            node_name=self._identity,
+            uid=where.raw["metadata"].get("uid"),
+        )
+        if failure is not None:
+            _LOG.warning("an Event could not be posted", extra={"fields": {"reason": str(failure)}})
+
+    def failed(self, error: str) -> None:
+        """Tells why a pass changed nothing."""
+        self._said = _say_once([error], self._said)
+
+    def source_trouble(self, errors: Iterable[str]) -> None:
+        """Tells what of the cluster can't be read."""
+        self._said_of_sources = _say_once(errors, self._said_of_sources)
+
+    def lease_trouble(self, error: SourceError | None) -> None:
+        """Tells what is wrong with the lease, when it begins and when it ends."""
+        text = str(error or "")
+        if bool(text) is not bool(self._lease_trouble):
+            if text:
+                _LOG.warning("the lease can't be had", extra={"fields": {"reason": text}})
+            else:
+                _LOG.info("the lease can be had again")
+        self._lease_trouble = text
+
+
+def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
+    """Logs the texts that were not said; gives what is said now."""
+    now = set(texts)
+    for text in sorted(now - said):
+        _LOG.warning("%s", text)
+    return now
+
 
 API, NAMES = "api", "coredns"
 """The parts of the health page: what is read of the cluster, and what CoreDNS is given."""

@@ -1,10 +1,11 @@
 """Which of the names that the plan serves one CoreDNS answers, and why not the others. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 
 from nodeagent.coredns.corefile.answering import Answer
-from nodeagent.coredns.corefile.own_lines import OwnLine, own_names
+from nodeagent.coredns.corefile.names import OwnLine, own_names
 from nodeagent.coredns.corefile.parsing import Corefile
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
@@ -93,3 +94,94 @@ def children(names: Iterable[str], wildcard: str) -> frozenset[str]:
     below = wildcard.removeprefix("*")
     labels = (name.removesuffix(below) for name in names if name.endswith(below))
     return frozenset(label for label in labels if label and "." not in label and label != "*")
+
+
+# Which names our block has room for: a ConfigMap that grows past its limit is refused whole. Pure.
+#
+# The API server takes 1 MiB of a ConfigMap's data. If our block went beyond, nothing could be written any
+# more, and names that were withdrawn would stay. So the block has a bound, and each namespace its fair
+# share of it: whoever asks for more than that loses of their own names, not of others'.
+
+
+CONFIG_MAP_BYTES = 1024 * 1024
+"""The API's limit for the data of a ConfigMap (k8s.io/kubernetes, validation.MaxSecretSize)."""
+
+CODE = "BlockFull"
+
+
+def fit(
+    naming: Naming,
+    standing: Iterable[str],
+    size: Callable[[Sequence[Answer]], int],
+    most: int,
+) -> Naming:
+    """Returns as much of `naming` as has room; the rest is skipped with the code BlockFull.
+
+    Args:
+        naming: All that is to be answered.
+        standing: The names that the block answers now: of a namespace's own names, these come first.
+        size: The bytes of a block with these answers.
+        most: The bytes that there is room for; below 0 counts as 0.
+    """
+    if size(naming.answers) <= most:
+        return naming
+    standing = frozenset(standing)
+    ordered = list(_in_turn(naming, standing, wildcards=False))
+    wildcards = list(_in_turn(naming, standing, wildcards=True))
+    # A wildcard is as large as the list of names that it does not stand for: it must not push out the rest.
+    room = most * 3 // 4 if wildcards else most
+    fits, beyond = 0, len(ordered) + 1
+    while beyond - fits > 1:
+        middle = (fits + beyond) // 2
+        if size(_only(naming.answers, ordered[:middle])) <= room:
+            fits = middle
+        else:
+            beyond = middle
+    chosen = ordered[:fits]
+    for wildcard in wildcards:
+        if size(_only(naming.answers, [*chosen, wildcard])) <= most:
+            chosen.append(wildcard)
+    kept = _only(naming.answers, chosen)
+    names = {answer.name for answer in kept}
+    reason = (
+        f"no room: nodeagent's block may have {max(most, 0)} bytes (coredns.maxBytes, and the API's limit "
+        "for a ConfigMap), of which each namespace has its share"
+    )
+    decisions = tuple(
+        left(decision, CODE, reason)
+        if decision.verdict is Verdict.SERVED and decision.name not in names
+        else decision
+        for decision in naming.decisions
+    )
+    return Naming(kept, decisions)
+
+
+def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> Iterator[str]:
+    """The exact names, or the wildcards: one of each namespace in turn."""
+    owners: dict[str, str] = {}
+    for decision in naming.decisions:
+        if decision.verdict is Verdict.SERVED:
+            owners.setdefault(decision.name, decision.claimed_by.namespace)
+    found: dict[str, list[str]] = {}
+    for answer in naming.answers:
+        if answer.is_wildcard == wildcards:
+            found.setdefault(owners.get(answer.name, ""), []).append(answer.name)
+    queues = [
+        sorted(names, key=lambda name: (name not in standing, name)) for _, names in sorted(found.items())
+    ]
+    return (name for name in chain.from_iterable(zip_longest(*queues)) if name is not None)
+
+
+def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]:
+    """Those answers alone. A wildcard must not stand for a name that had no room, but may for its like."""
+    wanted = frozenset(names)
+    kept = [answer for answer in answers if answer.name in wanted]
+    without: Mapping[str, Answer] = {answer.name: answer for answer in answers if answer.name not in wanted}
+
+    def narrowed(answer: Answer) -> Answer:
+        if not answer.is_wildcard:
+            return answer
+        others = (name for name, other in without.items() if other.addresses != answer.addresses)
+        return replace(answer, but=answer.but | children(others, answer.name))
+
+    return tuple(narrowed(answer) for answer in kept)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.config.options import Config
+from nodeagent.coredns.config_maps import put_back_previous, write
 from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal
 from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, NotLeaderError
-from nodeagent.coredns.surroundings import cluster_facts, plan_names, read_maps
-from nodeagent.coredns.writing import put_back_previous, write
+from nodeagent.coredns.reconciler import cluster_facts, plan_names, read_maps
 from nodeagent.model.desired import Desired
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection

@@ -1,6 +1,8 @@
 """Looks at everything and hands it to the judgements. EFFECTS: reads and connections; changes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.agent.appliers import Appliers
@@ -8,31 +10,72 @@ from nodeagent.agent.comparison import compare
 from nodeagent.agent.standing import read_standing
 from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.hosts.mounts import is_mount_point
-from nodeagent.config.options import LoadBalancerOptions
-from nodeagent.doctor.agent_state import AgentObservation, agent_findings
-from nodeagent.doctor.certificates import certificate_finding
+from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions
+from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.finding import Finding
-from nodeagent.doctor.hosts_lines import hosts_line_findings
-from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding
-from nodeagent.doctor.name_examination import examine_images, observe_names, rehearse_pull
-from nodeagent.doctor.names import NameObservation, name_finding
-from nodeagent.doctor.path_findings import path_finding
-from nodeagent.doctor.pods import PodsObservation, pods_finding
-from nodeagent.doctor.probing import Knowledge, observe, observe_certificates
-from nodeagent.doctor.question import Question
-from nodeagent.doctor.remedies import provider_of
-from nodeagent.doctor.targets import choose_hosts, find_targets, published_names, relays_of
-from nodeagent.doctor.wiring import wiring_findings
+from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding, provider_of
+from nodeagent.doctor.names import (
+    NameObservation,
+    certificate_finding,
+    image_findings,
+    name_finding,
+    pull_finding,
+    registry_of,
+)
+from nodeagent.doctor.node_wiring import hosts_line_findings, wiring_findings
+from nodeagent.doctor.paths import path_finding
+from nodeagent.doctor.probing import (
+    Knowledge,
+    choose_hosts,
+    find_targets,
+    observe,
+    observe_certificates,
+    published_names,
+    relays_of,
+)
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsReply
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.node.environment import NodeSurroundings, read_surroundings
 from nodeagent.sources.node.name_resolution import HostResolver
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.probes.connection_tests import verifying_context
+from nodeagent.sources.probes.image_pull import rehearse
+from nodeagent.sources.probes.registry_http import ImageReference
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and what is known already.
+
+    Attributes:
+        config: the configuration, the agent's own on a node.
+        snapshot: the cluster's objects.
+        facts: this machine's.
+        desired: what shall stand on the node.
+        appliers: which read what stands.
+        cluster: what the API server answered.
+        elsewhere: why this machine is not the node; empty where it is.
+        host: the name to ask for; empty for what the plan knows.
+        image: the image to rehearse the pull of; None for none.
+    """
+
+    config: Config
+    snapshot: Snapshot
+    facts: Facts
+    desired: Desired
+    appliers: Appliers
+    cluster: ClusterAnswers
+    elsewhere: str
+    host: str
+    image: ImageReference | None
+
 
 _LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
 """The detection's codes for load balancers that somebody decided to leave alone."""
@@ -218,3 +261,93 @@ def _right_addresses(question: Question) -> dict[str, frozenset[str]]:
             decision = decided[name.load_balancer]
             found[name.name] = frozenset(map(str, (*decision.addresses, *decision.relay_addresses)))
     return found
+
+
+# Looks at names and at what is pulled by them. EFFECTS: asks resolvers and a registry; changes nothing.
+
+
+_RUNTIME_SETTINGS = "containerd/certs.d"
+_AT_ONCE = 16
+
+
+def observe_names(
+    question: Question, hosts: Collection[str], led_to: dict[str, tuple[IPAddress, ...]]
+) -> list[NameObservation]:
+    """Asks for each of `hosts` in three ways; `led_to` is what this host's resolver said of them."""
+    # dnspython costs 0.07 s to import: only where names are asked.
+    from nodeagent.sources.dns import Resolver  # noqa: PLC0415
+    from nodeagent.sources.node.name_resolution import Upstreams, find_upstreams  # noqa: PLC0415
+
+    upstream = _answers(hosts, Resolver(lambda: find_upstreams(question.config.hosts)).ask)
+    dns = question.cluster.dns
+    cluster: dict[str, DnsReply] = {}
+    if dns is not None:
+        cluster = _answers(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
+    decisions = question.desired.load_balancers
+    addresses = [address for decision in decisions for address in decision.addresses]
+    return [
+        NameObservation(
+            name=name,
+            host=led_to.get(name, ()),
+            upstream=reply,
+            cluster=cluster.get(name),
+            cluster_why=f"not asked: {question.cluster.reason('dns')}",
+            load_balancers=frozenset((*addresses, *_published(led_to, question))),
+            relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
+        )
+        for name, reply in upstream.items()
+    ]
+
+
+def _answers(names: Iterable[str], ask: Callable[[str], DnsReply]) -> dict[str, DnsReply]:
+    """Asks for all names at a time: a dead server costs its time once."""
+    wanted = list(dict.fromkeys(names))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(ask, wanted), strict=True))
+
+
+def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> list[IPAddress]:
+    return [
+        address for name in published_names(question.snapshot.services) for address in led_to.get(name, ())
+    ]
+
+
+def examine_images(question: Question, balancers: Iterable[Finding], resolver: HostResolver) -> list[Finding]:
+    """Looks for registries behind the load balancers of which `balancers` tell."""
+    pods = question.cluster.pods
+    if pods is None:
+        seen = f"the pods of this node are not known: {question.cluster.reason('pods')}"
+        return [Finding(Code.ImagesUnknown, "images", seen)]
+    by_path = {finding.subject: finding.code for finding in balancers}
+    behind = {
+        name.name: by_path[name.load_balancer.path]
+        for name in question.desired.names
+        if name.load_balancer is not None
+    }
+    addresses = {
+        address: by_path[decision.load_balancer.path]
+        for decision in question.desired.load_balancers
+        for address in (*decision.addresses, *decision.relay_addresses)
+    }
+    registries = {registry_of(image).partition(":")[0] for pod in pods for image in pod.images}
+    for registry, led_to in resolver.resolve_all(registries - behind.keys()).items():
+        for address in led_to:
+            if address in addresses:
+                behind[registry] = addresses[address]
+    return image_findings(pods, behind)
+
+
+def rehearse_pull(question: Question) -> list[Finding]:
+    """Rehearses the pull that was asked for, if any was."""
+    image = question.image
+    if image is None:
+        return []
+    hosts_file = Path(question.config.hosts.file)
+    settings = hosts_file.parent / _RUNTIME_SETTINGS / image.authority / "hosts.toml"
+    return [
+        pull_finding(
+            str(image),
+            rehearse(image, HostResolver(hosts_file).resolve, verifying_context(hosts_file.parent)),
+            str(settings) if settings.exists() else "",
+        )
+    ]

@@ -1,11 +1,17 @@
-"""What the host's resolver, the upstream and CoreDNS answer for a name, side by side. Pure."""
+"""The names: where each leads, the certificate that is shown for it, and what is pulled by it. Pure."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.finding import Finding
+from nodeagent.doctor.codes import Code, Verdict
+from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.paths import Signature, signature
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.dns import DnsReply
+from nodeagent.model.running import RunningPod
+from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
+from nodeagent.sources.probes.image_pull import Stage, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +94,162 @@ def _reply(reply: DnsReply) -> str:
     if reply.addresses:
         return _addresses(reply.addresses)
     return f"{reply.outcome.value}{f' ({reply.trouble})' if reply.trouble else ''}"
+
+
+# The certificate that is shown for a name, as this machine's own TLS library judges it. Pure.
+
+
+_BY_TRUST = {
+    Trust.VALID: Code.CertificateValid,
+    Trust.EXPIRED: Code.CertificateExpired,
+    Trust.FOREIGN_AUTHORITY: Code.CertificateForeign,
+    Trust.WRONG_NAME: Code.CertificateWrongName,
+    Trust.UNKNOWN: Code.CertificateUnknown,
+}
+_CERTIFICATE_REMEDIES = {
+    Trust.EXPIRED: (
+        "renew it; cert-manager's HTTP-01 self check fails as long as a short circuit is not remedied",
+        "$ kubectl get certificates,challenges -A",
+    ),
+    Trust.FOREIGN_AUTHORITY: (
+        "let the ingress controller show a certificate of an authority that this machine trusts",
+        "or add that authority to the machine's (Debian: update-ca-certificates)",
+    ),
+    Trust.WRONG_NAME: (
+        "another name's certificate, mostly the controller's default: does the Ingress's Secret exist?",
+    ),
+}
+
+
+def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Finding:
+    """The finding for `name`, asked at `where` (a Service's path)."""
+    return Finding(
+        code=_BY_TRUST[seen.trust],
+        subject=name,
+        seen=seen.words,
+        evidence=(f"shown by {where}",),
+        remedy=_CERTIFICATE_REMEDIES.get(seen.trust, ()),
+    )
+
+
+# Images of running pods whose registry stands behind a load balancer of the same cluster. Pure.
+
+
+_OWN_NAME = "nodeagent"
+_DOCKER_HUB = "docker.io"
+_WITHOUT_AGENT = frozenset({Code.IPModeProxy, Code.HostnameOnly, Code.Tolerated, Code.NotProxy})
+
+
+def registry_of(image: str) -> str:
+    """The registry's host and port in an image's name: its first part, if it has a dot or a colon.
+
+    As distribution/reference decides it, which every container runtime follows.
+    """
+    first, slash, _ = image.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else _DOCKER_HUB
+
+
+def image_findings(pods: Iterable[RunningPod], behind: Mapping[str, Code]) -> list[Finding]:
+    """Judges the registries.
+
+    Args:
+        pods: those on this node.
+        behind: host names that lead to a load balancer of this cluster, each with what was found of that.
+    """
+    by_registry: dict[str, list[tuple[RunningPod, str]]] = {}
+    for pod in pods:
+        for image in pod.images:
+            registry = registry_of(image)
+            if registry.partition(":")[0] in behind:
+                by_registry.setdefault(registry, []).append((pod, image))
+    findings = [
+        finding
+        for registry, found in sorted(by_registry.items())
+        for finding in _findings(registry, found, behind[registry.partition(":")[0]])
+    ]
+    return findings or [
+        Finding(
+            Code.ImagesElsewhere,
+            "images",
+            "none of this node's pods has its image behind a load balancer of this cluster",
+        )
+    ]
+
+
+def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) -> list[Finding]:
+    images = tuple(dict.fromkeys(f"{pod.ref.path}: {image}" for pod, image in found))
+    count = len({image for _, image in found})
+    what = f"{count} image{'s' if count != 1 else ''} of running pods come from it"
+    if code.verdict is Verdict.AFFECTED:
+        remedy = ("remedy its load balancer: until then no pod starts here whose image is not on the node",)
+        findings = [Finding(Code.ImagesCut, registry, f"{what}, and can't be pulled now", images, remedy)]
+    else:
+        findings = [Finding(Code.ImagesRemedied, registry, f"{what}, and can be pulled", images)]
+    own = tuple(dict.fromkeys(image for pod, image in found if pod.app == _OWN_NAME))
+    if own and code not in _WITHOUT_AGENT:
+        findings.append(
+            Finding(
+                Code.RebootTrap,
+                registry,
+                "nodeagent's own image comes through the load balancer that nodeagent remedies",
+                own,
+                ("keep nodeagent's image in a registry outside this cluster, or load it into every node",),
+            )
+        )
+    return findings
+
+
+# The rehearsal of an image pull: where it breaks, and why. Pure.
+
+
+_BY_STAGE = {
+    Stage.NAME: Code.PullName,
+    Stage.CONNECT: Code.PullConnect,
+    Stage.TLS: Code.PullCertificate,
+    Stage.REGISTRY: Code.PullNotRegistry,
+    Stage.CREDENTIALS: Code.PullCredentials,
+    Stage.MANIFEST: Code.PullManifest,
+    Stage.LAYER: Code.PullLayer,
+}
+_PULL_REMEDIES: Final[Mapping[Code, tuple[str, ...]]] = {
+    Code.PullName: ("give the registry's name an address record that this node's resolver sees",),
+    Code.PullConnect: ("see the connections from this node: nobody takes them at that address",),
+    Code.PullCut: ("cut before TLS for want of the PROXY line: see the remedies of the load balancer",),
+    Code.PullNotRegistry: ("does the Ingress lead /v2/ to the registry?",),
+    Code.PullManifest: ("check the image's name and tag, and the platforms it is built for",),
+    Code.PullLayer: ("look at the ingress controller's limits of body size and time",),
+}
+
+
+def pull_finding(image: str, steps: Sequence[Step], own_settings: str) -> Finding:
+    """One finding for the whole rehearsal.
+
+    Args:
+        image: its name.
+        steps: as rehearsed; the failed one is the last.
+        own_settings: the container runtime's own file for this registry, which the rehearsal does not
+            follow; empty where there is none.
+    """
+    evidence = [f"{step.stage.value}: {step.seen}" for step in steps]
+    if own_settings:
+        evidence.append(f"{own_settings} sets mirrors or CAs of the runtime's own: not followed here")
+    last = steps[-1]
+    code = _code(last)
+    if code is Code.PullWorks:
+        return Finding(code, image, "a pull works from here", tuple(evidence))
+    remedy = _PULL_REMEDIES.get(code, ())
+    if code is Code.PullCertificate and last.certificate is not None:
+        remedy = certificate_finding("", "", last.certificate).remedy
+    if code is Code.PullCredentials:
+        seen = f"works as far as it goes without credentials: {last.seen}"
+    else:
+        seen = f"breaks at: {last.stage.value}: {last.seen}"
+    return Finding(code, image, seen, tuple(evidence), remedy)
+
+
+def _code(last: Step) -> Code:
+    if last.ok:
+        return Code.PullWorks
+    if last.outcome is not None and signature(last.outcome) is Signature.CUT:
+        return Code.PullCut
+    return _BY_STAGE[last.stage]

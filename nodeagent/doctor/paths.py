@@ -3,16 +3,76 @@
 What is compared: a plain connection and one with the PROXY line, to the load balancer's address and
 straight to the ClusterIP (which is the ingress controller and nobody before it). A plain connection that
 works although the controller demands the line went through somebody who added it.
+
+What the ending of a connection means: the known signatures, and who leaves them. Pure.
+
+Seen with nginx 1.22, HAProxy 2.6 and, from its documentation, Envoy 1.3x:
+
+    asked                       nginx `proxy_protocol`     HAProxy `accept-proxy`   Envoy's proxy_protocol
+    HTTP without the line       empty reply                empty reply or reset     empty reply
+    TLS without the line        reset in the handshake     reset or closed          closed in the handshake
+    HTTP with it, not wanted    400                        400                      400
+    TLS with it, not wanted     400 in plain HTTP          closed in the handshake  closed in the handshake
+    HTTP to a TLS port          400                        empty reply              empty reply
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.signatures import Signature, signature, works
+from nodeagent.doctor.findings import Finding
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.objects import ProxyVersion
-from nodeagent.sources.probes.connection_tests import Outcome
+from nodeagent.model.objects import ProxyVersion, Service
+from nodeagent.sources.probes.connection_tests import Ending, Outcome
+
+_BAD_REQUEST = 400
+
+
+class Signature(Enum):
+    """The classes of endings that conclusions rest on."""
+
+    WORKS = "works"
+    """The server understood what it was sent: a status other than 400, or a TLS server's own alert."""
+    CUT = "cut"
+    """The connection stood, and the server ended it or kept silent: it missed the PROXY line, mostly."""
+    REFUSED_LINE = "bad request"
+    """400, or plain HTTP on a TLS port: the server took the PROXY line for the request."""
+    NO_LISTENER = "nobody listens"
+    """Nobody took the connection."""
+    UNKNOWN = "unknown"
+    """Not asked."""
+
+
+_BY_ENDING = {
+    Ending.NOT_ASKED: Signature.UNKNOWN,
+    Ending.UNREACHABLE: Signature.NO_LISTENER,
+    Ending.REFUSED: Signature.NO_LISTENER,
+    Ending.CONNECT_TIMEOUT: Signature.NO_LISTENER,
+    Ending.CLOSED_IN_HANDSHAKE: Signature.CUT,
+    Ending.RESET_IN_HANDSHAKE: Signature.CUT,
+    Ending.SILENT_IN_HANDSHAKE: Signature.CUT,
+    Ending.NOT_TLS: Signature.REFUSED_LINE,
+    Ending.TLS_ALERT: Signature.WORKS,
+    Ending.EMPTY_REPLY: Signature.CUT,
+    Ending.RESET: Signature.CUT,
+    Ending.SILENT: Signature.CUT,
+    # A server that speaks first (SSH, SMTP) or another protocol answers, and that is what counts.
+    Ending.NOT_HTTP: Signature.WORKS,
+}
+
+
+def signature(outcome: Outcome | None) -> Signature:
+    """The class of an outcome; None was not asked."""
+    if outcome is None:
+        return Signature.UNKNOWN
+    if outcome.ending is Ending.STATUS:
+        return Signature.REFUSED_LINE if outcome.status == _BAD_REQUEST else Signature.WORKS
+    return _BY_ENDING[outcome.ending]
+
+
+def works(outcome: Outcome | None) -> bool:
+    """Whether the server understood what it was sent."""
+    return signature(outcome) is Signature.WORKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +208,103 @@ def _remedied_by_name(seen: PathObservation) -> bool:
         return False
     _, led_to, outcome = seen.name
     return led_to == seen.relay[0] and works(outcome)
+
+
+# The conclusion about one address and port as a finding for a person. Pure.
+
+
+_PATH_WORDS = {
+    Code.ThroughLoadBalancer: "works: it really goes through the load balancer",
+    Code.ShortCircuitedAndFine: "works: short-circuited, and taken without the PROXY line",
+    Code.RemediedByDnat: "works: DNAT sends it through the relay that adds the PROXY line",
+    Code.RemediedByHosts: "works by name, through nodeagent's relay; the bare address is cut",
+    Code.ShortCircuitedAndCut: "short-circuited and cut: the ingress controller misses the PROXY line",
+    Code.Undetected: "cut: the ingress controller demands the PROXY line, which nobody is known to send",
+    Code.RelayDown: "cut: DNAT sends it to the relay, which does not serve",
+    Code.WrongVersion: "cut: the ingress controller does not take the version of the PROXY line that is sent",
+    Code.ControllerWithoutProxy: "the PROXY line is sent, but the ingress controller reads none: "
+    "connections from outside fail",
+    Code.ControllerDown: "the ingress controller does not answer: no pod is ready, or none listens",
+    Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer",
+    Code.LoadBalancerCut: "not short-circuited, and the load balancer cuts it: no target is healthy",
+    Code.PathUnclear: "no known signature",
+}
+
+_LOOK_AT_LOAD_BALANCER = (
+    "look at the load balancer in the provider's console: is it up, are the nodes healthy targets?",
+)
+_FIXED_REMEDIES = {
+    Code.RelayDown: (
+        "look at the relay: is HAProxy running, and what does its log say?",
+        "$ nodeagent status",
+    ),
+    Code.LoadBalancerDown: _LOOK_AT_LOAD_BALANCER,
+    Code.LoadBalancerCut: _LOOK_AT_LOAD_BALANCER,
+    Code.PathUnclear: (
+        "compare the evidence with the table of signatures in docs/doctor.md",
+        "ask with a name that the ingress controller serves: --host NAME",
+    ),
+}
+
+
+def path_finding(service: Service, port_name: str, seen: PathObservation) -> Finding:
+    """One finding for one address and port."""
+    code = conclude(seen)
+    what = f" ({port_name})" if port_name else ""
+    return Finding(
+        code=code,
+        subject=f"{seen.endpoint}{what}",
+        seen=_PATH_WORDS[code],
+        evidence=tuple(_evidence(seen)),
+        remedy=_path_remedy(code, service, seen),
+    )
+
+
+def _evidence(seen: PathObservation) -> list[str]:
+    how = "TLS" if seen.tls else "HTTP"
+    lines = [f"{how} to {seen.endpoint}: {_answers(seen.load_balancer)}"]
+    if seen.server is not None and any(seen.controller.all):
+        lines.append(f"straight to the ClusterIP {seen.server}: {_answers(seen.controller)}")
+        lines.append(f"the ingress controller: {demand(seen.controller).value}")
+    if seen.relay is not None and seen.relay[1] is not None:
+        lines.append(f"this node's relay {seen.relay[0]}: {seen.relay[1]}")
+    if seen.redirected:
+        lines.append("DNAT to the relay is in force")
+    if seen.name is not None and seen.name[2] is not None:
+        name, led_to, outcome = seen.name
+        lines.append(f"by name, {name} leads to {led_to}: {outcome}")
+    if seen.in_rules is not None:
+        lines.append(
+            f"the kernel's Service rules {'hold' if seen.in_rules else 'do not hold'} {seen.endpoint.address}"
+        )
+    return lines
+
+
+def _answers(answers: Answers) -> str:
+    named = (("plain", answers.plain), ("with PROXY v1", answers.v1), ("with PROXY v2", answers.v2))
+    return "; ".join(f"{name}: {outcome}" for name, outcome in named if outcome is not None)
+
+
+def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[str, ...]:
+    path = service.ref.path
+    if code is Code.Undetected:
+        version = "v1" if works(seen.controller.v1) else "v2"
+        return (
+            f"if the load balancer sends the line: list {path} in loadBalancers.services ({version})",
+            "if it sends none: switch the PROXY protocol off in the ingress controller",
+        )
+    if code is Code.WrongVersion:
+        wanted = "v2" if seen.proxy == "v1" else "v1"
+        return (
+            f"let the load balancer send PROXY {wanted}",
+            f"where it does so already: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
+        )
+    if code is Code.ControllerWithoutProxy:
+        return (
+            'let the ingress controller read the line (ingress-nginx: use-proxy-protocol: "true")',
+            "or let the load balancer send none",
+            f"if the load balancer sends none in truth: list {path} in loadBalancers.ignore",
+        )
+    if code is Code.ControllerDown:
+        return (f"look at the ingress controller's pods behind Service {path}: is one ready?",)
+    return _FIXED_REMEDIES.get(code, ())

@@ -1,19 +1,206 @@
 """Asks the agents, many at a time: each by one `cat` in its pod. EFFECTS: runs programs in pods."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
-from nodeagent.agent.telemetry.status_file import status_path
+import msgspec
+from msgspec import Struct, field
+
+from nodeagent.agent.telemetry.health import Limits
+from nodeagent.agent.telemetry.status_file import (
+    AGENT_STATUS_SCHEMA_VERSION,
+    AgentStatus,
+    VerdictCounts,
+    status_path,
+)
 from nodeagent.config.options import Config
 from nodeagent.errors import SourceError
 from nodeagent.fleet.roster import AGENT, Seat
-from nodeagent.fleet.row import NodeRow, UnreadableAnswerError, failed, of_document, of_report, unasked
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.workloads import Container, Executed, NotRunError, execute
+
+NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync"]
+"""The worst first: nothing there, not at work, at work with a failing part, could not tell (two), well."""
+
+ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
+_AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
+_STUCK_SECONDS = Limits().busy + 30
+"""A pass may take `busy` seconds without a sign; the liveness probe restarts the agent after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """What is known of one node.
+
+    Attributes:
+        node: its name.
+        state: the verdict.
+        reason: why, in words; empty for a node that is in sync.
+        components: the parts that fail or whose repairs another program undoes.
+        pod: the pod that was asked; empty where there is none.
+        version: the agent's; empty where it did not say.
+        load_balancers: how many have which verdict; None where it did not say.
+        hostnames: the same for hostnames.
+        last_sync_seconds: since when everything was applied last; None for never, or where it did not say.
+    """
+
+    node: str
+    state: NodeState
+    reason: str = ""
+    components: tuple[str, ...] = ()
+    pod: str = ""
+    version: str = ""
+    load_balancers: VerdictCounts | None = None
+    hostnames: VerdictCounts | None = None
+    last_sync_seconds: float | None = None
+
+
+class UnreadableAnswerError(ValueError):
+    """What a node answered is no document that this version knows."""
+
+
+class _Verdict(Struct):
+    verdict: str
+
+
+class _Report(Struct, rename="camel"):
+    """What is read of docs/schema/report-v1.json."""
+
+    schema_version: str
+    in_sync: bool
+    changes: dict[str, Any]
+    errors: dict[str, str]
+    load_balancers: list[_Verdict]
+    names: list[_Verdict]
+
+
+class _AnyVersion(Struct, rename="camel"):
+    schema_version: str = field(default="none")
+
+
+def unasked(seat: Seat) -> NodeRow | None:
+    """Return the row of a node that can't be asked: without a running pod, or silent itself; else None."""
+    if seat.unreadable:
+        return NodeRow(seat.node, "unreadable", seat.unreadable)
+    if seat.pod is None:
+        words = f"; {seat.silent}" if seat.silent else "; kubectl describe daemonset says why"
+        return NodeRow(seat.node, "no-pod", f"no pod of nodeagent on this node{words}")
+    if seat.silent:
+        return NodeRow(seat.node, "not-answering", seat.silent, pod=seat.pod.name)
+    if not seat.pod.running:
+        why = seat.pod.trouble or "its container agent does not run"
+        return NodeRow(seat.node, "not-ready", why, pod=seat.pod.name)
+    return None
+
+
+def of_document(seat: Seat, answer: bytes) -> NodeRow:
+    """Return the row for what `cat /proc/uptime FILE` printed.
+
+    Raises:
+        UnreadableAnswerError: it is no such document, or one of another version.
+    """
+    line, _, body = answer.partition(b"\n")
+    try:
+        uptime = float(line.split()[0])
+        version = msgspec.json.decode(body, type=_AnyVersion).schema_version
+    except (ValueError, IndexError, msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableAnswerError(f"its status document can't be read: {error}") from error
+    if version != AGENT_STATUS_SCHEMA_VERSION:
+        raise UnreadableAnswerError(
+            f"its status document is of version {version}: use that nodeagent's fleet"
+        )
+    try:
+        status = msgspec.json.decode(body, type=AgentStatus)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableAnswerError(f"its status document can't be read: {error}") from error
+    return _judged(seat, status, max(0.0, uptime - status.written_at))
+
+
+def of_report(seat: Seat, answer: bytes) -> NodeRow:
+    """Return the row for what `nodeagent status -o json` printed.
+
+    Raises:
+        UnreadableAnswerError: it is no such document, or one of another version.
+    """
+    try:
+        report = msgspec.json.decode(answer, type=_Report)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableAnswerError(f"its answer to `nodeagent status` can't be read: {error}") from error
+    changes = [name for name, change in report.changes.items() if change is not None]
+    reasons = [f"{name}: {text}" for name, text in report.errors.items()]
+    reasons += [f"{name}: to change" for name in changes]
+    return NodeRow(
+        seat.node,
+        "in-sync" if report.in_sync else "drifted",
+        "; ".join(reasons),
+        tuple(dict.fromkeys((*report.errors, *changes))),
+        seat.pod.name if seat.pod else "",
+        load_balancers=_counts(report.load_balancers),
+        hostnames=_counts(report.names),
+    )
+
+
+def failed(seat: Seat, state: NodeState, reason: str) -> NodeRow:
+    """Return the row of a node that was asked in vain."""
+    return NodeRow(seat.node, state, reason, pod=seat.pod.name if seat.pod else "")
+
+
+def worst_first(rows: Iterable[NodeRow]) -> list[NodeRow]:
+    """Return the rows by state, then by name."""
+    return sorted(rows, key=lambda row: (ORDER.index(row.state), row.node))
+
+
+def exit_code(rows: Sequence[NodeRow]) -> int:
+    """Return 0 if all are in sync, 2 if one is not, else 1: one could not be asked, or there is none."""
+    states = {row.state for row in rows}
+    if states & _AFFECTED:
+        return 2
+    return 0 if states == {"in-sync"} else 1
+
+
+def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
+    failing = {name: part for name, part in status.parts.items() if part.state == "failed"}
+    state: NodeState = "in-sync"
+    reasons: list[str] = []
+    if age > _STUCK_SECONDS:
+        state = "not-ready"
+        reasons.append(f"the agent gave its last sign {age:.0f} s ago: it is stuck, or was killed")
+    elif status.last_sync_seconds is None:
+        state = "not-ready"
+        reasons.append("the agent has not applied everything yet")
+    elif failing or status.conflicts:
+        state = "drifted"
+    reasons += [
+        f"{name}: failed for {part.failed_seconds + age:.0f} s: {part.reason}"
+        for name, part in failing.items()
+    ]
+    reasons += [f"{name}: another program keeps undoing repairs" for name in status.conflicts]
+    if state == "in-sync" and seat.pod is not None and seat.pod.trouble:
+        state = "not-ready"
+        reasons.append(seat.pod.trouble)
+    since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
+    return NodeRow(
+        seat.node,
+        state,
+        "; ".join(reasons),
+        tuple(dict.fromkeys((*failing, *status.conflicts))),
+        seat.pod.name if seat.pod else "",
+        status.version,
+        status.load_balancers,
+        status.names,
+        since,
+    )
+
+
+def _counts(decisions: Iterable[_Verdict]) -> VerdictCounts:
+    found = Counter(one.verdict for one in decisions)
+    return VerdictCounts(found["served"], found["skipped"], found["refused"])
+
 
 MOST_AT_ONCE: Final = 256
 _STATUS_EXITS = frozenset({0, 2})

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nodeagent.coredns.keeper import Keeper
 from nodeagent.coredns.lease import Elector, LeaseName
+from nodeagent.coredns.reconciler import Keeper
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError

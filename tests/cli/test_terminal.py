@@ -19,8 +19,7 @@ from nodeagent.agent.announcements import announcements
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.convergence import Convergence, Step
 from nodeagent.agent.standing import ListenerStanding
-from nodeagent.cli.doctor_document import document
-from nodeagent.cli.doctor_text import doctor_text
+from nodeagent.cli.doctor_report import doctor_text, document
 from nodeagent.cli.document import encode
 from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import report
@@ -29,8 +28,7 @@ from nodeagent.cli.text import convergence_text, coredns_text, plan_text, status
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.finding import Finding
-from nodeagent.doctor.verdict import summarize
+from nodeagent.doctor.findings import Finding, summarize
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
 from nodeagent.printable import cut_to_bytes, printable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.config.reloading import AGENT, COREDNS_CONTROLLER, ConfigFile, FixedOptions, reload_config
+from nodeagent.config.reading import AGENT, COREDNS_CONTROLLER, ConfigFile, FixedOptions, reload_config
 from nodeagent.errors import ConfigError
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import run
-from nodeagent.coredns.keeper import Keeper
 from nodeagent.coredns.lease import Elector, LeaseName, NotLeaderError
 from nodeagent.coredns.once import keeping_others_out
+from nodeagent.coredns.reconciler import Keeper
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.identity import ApiServers

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.config_maps import PREVIOUS, ConfigMap, changed, read
-from nodeagent.coredns.corefile.managed import with_blocks
+from nodeagent.coredns.config_maps import PREVIOUS, ConfigMap, changed, put_back_previous, read, write
+from nodeagent.coredns.corefile.managed_block import with_blocks
 from nodeagent.coredns.editing import Edit
-from nodeagent.coredns.writing import put_back_previous, write
 from nodeagent.errors import ApplyError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ConflictError, ForbiddenError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.coredns.corefile.managed import without_blocks
+from nodeagent.coredns.corefile.managed_block import without_blocks
 from tests.agent.telemetry.scraping import read
 from tests.apiserver import ApiServer, Rule
 from tests.coredns import corpus

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config, CoreDnsOptions, DnsName, HostsOptions, RelayOptions
-from nodeagent.coredns.corefile.managed import with_blocks, without_blocks
+from nodeagent.coredns.corefile.managed_block import with_blocks, without_blocks
+from nodeagent.coredns.corefile.names import standing_names
 from nodeagent.coredns.corefile.parsing import CorefileError
-from nodeagent.coredns.corefile.standing import standing_names
 from nodeagent.coredns.editing import Edit, Standing, decide, decide_removal
 from nodeagent.model.desired import Verdict
 from tests.coredns import corpus

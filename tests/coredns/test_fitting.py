@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.corefile.standing import standing_names
+from nodeagent.coredns.corefile.names import standing_names
 from nodeagent.coredns.editing import Edits, Standing, decide
-from nodeagent.coredns.fitting import CODE, CONFIG_MAP_BYTES
+from nodeagent.coredns.naming import CODE, CONFIG_MAP_BYTES
 from nodeagent.model.desired import Desired, HostsLine, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 from tests.coredns import corpus

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.keeper import Keeper, Pass, Quarrel
 from nodeagent.coredns.lease import NotLeaderError
+from nodeagent.coredns.reconciler import Keeper, Pass, Quarrel
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection

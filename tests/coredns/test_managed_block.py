@@ -4,9 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.coredns.corefile.lexing import lex
-from nodeagent.coredns.corefile.managed import BEGIN, END, blocks_of, with_blocks, without_blocks
-from nodeagent.coredns.corefile.parsing import Block, CorefileError, parse
+from nodeagent.coredns.corefile.managed_block import BEGIN, END, blocks_of, with_blocks, without_blocks
+from nodeagent.coredns.corefile.parsing import Block, CorefileError, lex, parse
 from tests.coredns import corpus
 from tests.coredns.corefile_texts import corefiles, mangled
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from nodeagent.coredns.corefile.lexing import lex
-from nodeagent.coredns.corefile.parsing import parse
+from nodeagent.coredns.corefile.parsing import lex, parse
 from tests.coredns import corpus
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from nodeagent.coredns.corefile.answering import by_templates
-from nodeagent.coredns.corefile.managed import with_blocks
+from nodeagent.coredns.corefile.managed_block import with_blocks
 from tests.coredns.real import COREDNS, ask, free_ports, serving
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
 from tests.coredns.test_answering import ANSWERS, CASES, NEIGHBOURS

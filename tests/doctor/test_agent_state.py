@@ -12,7 +12,7 @@ from nodeagent.appliers.addresses.state import AddressChange
 from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.hosts_lines import hosts_line_findings
+from nodeagent.doctor.node_wiring import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.facts import UserHostsLine
@@ -20,7 +20,7 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.service_proxy import BaseChain, KubeProxy
 
 if TYPE_CHECKING:
-    from nodeagent.doctor.finding import Finding
+    from nodeagent.doctor.findings import Finding
 
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.doctor_document import DOCTOR_SCHEMA_VERSION, doctor_schema
+from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, doctor_schema
 from nodeagent.doctor.codes import Code
 from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
 

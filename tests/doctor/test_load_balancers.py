@@ -7,8 +7,14 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding
-from nodeagent.doctor.remedies import annotate, honours_ip_mode, provider_of, remedies
+from nodeagent.doctor.load_balancers import (
+    LoadBalancerObservation,
+    annotate,
+    honours_ip_mode,
+    load_balancer_finding,
+    provider_of,
+    remedies,
+)
 from nodeagent.model.objects import Service
 from nodeagent.plan.detection.providers import PROVIDERS
 from tests.plan.made_up import NODE, point, service

@@ -7,10 +7,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.doctor.certificates import certificate_finding
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.images import image_findings, registry_of
-from nodeagent.doctor.names import NameObservation, name_finding
+from nodeagent.doctor.names import (
+    NameObservation,
+    certificate_finding,
+    image_findings,
+    name_finding,
+    registry_of,
+)
 from nodeagent.model.dns import DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.model.running import RunningPod

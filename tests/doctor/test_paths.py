@@ -8,8 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.path_findings import path_finding
-from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand
+from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import Ending, Outcome
 from tests.plan.made_up import service

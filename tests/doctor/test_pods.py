@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from nodeagent.doctor.agent_state import PodsObservation, pods_finding
 from nodeagent.doctor.codes import Code, Verdict
-from nodeagent.doctor.pods import PodsObservation, pods_finding
 
 _SERVED = PodsObservation(redirected=True, socket_balancer=False, by_coredns=None, said=False)
 

@@ -12,8 +12,8 @@ import yaml
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import detections
+from nodeagent.doctor.load_balancers import remedies
 from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
-from nodeagent.doctor.remedies import remedies
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot
 from nodeagent.model.running import ClusterAnswers

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.doctor.targets import choose_hosts, find_targets, published_names, relays_of
+from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
 if TYPE_CHECKING:
-    from nodeagent.doctor.targets import Target
+    from nodeagent.doctor.probing import Target
     from nodeagent.model.facts import Facts
     from nodeagent.model.objects import ProxyVersion, Service
 

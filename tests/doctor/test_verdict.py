@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nodeagent.doctor.codes import CATALOGUE, Code, Verdict
-from nodeagent.doctor.finding import Finding
-from nodeagent.doctor.verdict import summarize
+from nodeagent.doctor.findings import Finding, summarize
 
 
 def _found(*codes: Code) -> list[Finding]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.wiring import wiring_findings
+from nodeagent.doctor.node_wiring import wiring_findings
 from nodeagent.sources.node.environment import HostsFileState, NodeSurroundings
 from nodeagent.sources.node.service_proxy import KubeProxy
 

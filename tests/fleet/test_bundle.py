@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.fleet.anonymous import Pseudonyms, hostnames_in
-from nodeagent.fleet.collecting import own_block, own_rules
+from nodeagent.fleet.bundle import Pseudonyms, hostnames_in, own_block, own_rules
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import NAMESPACE, UPTIME, Fleet, answering, status
 

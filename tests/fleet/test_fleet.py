@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.fleet_document import fleet_schema
+from nodeagent.cli.fleet_report import fleet_schema
 from tests.apiserver import Rule, faults
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import UPTIME, Fleet, answering, failing, status, without_document

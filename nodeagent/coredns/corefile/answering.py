@@ -14,8 +14,34 @@ with many names in one regular expression it is quick.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from nodeagent.coredns.corefile.labels import any_but, any_of
 from nodeagent.model.addresses import IPAddress, sort_key
+
+
+def any_of(labels: Iterable[str]) -> str:
+    """Matches exactly the given labels."""
+    found = sorted(labels)
+    return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
+
+
+def any_but(labels: Iterable[str]) -> str:
+    """Matches every label but the given ones: whatever leaves their tree of letters, or stops short in it."""
+    excluded = sorted(set(labels))
+    return _other_than(["", *excluded]) if excluded else "[^.]+"
+
+
+def _other_than(words: list[str]) -> str:
+    """Matches all texts without a dot but `words` (sorted); the empty one too, if it is not among them."""
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            rests.setdefault(word[0], []).append(word[1:])
+    if not rests:
+        return "[^.]+"
+    # A hyphen means itself only at the end of a class.
+    heads = "".join(sorted(rests, key=lambda head: (head == "-", head)))
+    ways = [f"[^.{heads}][^.]*", *(head + _other_than(rest) for head, rest in rests.items())]
+    return f"(?:{'|'.join(ways)}){'' if '' in words else '?'}"
+
 
 TTL = 30
 """Seconds: as long as CoreDNS's own cache keeps answers by default, and a kept wrong one at the most."""

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.doctor.codes import Code
-from nodeagent.doctor.pull import pull_finding
+from nodeagent.doctor.names import pull_finding
 from nodeagent.sources.probes.connection_tests import Ending, Outcome, verifying_context
 from nodeagent.sources.probes.image_pull import Stage, Step, rehearse
 from nodeagent.sources.probes.registry_http import ImageReference

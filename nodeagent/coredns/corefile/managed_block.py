@@ -7,8 +7,7 @@ first directive of that server block that begins a line. Without lines there is 
 import re
 from collections.abc import Callable, Sequence
 
-from nodeagent.coredns.corefile.lexing import Comment, lex
-from nodeagent.coredns.corefile.parsing import Block, CorefileError, parse
+from nodeagent.coredns.corefile.parsing import Block, Comment, CorefileError, lex, parse
 
 BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = "# END nodeagent"

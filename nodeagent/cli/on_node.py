@@ -1,0 +1,117 @@
+"""`nodeagent plan`, `apply`, `status` and `cleanup`: what acts once, on this node."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nodeagent.agent.comparison import compare
+from nodeagent.agent.convergence import clean_up, converge
+from nodeagent.agent.noticing import DRIFT
+from nodeagent.agent.standing import read_standing
+from nodeagent.agent.telemetry.listening import remove_stale
+from nodeagent.agent.telemetry.probe import NoAgentError, ask
+from nodeagent.agent.telemetry.status_file import remove_status
+from nodeagent.cli.document import encode
+from nodeagent.cli.invocation import adopt_option, common_options, invocation, output_option
+from nodeagent.cli.report import report
+from nodeagent.cli.terminal import show_text
+from nodeagent.cli.text import convergence_text, plan_text, status_text
+
+PENDING = 2
+
+
+@click.command()
+@common_options
+@output_option
+@adopt_option
+def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
+    """Show what would change on this node, and why; change nothing.
+
+    Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
+    """
+    call = invocation(**options)
+    appliers = call.appliers()
+    desired = call.desired(appliers)
+    comparison = compare(desired, appliers)
+    if output == "json":
+        show_text(encode(report("Plan", call.node_name, desired, comparison)))
+    else:
+        show_text(plan_text(call.node_name, desired, comparison))
+    if comparison.errors:
+        return 1
+    return PENDING if comparison.pending else 0
+
+
+@click.command()
+@common_options
+@adopt_option
+def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
+    """Make this node as `nodeagent plan` shows, once.
+
+    Exit code 0: done, or nothing to do. 1: a part failed; the rest was done.
+    """
+    call = invocation(**options)
+    appliers = call.appliers()
+    with call.exclusively():
+        done = converge(call.desired(appliers), appliers)
+    show_text(convergence_text(call.node_name, done, "in sync, nothing to do"))
+    return 1 if done.errors else 0
+
+
+DRIFTED = 2
+
+
+def _unnoticed(run_dir: str) -> list[str]:
+    """What the running agent says of its watches; nothing where there is none, or all is well."""
+    try:
+        _, page = ask(run_dir, "/readyz")
+    except NoAgentError:
+        return []
+    bad = [line for line in page.split("\n") if line.startswith(f"{DRIFT}: failed")]
+    return [f"the agent's watches: {line.removeprefix(f'{DRIFT}: ')}" for line in bad]
+
+
+@click.command()
+@common_options
+@output_option
+def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
+    """Show what stands on this node for each load balancer and each name, with reasons.
+
+    Exit code 0: in sync. 2: drifted. 1: something could not be read.
+    """
+    call = invocation(**options)
+    appliers = call.appliers()
+    desired = call.desired(appliers)
+    comparison = compare(desired, appliers)
+    comparison = replace(
+        comparison, remarks=(*comparison.remarks, *_unnoticed(str(call.config.relay.run_dir)))
+    )
+    standing = read_standing(desired, appliers)
+    if output == "json":
+        show_text(encode(report("Status", call.node_name, desired, comparison, standing)))
+    else:
+        show_text(status_text(call.node_name, desired, comparison, standing))
+    if comparison.errors:
+        return 1
+    silent = any(not found.answers for found in standing.values())
+    return DRIFTED if comparison.pending or silent else 0
+
+
+@click.command()
+@common_options
+def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
+    """Remove every trace of nodeagent from this node: hosts lines, DNAT, relay, addresses.
+
+    Needs no cluster. Exit code 0: nothing is left. 1: something could not be removed.
+    """
+    call = invocation(**options)
+    appliers = call.appliers()
+    with call.exclusively():
+        done = clean_up(appliers)
+        # Sockets and the document of agents that were killed: they would keep the run directory.
+        remove_stale(Path(call.config.relay.run_dir))
+        remove_status(Path(call.config.relay.run_dir))
+    show_text(convergence_text(call.node_name, done, "nothing of nodeagent stands here"))
+    return 1 if done.errors else 0
