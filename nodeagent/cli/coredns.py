@@ -116,11 +116,11 @@ def run(  # noqa: PLR0913 - the options
     """
     configure(log_format, log_level)
     options = _config(config)
-    from nodeagent.coredns.controller import Controller, Settings  # noqa: PLC0415
+    from nodeagent.coredns.controller import Controller, ControllerSettings  # noqa: PLC0415
     from nodeagent.coredns.lease import LeaseTiming  # noqa: PLC0415
 
     listen = listen_address(telemetry_listen) or options.telemetry.listen
-    settings = Settings(
+    settings = ControllerSettings(
         identity,
         node or default_node_name(),
         _lease(lease),

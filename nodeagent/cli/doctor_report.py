@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.cli.terminal import Line, Styled, terminal_text
-from nodeagent.doctor.codes import Verdict
+from nodeagent.doctor.codes import CheckVerdict
 from nodeagent.doctor.findings import Finding, Summary
 from nodeagent.errors import one_line
 
@@ -25,7 +25,7 @@ class DoctorFinding(Struct, frozen=True, rename="camel"):
 
     check: str
     code: str
-    verdict: Verdict
+    verdict: CheckVerdict
     subject: str
     seen: str
     evidence: list[str]
@@ -119,14 +119,14 @@ GROUPS = {
 """The checks in the order in which they are shown."""
 
 _COLOURS = {
-    Verdict.PASS: "green",
-    Verdict.NOT_AFFECTED: "green",
-    Verdict.AFFECTED: "red",
-    Verdict.WARNING: "yellow",
-    Verdict.CANNOT_TELL: "yellow",
+    CheckVerdict.PASS: "green",
+    CheckVerdict.NOT_AFFECTED: "green",
+    CheckVerdict.AFFECTED: "red",
+    CheckVerdict.WARNING: "yellow",
+    CheckVerdict.CANNOT_TELL: "yellow",
 }
 _OVERALL = {"healthy": "green", "affected": "red", "cannot-tell": "yellow"}
-_WIDTH = max(len(verdict.value) for verdict in Verdict)
+_WIDTH = max(len(verdict.value) for verdict in CheckVerdict)
 
 
 def doctor_text(summary: Summary, findings: Sequence[Finding]) -> str:

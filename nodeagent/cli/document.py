@@ -25,7 +25,7 @@ class ObjectName(Struct, frozen=True, rename="camel"):
     name: str
 
 
-class Standing(Struct, frozen=True, rename="camel"):
+class ListenerReport(Struct, frozen=True, rename="camel"):
     """One relay listener of a served load balancer as it stands on the node.
 
     `redirected` are the load balancer's endpoints whose traffic DNAT sends here; `backend` is what HAProxy's
@@ -52,7 +52,7 @@ class LoadBalancer(Struct, frozen=True, rename="camel"):
     relay_addresses: list[str]
     ports: list[int]
     remarks: list[str]
-    standing: list[Standing] | None
+    standing: list[ListenerReport] | None
 
 
 class Name(Struct, frozen=True, rename="camel"):

@@ -60,12 +60,12 @@ def _load_balancer(
         relay_addresses=[str(address) for address in decision.relay_addresses],
         ports=sorted({bind.port for bind in binds}),
         remarks=list(decision.remarks),
-        standing=None if standing is None else [_standing(standing[bind]) for bind in binds],
+        standing=None if standing is None else [_listener_report(standing[bind]) for bind in binds],
     )
 
 
-def _standing(found: ListenerStanding) -> doc.Standing:
-    return doc.Standing(
+def _listener_report(found: ListenerStanding) -> doc.ListenerReport:
+    return doc.ListenerReport(
         relay=str(found.bind),
         answers=found.answers,
         redirected=[str(endpoint) for endpoint in found.redirected],

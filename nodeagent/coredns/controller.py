@@ -22,8 +22,8 @@ from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile, reload_config
-from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, LeaseTiming
-from nodeagent.coredns.reconciler import Keeper, Pass, Quarrel
+from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, LeaseTiming
+from nodeagent.coredns.reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.errors import ConfigError, NodeagentError, SourceError
 from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -35,7 +35,7 @@ from nodeagent.sources.node.identity import find_api_servers
 _LOG = logging.getLogger("nodeagent")
 
 
-class Narrator:
+class CoreDnsReporter:
     """Says each thing when it begins, and not again while it lasts.
 
     Args:
@@ -52,7 +52,7 @@ class Narrator:
         self._before: Desired | None = None
         self._lease_trouble = ""
 
-    def tell(self, done: Pass) -> None:
+    def tell(self, done: CoreDnsPass) -> None:
         """Tells of a pass."""
         served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
         for path in done.written:
@@ -63,13 +63,13 @@ class Narrator:
         decided = replace(done.desired, names=done.edits.decisions)
         narrate_decisions(decided, self._before)
         self._before = decided
-        for quarrel in done.quarrels:
-            self._tell_quarrel(quarrel)
+        for conflict in done.conflicts:
+            self._tell_conflict(conflict)
         self._said = _say_once((*done.edits.remarks, *done.errors.values()), self._said)
 
-    def _tell_quarrel(self, quarrel: Quarrel) -> None:
-        _LOG.warning("%s", quarrel)
-        where = quarrel.config_map
+    def _tell_conflict(self, conflict: OwnerConflict) -> None:
+        _LOG.warning("%s", conflict)
+        where = conflict.config_map
         ref = ObjectRef("ConfigMap", where.namespace, where.name)
         if not self._budget.allow((ref, "CorefilePutBack")):
             return
@@ -77,7 +77,7 @@ class Narrator:
             self._connection,
             ref,
             "CorefilePutBack",
-            str(quarrel),
+            str(conflict),
             node_name=self._identity,
             uid=where.raw["metadata"].get("uid"),
         )
@@ -129,7 +129,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ControllerSettings:
     """What the controller was started with.
 
     `identity` is its name among the others that strive for `lease`. `node_name` is any node's: it tells which
@@ -156,7 +156,7 @@ class Controller:
         connection: To the API server.
     """
 
-    def __init__(self, settings: Settings, config: Config, connection: Connection) -> None:
+    def __init__(self, settings: ControllerSettings, config: Config, connection: Connection) -> None:
         self._settings = settings
         self._config = config
         self._triggers = Triggers()
@@ -167,10 +167,10 @@ class Controller:
             on_change=self._triggers.cluster_changed,
             config_maps=config.load_balancers.config_map_names,
         )
-        self._elector = Elector(
+        self._elector = LeaderElector(
             connection, settings.lease, settings.identity, self._triggers.wake, settings.timing
         )
-        self._keeper = Keeper(
+        self._reconciler = CoreDnsReconciler(
             connection,
             find_api_servers(servers=[connection.server]),
             self._elector.confirm,
@@ -183,7 +183,7 @@ class Controller:
         )
         self._board = HealthBoard([API, NAMES])
         self._metrics = CoreDnsMetrics()
-        self._narrator = Narrator(connection, settings.identity)
+        self._reporter = CoreDnsReporter(connection, settings.identity)
         self._config_file = ConfigFile(settings.config_file)
         self._leading = False
         self._last_look = 0.0
@@ -234,7 +234,7 @@ class Controller:
         except NodeagentError as error:
             self._metrics.failed()
             self._board.part_failed(NAMES, str(error))
-            self._narrator.failed(str(error))
+            self._reporter.failed(str(error))
         except Exception as error:  # noqa: BLE001 - see below
             # A mistake of ours, met on some odd object. CoreDNS keeps what it has, the controller goes on.
             self._metrics.failed()
@@ -247,7 +247,7 @@ class Controller:
         if leading and not self._leading:
             _LOG.info("this controller writes", extra={"fields": {"lease": str(self._settings.lease)}})
             self._board.became_writer()
-            self._keeper.begin_anew()
+            self._reconciler.forget()
             self._last_look = 0.0
         elif not leading:
             if self._leading:
@@ -259,13 +259,13 @@ class Controller:
                 self._board.became_standby(f"{holder or 'nobody'} holds {self._settings.lease}")
         self._leading = leading
         self._metrics.leads(leading=leading)
-        self._narrator.lease_trouble(self._elector.error)
+        self._reporter.lease_trouble(self._elector.error)
 
     def _look_at_sources(self) -> None:
         """Tells what of the cluster can't be read: no pass begins without, or it rests on what was known."""
         states = [state for state in self._cluster.states() if not state.optional]
         errors = sorted({state.error for state in states if state.error})
-        self._narrator.source_trouble(errors)
+        self._reporter.source_trouble(errors)
         if errors:
             self._board.part_failed(API, "; ".join(errors))
         elif all(state.synced for state in states):
@@ -290,12 +290,12 @@ class Controller:
         self._triggers.take()
         self._board.pass_began()
         try:
-            done = self._keeper.make_pass(snapshot, self._prover.answers(), self._config)
+            done = self._reconciler.reconcile(snapshot, self._prover.answers(), self._config)
         finally:
             self._board.pass_ended()
             self._last_look = time.monotonic()
         self._prover.want(done.desired.to_prove)
-        self._narrator.tell(done)
+        self._reporter.tell(done)
         if done.errors:
             self._metrics.failed()
             self._board.part_failed(NAMES, "; ".join(done.errors.values()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nodeagent.config.options import Config
 from nodeagent.coredns.corefile.answering import Answer, by_rewriting, by_templates
 from nodeagent.coredns.corefile.managed_block import as_file, with_blocks, without_blocks
-from nodeagent.coredns.corefile.names import standing_names, without_hairpin_proxy
+from nodeagent.coredns.corefile.names import block_names, without_hairpin_proxy
 from nodeagent.coredns.corefile.parsing import Block, Corefile, CorefileError, parse
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Naming, Source, fit, name
 from nodeagent.model.desired import Desired, NameDecision
@@ -120,7 +120,7 @@ COREFILE = "Corefile"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MapContents:
     """What the ConfigMaps hold now: their data by key. None for one that is not there."""
 
     main: Mapping[str, str]
@@ -166,7 +166,7 @@ class Edits:
 
 def decide(
     desired: Desired,
-    standing: Standing,
+    standing: MapContents,
     config: Config,
     *,
     adopt: bool,
@@ -206,7 +206,7 @@ def decide(
     return Edits(way, tuple(edits), naming.decisions, tuple(remarks))
 
 
-def decide_removal(standing: Standing, config: Config) -> tuple[Edit, ...]:
+def decide_removal(standing: MapContents, config: Config) -> tuple[Edit, ...]:
     """The edits that take our block out of everything, every other byte staying as it is.
 
     Raises:
@@ -301,7 +301,7 @@ class _Place:
         others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
         room = CONFIG_MAP_BYTES - others - len(self.user.encode())
         most = min(self.config.coredns.max_bytes, room)
-        return fit(naming, standing_names([self.data.get(key, "")]).all, self._size, most)
+        return fit(naming, block_names([self.data.get(key, "")]).all, self._size, most)
 
     def _size(self, answers: Sequence[Answer]) -> int:
         lines = _Lines(self.corefile, answers, self.config)

@@ -95,7 +95,7 @@ class _Seen:
     duration: float
 
 
-class Elector:
+class LeaderElector:
     """Strives for a Lease, and keeps it.
 
     Args:

@@ -9,7 +9,7 @@ from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import put_back_previous, write
 from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, Edits, decide, decide_removal
-from nodeagent.coredns.lease import CLIENT_GO, Elector, LeaseName, NotLeaderError
+from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, NotLeaderError
 from nodeagent.coredns.reconciler import cluster_facts, plan_names, read_maps
 from nodeagent.model.desired import Desired
 from nodeagent.sources.kubernetes.cluster import read_cluster
@@ -91,7 +91,7 @@ def keeping_others_out(
     lease: LeaseName,
     identity: str,
     wait: Callable[[float], None] = time.sleep,
-) -> Elector | None:
+) -> LeaderElector | None:
     """Takes the controllers' lease, so that none of them writes; waits until that of a dead one is over.
 
     Returns:
@@ -101,7 +101,7 @@ def keeping_others_out(
         NotLeaderError: a controller lives; the text says how to end it.
         SourceError: the Lease can't be had.
     """
-    elector = Elector(connection, lease, identity)
+    elector = LeaderElector(connection, lease, identity)
     if not elector.exists():
         return None
     for _ in range(int(CLIENT_GO.duration / CLIENT_GO.retry) + 2):

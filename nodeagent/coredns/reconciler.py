@@ -10,9 +10,9 @@ from nodeagent.agent.drift.fights import Fights, Verdict
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import ConfigMap, read, write
 from nodeagent.coredns.corefile.managed_block import blocks_of
-from nodeagent.coredns.corefile.names import StandingNames, standing_names
+from nodeagent.coredns.corefile.names import BlockNames, block_names
 from nodeagent.coredns.corefile.parsing import CorefileError
-from nodeagent.coredns.editing import Edit, Edits, Standing, decide, path_of
+from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, path_of
 from nodeagent.errors import NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
@@ -33,9 +33,9 @@ class Maps:
     node_local: ConfigMap | None = None
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> MapContents:
         """Their texts."""
-        return Standing(
+        return MapContents(
             self.main.data,
             self.imported.data if self.imported else None,
             self.node_local.data if self.node_local else None,
@@ -108,9 +108,9 @@ def _standing(maps: Maps, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddres
     """The names that CoreDNS answers now, with their addresses: a rewritten one has the relay Service's."""
     texts = [*maps.main.data.values(), *(maps.imported.data.values() if maps.imported else ())]
     try:
-        found = standing_names(texts)
+        found = block_names(texts)
     except CorefileError:
-        found = StandingNames()  # `decide` raises the same, with its words
+        found = BlockNames()  # `decide` raises the same, with its words
     relay = frozenset(snapshot.relay_service.cluster_ips) if snapshot.relay_service else frozenset()
     return {**dict.fromkeys(found.rewritten, relay), **found.answered}
 
@@ -121,7 +121,7 @@ _FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0
 
 
 @dataclass(frozen=True, slots=True)
-class Quarrel:
+class OwnerConflict:
     """Somebody else puts a ConfigMap back again and again; `owner` is what they call themselves, if told."""
 
     config_map: ConfigMap
@@ -139,7 +139,7 @@ class Quarrel:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class CoreDnsPass:
     """What one pass decided and did.
 
     `errors` are by ConfigMap; those maps are as they were. `held` are those with something to write that
@@ -150,11 +150,11 @@ class Pass:
     edits: Edits
     written: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
-    quarrels: tuple[Quarrel, ...] = ()
+    conflicts: tuple[OwnerConflict, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)
 
 
-class Keeper:
+class CoreDnsReconciler:
     """Brings CoreDNS's ConfigMaps to what the cluster asks for, again and again.
 
     Args:
@@ -188,11 +188,11 @@ class Keeper:
         )
         self._ours: dict[tuple[str, str], list[str]] = {}
 
-    def begin_anew(self) -> None:
-        """Forgets what it wrote: another may have written since, and that is no quarrel."""
+    def forget(self) -> None:
+        """Forgets what it wrote: another may have written since, and that is no conflict."""
         self._ours.clear()
 
-    def make_pass(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> Pass:
+    def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
         """Makes one pass.
 
         Raises:
@@ -203,7 +203,7 @@ class Keeper:
         facts = replace(cluster_facts(self._api, maps, snapshot), dns=dns)
         desired = plan_names(snapshot, facts, config)
         edits = decide(desired, maps.standing, config, adopt=self._adopt, never=self._api.names)
-        written, held, quarrels, errors = [], [], [], {}
+        written, held, conflicts, errors = [], [], [], {}
         for path, group in _by_config_map(edits):
             config_map = maps.of(path)
             if not any(group):
@@ -221,8 +221,8 @@ class Keeper:
             written.append(path)
             self._remember(group)
             if put_back:
-                quarrels += self._judged(path, config_map)
-        return Pass(desired, edits, tuple(written), tuple(held), tuple(quarrels), errors)
+                conflicts += self._judged(path, config_map)
+        return CoreDnsPass(desired, edits, tuple(written), tuple(held), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:
         for edit in edits:
@@ -234,9 +234,9 @@ class Keeper:
             self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in edits
         )
 
-    def _judged(self, path: str, config_map: ConfigMap) -> list[Quarrel]:
+    def _judged(self, path: str, config_map: ConfigMap) -> list[OwnerConflict]:
         verdict = self._fights.repaired(path)
-        return [Quarrel(config_map, verdict, config_map.last_writer)] if verdict.fighting else []
+        return [OwnerConflict(config_map, verdict, config_map.last_writer)] if verdict.fighting else []
 
 
 def _by_config_map(edits: Edits) -> list[tuple[str, list[Edit]]]:

@@ -5,7 +5,7 @@ from enum import StrEnum, auto
 from typing import Final
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """The five words of the doctor."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -33,7 +33,7 @@ class Code(StrEnum):
         return _PLACES[self][0]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckVerdict:
         """The word for it."""
         return _PLACES[self][1]
 
@@ -148,9 +148,9 @@ class Code(StrEnum):
     PullLayer = auto()
 
 
-CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
+CATALOGUE: Final[Mapping[str, Mapping[CheckVerdict, tuple[Code, ...]]]] = {
     "load-balancer": {
-        Verdict.NOT_AFFECTED: (
+        CheckVerdict.NOT_AFFECTED: (
             Code.NotProxy,
             Code.Ignored,
             Code.IPModeProxy,
@@ -158,14 +158,14 @@ CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
             Code.NoAddress,
             Code.Tolerated,
         ),
-        Verdict.PASS: (Code.LoadBalancerRemedied,),
-        Verdict.AFFECTED: (Code.ShortCircuited, Code.IPModeIgnored, Code.Troubled),
-        Verdict.CANNOT_TELL: (Code.ShortCircuitedByObject, Code.LoadBalancerUnclear),
+        CheckVerdict.PASS: (Code.LoadBalancerRemedied,),
+        CheckVerdict.AFFECTED: (Code.ShortCircuited, Code.IPModeIgnored, Code.Troubled),
+        CheckVerdict.CANNOT_TELL: (Code.ShortCircuitedByObject, Code.LoadBalancerUnclear),
     },
     "path": {
-        Verdict.NOT_AFFECTED: (Code.ThroughLoadBalancer, Code.ShortCircuitedAndFine),
-        Verdict.PASS: (Code.RemediedByDnat, Code.RemediedByHosts),
-        Verdict.AFFECTED: (
+        CheckVerdict.NOT_AFFECTED: (Code.ThroughLoadBalancer, Code.ShortCircuitedAndFine),
+        CheckVerdict.PASS: (Code.RemediedByDnat, Code.RemediedByHosts),
+        CheckVerdict.AFFECTED: (
             Code.ShortCircuitedAndCut,
             Code.Undetected,
             Code.RelayDown,
@@ -175,82 +175,82 @@ CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
             Code.LoadBalancerDown,
             Code.LoadBalancerCut,
         ),
-        Verdict.CANNOT_TELL: (Code.PathUnclear,),
+        CheckVerdict.CANNOT_TELL: (Code.PathUnclear,),
     },
     "certificate": {
-        Verdict.PASS: (Code.CertificateValid,),
-        Verdict.WARNING: (Code.CertificateExpired, Code.CertificateForeign, Code.CertificateWrongName),
-        Verdict.CANNOT_TELL: (Code.CertificateUnknown,),
+        CheckVerdict.PASS: (Code.CertificateValid,),
+        CheckVerdict.WARNING: (Code.CertificateExpired, Code.CertificateForeign, Code.CertificateWrongName),
+        CheckVerdict.CANNOT_TELL: (Code.CertificateUnknown,),
     },
     "node": {
-        Verdict.CANNOT_TELL: (Code.NotThisNode,),
+        CheckVerdict.CANNOT_TELL: (Code.NotThisNode,),
     },
     "kube-proxy": {
-        Verdict.PASS: (Code.KubeProxyFound,),
-        Verdict.CANNOT_TELL: (Code.KubeProxyAbsent, Code.KubeProxyUnreadable),
+        CheckVerdict.PASS: (Code.KubeProxyFound,),
+        CheckVerdict.CANNOT_TELL: (Code.KubeProxyAbsent, Code.KubeProxyUnreadable),
     },
     "cni": {
-        Verdict.PASS: (Code.NoSocketBalancer, Code.SocketBalancerByHosts),
-        Verdict.AFFECTED: (Code.SocketBalancer,),
+        CheckVerdict.PASS: (Code.NoSocketBalancer, Code.SocketBalancerByHosts),
+        CheckVerdict.AFFECTED: (Code.SocketBalancer,),
     },
     "packet-filter": {
-        Verdict.PASS: (Code.PacketFilter,),
-        Verdict.AFFECTED: (Code.NoPacketFilter,),
+        CheckVerdict.PASS: (Code.PacketFilter,),
+        CheckVerdict.AFFECTED: (Code.NoPacketFilter,),
     },
     "hosts-file": {
-        Verdict.PASS: (Code.HostsWritable, Code.HostsMounted),
-        Verdict.AFFECTED: (Code.HostsSymlink, Code.HostsImmutable, Code.HostsReadOnly),
-        Verdict.CANNOT_TELL: (Code.HostsUnreadable,),
+        CheckVerdict.PASS: (Code.HostsWritable, Code.HostsMounted),
+        CheckVerdict.AFFECTED: (Code.HostsSymlink, Code.HostsImmutable, Code.HostsReadOnly),
+        CheckVerdict.CANNOT_TELL: (Code.HostsUnreadable,),
     },
     "name-order": {
-        Verdict.PASS: (Code.FilesFirst,),
-        Verdict.AFFECTED: (Code.FilesNotFirst,),
-        Verdict.CANNOT_TELL: (Code.NameOrderUnreadable,),
+        CheckVerdict.PASS: (Code.FilesFirst,),
+        CheckVerdict.AFFECTED: (Code.FilesNotFirst,),
+        CheckVerdict.CANNOT_TELL: (Code.NameOrderUnreadable,),
     },
     "resolver": {
-        Verdict.PASS: (Code.ResolverPlain, Code.ResolverSystemd),
-        Verdict.CANNOT_TELL: (Code.ResolverUnreadable,),
+        CheckVerdict.PASS: (Code.ResolverPlain, Code.ResolverSystemd),
+        CheckVerdict.CANNOT_TELL: (Code.ResolverUnreadable,),
     },
     "selinux": {
-        Verdict.PASS: (Code.SelinuxOff, Code.SelinuxPermissive, Code.SelinuxEnforcing),
+        CheckVerdict.PASS: (Code.SelinuxOff, Code.SelinuxPermissive, Code.SelinuxEnforcing),
     },
     "agent": {
-        Verdict.NOT_AFFECTED: (Code.AgentAbsent,),
-        Verdict.PASS: (Code.AgentInSync,),
-        Verdict.AFFECTED: (Code.AgentDrifted,),
-        Verdict.CANNOT_TELL: (Code.AgentUnreadable,),
+        CheckVerdict.NOT_AFFECTED: (Code.AgentAbsent,),
+        CheckVerdict.PASS: (Code.AgentInSync,),
+        CheckVerdict.AFFECTED: (Code.AgentDrifted,),
+        CheckVerdict.CANNOT_TELL: (Code.AgentUnreadable,),
     },
     "relay": {
-        Verdict.PASS: (Code.RelayAnswers,),
-        Verdict.AFFECTED: (Code.RelaySilent,),
+        CheckVerdict.PASS: (Code.RelayAnswers,),
+        CheckVerdict.AFFECTED: (Code.RelaySilent,),
     },
     "dnat": {
-        Verdict.PASS: (Code.DnatFirst,),
-        Verdict.AFFECTED: (Code.DnatOvertaken,),
-        Verdict.CANNOT_TELL: (Code.DnatUnreadable,),
+        CheckVerdict.PASS: (Code.DnatFirst,),
+        CheckVerdict.AFFECTED: (Code.DnatOvertaken,),
+        CheckVerdict.CANNOT_TELL: (Code.DnatUnreadable,),
     },
     "pods": {
-        Verdict.PASS: (Code.PodsByDnat, Code.PodsByCoreDns, Code.PodsLeftToCoreDns),
-        Verdict.WARNING: (Code.PodsNotServed,),
+        CheckVerdict.PASS: (Code.PodsByDnat, Code.PodsByCoreDns, Code.PodsLeftToCoreDns),
+        CheckVerdict.WARNING: (Code.PodsNotServed,),
     },
     "hosts-lines": {
-        Verdict.PASS: (Code.HostsLinesClean,),
-        Verdict.AFFECTED: (Code.StaleHostsLine, Code.HairpinProxyLine),
+        CheckVerdict.PASS: (Code.HostsLinesClean,),
+        CheckVerdict.AFFECTED: (Code.StaleHostsLine, Code.HairpinProxyLine),
     },
     "images": {
-        Verdict.PASS: (Code.ImagesElsewhere, Code.ImagesRemedied),
-        Verdict.WARNING: (Code.ImagesCut, Code.RebootTrap),
-        Verdict.CANNOT_TELL: (Code.ImagesUnknown,),
+        CheckVerdict.PASS: (Code.ImagesElsewhere, Code.ImagesRemedied),
+        CheckVerdict.WARNING: (Code.ImagesCut, Code.RebootTrap),
+        CheckVerdict.CANNOT_TELL: (Code.ImagesUnknown,),
     },
     "name": {
-        Verdict.NOT_AFFECTED: (Code.NameElsewhere,),
-        Verdict.PASS: (Code.NameAtLoadBalancer, Code.NameAtRelay),
-        Verdict.AFFECTED: (Code.NameDiffers, Code.NameUnknown),
-        Verdict.CANNOT_TELL: (Code.NameUnclear,),
+        CheckVerdict.NOT_AFFECTED: (Code.NameElsewhere,),
+        CheckVerdict.PASS: (Code.NameAtLoadBalancer, Code.NameAtRelay),
+        CheckVerdict.AFFECTED: (Code.NameDiffers, Code.NameUnknown),
+        CheckVerdict.CANNOT_TELL: (Code.NameUnclear,),
     },
     "pull": {
-        Verdict.PASS: (Code.PullWorks, Code.PullCredentials),
-        Verdict.AFFECTED: (
+        CheckVerdict.PASS: (Code.PullWorks, Code.PullCredentials),
+        CheckVerdict.AFFECTED: (
             Code.PullName,
             Code.PullConnect,
             Code.PullCut,
@@ -262,7 +262,7 @@ CATALOGUE: Final[Mapping[str, Mapping[Verdict, tuple[Code, ...]]]] = {
     },
 }
 
-_PLACES: Final[Mapping[Code, tuple[str, Verdict]]] = {
+_PLACES: Final[Mapping[Code, tuple[str, CheckVerdict]]] = {
     code: (check, verdict)
     for check, verdicts in CATALOGUE.items()
     for verdict, codes in verdicts.items()

@@ -42,7 +42,7 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.detection.decision import Detection, detect
-from nodeagent.sources.node.environment import NodeSurroundings, read_surroundings
+from nodeagent.sources.node.environment import Environment, read_environment
 from nodeagent.sources.node.name_resolution import HostResolver
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.probes.connection_tests import verifying_context
@@ -226,27 +226,27 @@ def _node(
         rules=rules,
         addresses=any(address.ours for address in question.facts.addresses),
     )
-    around = read_surroundings(hosts_file)
+    environment = read_environment(hosts_file)
     return [
         *wiring_findings(
             rules,
-            around,
+            environment,
             mounted=is_mount_point(hosts_file),
             hosts_written=bool(comparison.written_names),
         ),
         *agent_findings(state),
-        *([pods_finding(_pods(question, dnat, around, names))] if state.addresses else []),
+        *([pods_finding(_pods(question, dnat, environment, names))] if state.addresses else []),
         *hosts_line_findings(question.facts.user_names, _right_addresses(question), str(hosts_file)),
     ]
 
 
 def _pods(
-    question: Question, dnat: DnatState | None, around: NodeSurroundings, names: Sequence[NameObservation]
+    question: Question, dnat: DnatState | None, environment: Environment, names: Sequence[NameObservation]
 ) -> PodsObservation:
     answers = [name.by_coredns for name in names if name.by_coredns is not None]
     return PodsObservation(
         redirected=bool(question.desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
-        socket_balancer=bool(around.socket_balancer),
+        socket_balancer=bool(environment.socket_balancer),
         by_coredns=any(answers) if answers else None,
         said=question.config.coredns.serves_pods,
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nodeagent.doctor.codes import Code, Verdict
+from nodeagent.doctor.codes import CheckVerdict, Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Finding:
     remedy: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CheckVerdict:
         """The word for it."""
         return self.code.verdict
 
@@ -63,7 +63,7 @@ def summarize(where: str, findings: Sequence[Finding]) -> Summary:
 
     Warnings, and what could not be read without leaving the main question open, change nothing else.
     """
-    affected = [finding for finding in findings if finding.verdict is Verdict.AFFECTED]
+    affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
     if affected:
@@ -76,11 +76,11 @@ def summarize(where: str, findings: Sequence[Finding]) -> Summary:
 
 
 def _asides(findings: Sequence[Finding]) -> str:
-    warnings = [finding for finding in findings if finding.verdict is Verdict.WARNING]
+    warnings = [finding for finding in findings if finding.verdict is CheckVerdict.WARNING]
     unread = dict.fromkeys(
         finding.check
         for finding in findings
-        if finding.verdict is Verdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
+        if finding.verdict is CheckVerdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
     )
     told = f"; {_count(len(warnings), 'warning')}: {_first(warnings)}" if warnings else ""
     return f"{told}; not known: {', '.join(unread)}" if unread else told

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nodeagent.doctor.codes import Code, Verdict
+from nodeagent.doctor.codes import CheckVerdict, Code
 from nodeagent.doctor.findings import Finding
 from nodeagent.model.objects import Node, Service
 from nodeagent.plan.detection.providers import PROVIDERS
@@ -69,7 +69,7 @@ def _code(seen: LoadBalancerObservation) -> Code:
     if seen.ignored:
         return Code.Ignored
     paths = seen.paths or ()
-    troubled = any(code.verdict is Verdict.AFFECTED for code in paths)
+    troubled = any(code.verdict is CheckVerdict.AFFECTED for code in paths)
     if not seen.proxy:
         return Code.Troubled if troubled else Code.NotProxy
     vip, absent = _short_circuited(seen.service)

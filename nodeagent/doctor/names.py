@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.doctor.codes import Code, Verdict
+from nodeagent.doctor.codes import CheckVerdict, Code
 from nodeagent.doctor.findings import Finding
 from nodeagent.doctor.paths import Signature, signature
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.dns import DnsReply
 from nodeagent.model.running import RunningPod
 from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
-from nodeagent.sources.probes.image_pull import Stage, Step
+from nodeagent.sources.probes.image_pull import PullStep, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) ->
     images = tuple(dict.fromkeys(f"{pod.ref.path}: {image}" for pod, image in found))
     count = len({image for _, image in found})
     what = f"{count} image{'s' if count != 1 else ''} of running pods come from it"
-    if code.verdict is Verdict.AFFECTED:
+    if code.verdict is CheckVerdict.AFFECTED:
         remedy = ("remedy its load balancer: until then no pod starts here whose image is not on the node",)
         findings = [Finding(Code.ImagesCut, registry, f"{what}, and can't be pulled now", images, remedy)]
     else:
@@ -221,7 +221,7 @@ _PULL_REMEDIES: Final[Mapping[Code, tuple[str, ...]]] = {
 }
 
 
-def pull_finding(image: str, steps: Sequence[Step], own_settings: str) -> Finding:
+def pull_finding(image: str, steps: Sequence[PullStep], own_settings: str) -> Finding:
     """One finding for the whole rehearsal.
 
     Args:
@@ -247,7 +247,7 @@ def pull_finding(image: str, steps: Sequence[Step], own_settings: str) -> Findin
     return Finding(code, image, seen, tuple(evidence), remedy)
 
 
-def _code(last: Step) -> Code:
+def _code(last: PullStep) -> Code:
     if last.ok:
         return Code.PullWorks
     if last.outcome is not None and signature(last.outcome) is Signature.CUT:

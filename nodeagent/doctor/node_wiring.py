@@ -5,35 +5,35 @@ from collections.abc import Iterable, Mapping
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.findings import Finding
 from nodeagent.model.facts import UserHostsLine
-from nodeagent.sources.node.environment import HostsFileState, NodeSurroundings
+from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy
 
 _STUBS = frozenset({"127.0.0.53", "127.0.0.54"})
 
 
 def wiring_findings(
-    rules: KubeProxy, around: NodeSurroundings, *, mounted: bool, hosts_written: bool
+    rules: KubeProxy, environment: Environment, *, mounted: bool, hosts_written: bool
 ) -> list[Finding]:
     """A finding for each part of the node.
 
     Args:
         rules: what the kernel holds.
-        around: what the node is made of.
+        environment: what the node is made of.
         mounted: whether the hosts file is a mount of its own.
         hosts_written: whether nodeagent's block stands in the hosts file.
     """
     return [
-        _kube_proxy(rules, around),
-        _cni(around, hosts_written=hosts_written),
-        _packet_filter(around),
-        _hosts_file(around.hosts, mounted=mounted),
-        _name_order(around),
-        _resolver(around),
-        _selinux(around.selinux),
+        _kube_proxy(rules, environment),
+        _cni(environment, hosts_written=hosts_written),
+        _packet_filter(environment),
+        _hosts_file(environment.hosts, mounted=mounted),
+        _name_order(environment),
+        _resolver(environment),
+        _selinux(environment.selinux),
     ]
 
 
-def _kube_proxy(rules: KubeProxy, around: NodeSurroundings) -> Finding:
+def _kube_proxy(rules: KubeProxy, environment: Environment) -> Finding:
     if rules.modes:
         modes = ", ".join(dict.fromkeys(mode for mode, _ in rules.modes))
         evidence = tuple(text for _, text in rules.modes)
@@ -45,7 +45,7 @@ def _kube_proxy(rules: KubeProxy, around: NodeSurroundings) -> Finding:
             rules.unreadable,
             remedy=("run nodeagent doctor as root on the node",),
         )
-    replaced = ", ".join(f"{name} ({sign})" for name, sign in around.cni)
+    replaced = ", ".join(f"{name} ({sign})" for name, sign in environment.cni)
     return Finding(
         Code.KubeProxyAbsent,
         "kube-proxy",
@@ -55,10 +55,10 @@ def _kube_proxy(rules: KubeProxy, around: NodeSurroundings) -> Finding:
     )
 
 
-def _cni(around: NodeSurroundings, *, hosts_written: bool) -> Finding:
-    evidence = tuple(f"{name}: {sign}" for name, sign in around.cni)
-    if around.socket_balancer:
-        evidence = (*evidence, f"socket load balancer: {around.socket_balancer}")
+def _cni(environment: Environment, *, hosts_written: bool) -> Finding:
+    evidence = tuple(f"{name}: {sign}" for name, sign in environment.cni)
+    if environment.socket_balancer:
+        evidence = (*evidence, f"socket load balancer: {environment.socket_balancer}")
         if hosts_written:
             seen = "rewrites connect() before netfilter: DNAT does not see it, hosts lines serve the node"
             return Finding(Code.SocketBalancerByHosts, "CNI", seen, evidence)
@@ -69,24 +69,24 @@ def _cni(around: NodeSurroundings, *, hosts_written: bool) -> Finding:
             evidence,
             ("use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy",),
         )
-    if around.socket_balancer is None:
+    if environment.socket_balancer is None:
         evidence = (*evidence, "/sys/fs/bpf: looked into by root alone")
-    elif around.cni:
+    elif environment.cni:
         evidence = (*evidence, "/sys/fs/bpf/cilium/socketlb is not there, or not mounted where this runs")
     return Finding(
         Code.NoSocketBalancer, "CNI", "no sign of a load balancer that rewrites connect()", evidence
     )
 
 
-def _packet_filter(around: NodeSurroundings) -> Finding:
-    found = [text for text in (around.nft, around.iptables) if text]
-    if around.nft:
+def _packet_filter(environment: Environment) -> Finding:
+    found = [text for text in (environment.nft, environment.iptables) if text]
+    if environment.nft:
         return Finding(Code.PacketFilter, "packet filter", "; ".join(found))
-    if around.iptables:
+    if environment.iptables:
         return Finding(
             Code.NoPacketFilter,
             "packet filter",
-            f"no nft program; {around.iptables}",
+            f"no nft program; {environment.iptables}",
             remedy=(
                 "install nftables, or leave dnat.backend at auto: legacy iptables, where the kernel has it",
             ),
@@ -129,8 +129,8 @@ def _hosts_file(hosts: HostsFileState, *, mounted: bool) -> Finding:
     return Finding(Code.HostsWritable, subject, "an ordinary file: nodeagent replaces it in one step")
 
 
-def _name_order(around: NodeSurroundings) -> Finding:
-    order = around.name_order
+def _name_order(environment: Environment) -> Finding:
+    order = environment.name_order
     subject = "order of name sources"
     if not order:
         why = "nsswitch.conf can't be read" if order is None else "nsswitch.conf has no line for hosts"
@@ -149,12 +149,12 @@ def _name_order(around: NodeSurroundings) -> Finding:
     )
 
 
-def _resolver(around: NodeSurroundings) -> Finding:
-    if around.name_servers is None:
+def _resolver(environment: Environment) -> Finding:
+    if environment.name_servers is None:
         return Finding(Code.ResolverUnreadable, "resolv.conf", "can't be read")
-    servers = ", ".join(around.name_servers) or "none"
-    evidence = (f"a link to {around.resolv_link}",) if around.resolv_link else ()
-    if _STUBS.intersection(around.name_servers) or "systemd/resolve" in around.resolv_link:
+    servers = ", ".join(environment.name_servers) or "none"
+    evidence = (f"a link to {environment.resolv_link}",) if environment.resolv_link else ()
+    if _STUBS.intersection(environment.name_servers) or "systemd/resolve" in environment.resolv_link:
         return Finding(Code.ResolverSystemd, "resolv.conf", f"systemd-resolved ({servers})", evidence)
     return Finding(Code.ResolverPlain, "resolv.conf", f"name servers {servers}", evidence)
 

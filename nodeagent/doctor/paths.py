@@ -23,7 +23,7 @@ from nodeagent.doctor.codes import Code
 from nodeagent.doctor.findings import Finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.sources.probes.connection_tests import Ending, Outcome
+from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
 
 _BAD_REQUEST = 400
 
@@ -61,7 +61,7 @@ _BY_ENDING = {
 }
 
 
-def signature(outcome: Outcome | None) -> Signature:
+def signature(outcome: ProbeOutcome | None) -> Signature:
     """The class of an outcome; None was not asked."""
     if outcome is None:
         return Signature.UNKNOWN
@@ -70,7 +70,7 @@ def signature(outcome: Outcome | None) -> Signature:
     return _BY_ENDING[outcome.ending]
 
 
-def works(outcome: Outcome | None) -> bool:
+def works(outcome: ProbeOutcome | None) -> bool:
     """Whether the server understood what it was sent."""
     return signature(outcome) is Signature.WORKS
 
@@ -79,12 +79,12 @@ def works(outcome: Outcome | None) -> bool:
 class Answers:
     """What one address and port answered: without the line, with version 1, with version 2."""
 
-    plain: Outcome | None = None
-    v1: Outcome | None = None
-    v2: Outcome | None = None
+    plain: ProbeOutcome | None = None
+    v1: ProbeOutcome | None = None
+    v2: ProbeOutcome | None = None
 
     @property
-    def all(self) -> tuple[Outcome | None, ...]:
+    def all(self) -> tuple[ProbeOutcome | None, ...]:
         """All three."""
         return (self.plain, self.v1, self.v2)
 
@@ -113,11 +113,11 @@ class PathObservation:
     load_balancer: Answers
     server: Endpoint | None = None
     controller: Answers = Answers()
-    relay: tuple[Endpoint, Outcome | None] | None = None
+    relay: tuple[Endpoint, ProbeOutcome | None] | None = None
     redirected: bool | None = None
     in_rules: bool | None = None
     vip: bool = True
-    name: tuple[str, Endpoint, Outcome | None] | None = None
+    name: tuple[str, Endpoint, ProbeOutcome | None] | None = None
 
 
 class Demand(Enum):

@@ -13,8 +13,8 @@ from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePor
 from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.sources.probes.connection_tests import (
     CertificateOutcome,
-    Outcome,
     Probe,
+    ProbeOutcome,
     ask_all,
     ask_certificates,
 )
@@ -232,11 +232,13 @@ def _matrix(target: Target) -> list[Probe]:
     return [Probe(end, header, tls, target.host) for end in ends for header in _HEADERS for tls in target.tls]
 
 
-def _plainly_works(target: Target, outcomes: Mapping[Probe, Outcome]) -> bool:
+def _plainly_works(target: Target, outcomes: Mapping[Probe, ProbeOutcome]) -> bool:
     return any(works(outcomes.get(Probe(target.endpoint, None, tls, target.host))) for tls in target.tls)
 
 
-def _observation(target: Target, knowledge: Knowledge, outcomes: Mapping[Probe, Outcome]) -> PathObservation:
+def _observation(
+    target: Target, knowledge: Knowledge, outcomes: Mapping[Probe, ProbeOutcome]
+) -> PathObservation:
     relay = knowledge.relays.get(target.endpoint)
     tried = [_as_asked(target, tls, relay, outcomes) for tls in target.tls]
     # Of a port that may be either, the protocol in which anything at all works is meant.
@@ -252,7 +254,7 @@ def _as_asked(
     target: Target,
     tls: bool,  # noqa: FBT001 - a protocol
     relay: Endpoint | None,
-    outcomes: Mapping[Probe, Outcome],
+    outcomes: Mapping[Probe, ProbeOutcome],
 ) -> PathObservation:
     def answers(end: Endpoint | None) -> Answers:
         if end is None:
@@ -277,7 +279,7 @@ def _working(seen: PathObservation) -> int:
 
 def _by_name(
     target: Target, seen: PathObservation, relay: Endpoint | None, knowledge: Knowledge
-) -> tuple[str, Endpoint, Outcome | None] | None:
+) -> tuple[str, Endpoint, ProbeOutcome | None] | None:
     """Where the name leads, if that is the relay: nothing but the cluster's own ends is connected to."""
     led_to = knowledge.led_to.get(target.host, ())
     if relay is None or relay.address not in led_to:

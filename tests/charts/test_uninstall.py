@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nodeagent.coredns.lease import Elector, LeaseName
-from nodeagent.coredns.reconciler import Keeper
+from nodeagent.coredns.lease import LeaderElector, LeaseName
+from nodeagent.coredns.reconciler import CoreDnsReconciler
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError
@@ -196,10 +196,10 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     config = {"loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]}}
     release.install({"config": config, "coredns": {"enabled": True}})
     with connect(release.kubeconfig_of("nodeagent-coredns")) as connection:
-        lease = Elector(connection, LeaseName(NAMESPACE, "nodeagent-coredns"), "nodeagent-coredns-1")
+        lease = LeaderElector(connection, LeaseName(NAMESPACE, "nodeagent-coredns"), "nodeagent-coredns-1")
         lease.try_once()
-        keeper = Keeper(connection, ApiServers(), lambda: 5.0)
-        assert not keeper.make_pass(read_cluster(connection, "n1"), {}, cluster.CONFIG).errors
+        keeper = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
+        assert not keeper.reconcile(read_cluster(connection, "n1"), {}, cluster.CONFIG).errors
         assert cluster.corefile(api) != original
 
         done = release.begin_uninstall()

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import run
-from nodeagent.coredns.lease import Elector, LeaseName, NotLeaderError
+from nodeagent.coredns.lease import LeaderElector, LeaseName, NotLeaderError
 from nodeagent.coredns.once import keeping_others_out
-from nodeagent.coredns.reconciler import Keeper
+from nodeagent.coredns.reconciler import CoreDnsReconciler
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.identity import ApiServers
@@ -76,7 +76,9 @@ def test_plan_with_adopt_replaces_hairpin_proxys_lines(api: ApiServer, coredns: 
 def _written(api: ApiServer, coredns: Commands) -> str:
     """Have a controller's pass write the names; gives the Corefile."""
     with connect(coredns.kubeconfig) as connection:
-        Keeper(connection, ApiServers(), lambda: 5.0).make_pass(read_cluster(connection, "n1"), {}, CONFIG)
+        CoreDnsReconciler(connection, ApiServers(), lambda: 5.0).reconcile(
+            read_cluster(connection, "n1"), {}, CONFIG
+        )
     return corefile(api)
 
 
@@ -117,7 +119,7 @@ def test_cleanup_leaves_things_to_a_controller_that_lives(api: ApiServer, coredn
     """A living one renews its lease all the time, so cleanup, waiting for its end, never gets it."""
     _written(api, coredns)
     with connect(coredns.kubeconfig) as connection:
-        leader = Elector(connection, LEASE, "pod-1")
+        leader = LeaderElector(connection, LEASE, "pod-1")
         leader.try_once()
         with pytest.raises(NotLeaderError, match="pod-1 holds Lease nodeagent/nodeagent-coredns") as refused:
             keeping_others_out(connection, LEASE, "cleanup", wait=lambda _: leader.try_once())

@@ -7,9 +7,9 @@ import pytest
 
 from nodeagent.config.options import Config, CoreDnsOptions, DnsName, HostsOptions, RelayOptions
 from nodeagent.coredns.corefile.managed_block import with_blocks, without_blocks
-from nodeagent.coredns.corefile.names import standing_names
+from nodeagent.coredns.corefile.names import block_names
 from nodeagent.coredns.corefile.parsing import CorefileError
-from nodeagent.coredns.editing import Edit, Standing, decide, decide_removal
+from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal
 from nodeagent.model.desired import Verdict
 from tests.coredns import corpus
 from tests.coredns.plans import desired
@@ -21,9 +21,11 @@ MAIN, CUSTOM, LOCAL = "kube-system/coredns", "kube-system/coredns-custom", "kube
 PLAN = desired("app.example.com", "*.apps.example.com")
 
 
-def standing(name: str, imported: Mapping[str, str] | None = None, node_local: str | None = None) -> Standing:
+def standing(
+    name: str, imported: Mapping[str, str] | None = None, node_local: str | None = None
+) -> MapContents:
     local = {"Corefile": corpus.corefile(node_local)} if node_local else None
-    return Standing({"Corefile": corpus.corefile(name)}, imported, local)
+    return MapContents({"Corefile": corpus.corefile(name)}, imported, local)
 
 
 def with_mode(mode: str) -> Config:
@@ -44,10 +46,10 @@ def test_a_pod_is_answered_by_every_corefile_and_removal_restores_it(name: str) 
     (edit,) = edits.pending
     assert (edit.config_map, edit.key, str(edits.way)) == (MAIN, "Corefile", "corefile")
     assert edit.after is not None
-    assert standing_names([edit.after]).answered.keys() == {"app.example.com", "*.apps.example.com"}
-    (removal,) = decide_removal(Standing({"Corefile": edit.after}), CONFIG)
+    assert block_names([edit.after]).answered.keys() == {"app.example.com", "*.apps.example.com"}
+    (removal,) = decide_removal(MapContents({"Corefile": edit.after}), CONFIG)
     assert removal.after == corpus.corefile(name)
-    assert decide(PLAN, Standing({"Corefile": edit.after}), CONFIG, adopt=False).pending == ()
+    assert decide(PLAN, MapContents({"Corefile": edit.after}), CONFIG, adopt=False).pending == ()
 
 
 @pytest.mark.parametrize("name", ["k3s", "aks"])
@@ -85,7 +87,7 @@ def test_without_the_import_config_map_the_corefile_is_edited_and_it_is_said() -
 
 def test_from_the_corefile_to_the_import_the_block_moves() -> None:
     (first,) = decide(PLAN, standing("k3s"), CONFIG, adopt=False).pending
-    moved = decide(PLAN, Standing({"Corefile": first.after or ""}, {}), CONFIG, adopt=False)
+    moved = decide(PLAN, MapContents({"Corefile": first.after or ""}, {}), CONFIG, adopt=False)
     assert texts(moved.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
     assert (CUSTOM, "nodeagent.override") in texts(moved.pending)
     data = {"nodeagent.override": texts(moved.pending)[CUSTOM, "nodeagent.override"] or ""}
@@ -105,7 +107,7 @@ def test_mode_import_says_what_it_lacks(name: str, imported: Mapping[str, str] |
 
 def test_a_corefile_without_reload_is_reported() -> None:
     text = corpus.corefile("kubeadm").replace("    reload\n", "")
-    edits = decide(PLAN, Standing({"Corefile": text}), CONFIG, adopt=False)
+    edits = decide(PLAN, MapContents({"Corefile": text}), CONFIG, adopt=False)
     assert "the Corefile has no `reload`" in " ".join(edits.remarks)
     assert decide(PLAN, standing("gke-like"), CONFIG, adopt=False).remarks == ()
 
@@ -116,12 +118,12 @@ def test_the_node_local_cache_is_told_too(local: str) -> None:
     after = texts(edits.pending)[LOCAL, "Corefile"]
     assert after is not None
     assert model_answer(after, Question("any.apps.example.com")) == ONE
-    removal = decide_removal(Standing({"Corefile": "."}, None, {"Corefile": after}), CONFIG)
+    removal = decide_removal(MapContents({"Corefile": "."}, None, {"Corefile": after}), CONFIG)
     assert texts(removal)[LOCAL, "Corefile"] == corpus.corefile(local)
 
 
 def test_a_node_local_cache_that_cant_be_edited_keeps_nothing_else_back() -> None:
-    broken = Standing({"Corefile": corpus.corefile("kubeadm")}, None, {"Corefile": ".:53 {\n"})
+    broken = MapContents({"Corefile": corpus.corefile("kubeadm")}, None, {"Corefile": ".:53 {\n"})
     edits = decide(PLAN, broken, CONFIG, adopt=False)
     assert [edit.config_map for edit in edits.pending] == [MAIN]
     assert "kube-system/node-local-dns: line 1: its brace is never closed" in edits.remarks
@@ -146,7 +148,7 @@ def test_a_name_that_the_corefile_sets_is_left_to_its_line() -> None:
     assert left.reason == "left to line 34 of the Corefile, which sets it (hosts)"
     assert wild.verdict is Verdict.SERVED
     (edit,) = edits.pending
-    assert standing_names([edit.after or ""]).answered.keys() == {"*.corp.example.org"}
+    assert block_names([edit.after or ""]).answered.keys() == {"*.corp.example.org"}
     lines = [line.strip().split() for line in (edit.after or "").splitlines() if "match" in line]
     assert all("r(?:" in line[1] for line in lines), "the wildcard must not stand for registry"
 
@@ -215,7 +217,7 @@ def test_hairpin_proxys_lines_are_left_alone_or_adopted() -> None:
 def test_with_an_import_hairpin_proxys_lines_still_leave_the_corefile() -> None:
     line = "    rewrite name app.example.com hairpin-proxy.x.svc.cluster.local # Added by hairpin-proxy\n"
     text = corpus.corefile("k3s").replace("    errors\n", f"{line}    errors\n")
-    edits = decide(PLAN, Standing({"Corefile": text}, {}), CONFIG, adopt=True)
+    edits = decide(PLAN, MapContents({"Corefile": text}, {}), CONFIG, adopt=True)
     assert texts(edits.pending)[MAIN, "Corefile"] == corpus.corefile("k3s")
     assert (
         imported_answer(texts(edits.pending)[CUSTOM, "nodeagent.override"], Question("app.example.com"))
@@ -233,10 +235,10 @@ def test_the_diff_is_what_a_person_would_apply() -> None:
 
 def test_a_config_map_without_a_corefile_is_an_error_that_names_its_keys() -> None:
     with pytest.raises(CorefileError, match=r"kube-system/coredns: it has no key Corefile, but corefile, x"):
-        decide(PLAN, Standing({"x": "", "corefile": ""}), CONFIG, adopt=False)
+        decide(PLAN, MapContents({"x": "", "corefile": ""}), CONFIG, adopt=False)
 
 
 def test_removal_of_a_damaged_block_is_refused() -> None:
     text = with_blocks(corpus.corefile("kubeadm"), lambda _: ["log"]).replace("# END nodeagent", "")
     with pytest.raises(CorefileError, match=r"kube-system/coredns/Corefile: line 2: .*--previous"):
-        decide_removal(Standing({"Corefile": text}), CONFIG)
+        decide_removal(MapContents({"Corefile": text}), CONFIG)

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.corefile.names import standing_names
-from nodeagent.coredns.editing import Edits, Standing, decide
+from nodeagent.coredns.corefile.names import block_names
+from nodeagent.coredns.editing import Edits, MapContents, decide
 from nodeagent.coredns.naming import CODE, CONFIG_MAP_BYTES
 from nodeagent.model.desired import Desired, HostsLine, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -57,26 +57,26 @@ def _after(edits: Edits) -> str:
 @pytest.mark.parametrize("corefile", ["kubeadm", "rke2"])
 def test_who_asks_for_too_much_loses_of_its_own(corefile: str) -> None:
     user = corpus.corefile(corefile)
-    edits = decide(_both(_VICTIM, _GREEDY), Standing({"Corefile": user}), Config(), adopt=False)
+    edits = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), Config(), adopt=False)
     after = _after(edits)
     assert len(after.encode()) - len(user.encode()) <= Config().coredns.max_bytes
     assert len(after.encode()) - len(user.encode()) > 0.95 * Config().coredns.max_bytes
     left_out = _left_out(edits)
     assert left_out.keys() == {"greedy"}
-    answered = standing_names([after]).all
+    answered = block_names([after]).all
     assert {line.name for line in _VICTIM.hosts} <= answered
     assert len(answered) == len(_VICTIM.hosts) + len(_GREEDY.hosts) - left_out["greedy"]
-    again = decide(_both(_VICTIM, _GREEDY), Standing({"Corefile": after}), Config(), adopt=False)
+    again = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": after}), Config(), adopt=False)
     assert again.pending == ()
 
 
 def test_a_withdrawal_fits_whatever_else_is_wanted() -> None:
     user = corpus.corefile("kubeadm")
-    full = _after(decide(_both(_VICTIM, _GREEDY), Standing({"Corefile": user}), Config(), adopt=False))
-    gone = decide(_GREEDY, Standing({"Corefile": full}), Config(), adopt=False)
-    assert not any(name.startswith("shop") for name in standing_names([_after(gone)]).all)
+    full = _after(decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), Config(), adopt=False))
+    gone = decide(_GREEDY, MapContents({"Corefile": full}), Config(), adopt=False)
+    assert not any(name.startswith("shop") for name in block_names([_after(gone)]).all)
     assert len(_after(gone).encode()) < CONFIG_MAP_BYTES
-    nothing = decide(Desired(), Standing({"Corefile": full}), Config(), adopt=False)
+    nothing = decide(Desired(), MapContents({"Corefile": full}), Config(), adopt=False)
     assert _after(nothing) == user
 
 
@@ -84,21 +84,21 @@ def test_what_is_answered_stays_when_its_namespace_asks_for_more() -> None:
     config = _config(maxBytes=2_000)
     user = corpus.corefile("kubeadm")
     first = _desired("team", *(f"z{index}.example.com" for index in range(20)))
-    before = _after(decide(first, Standing({"Corefile": user}), config, adopt=False))
+    before = _after(decide(first, MapContents({"Corefile": user}), config, adopt=False))
     more = _both(first, _desired("team", *(f"a{index}.example.com" for index in range(1000))))
-    edits = decide(more, Standing({"Corefile": before}), config, adopt=False)
-    assert {line.name for line in first.hosts} <= standing_names([_after(edits)]).all
+    edits = decide(more, MapContents({"Corefile": before}), config, adopt=False)
+    assert {line.name for line in first.hosts} <= block_names([_after(edits)]).all
 
 
 def test_other_keys_of_the_config_map_count() -> None:
     taken = {"other.server": "# " + "x" * (CONFIG_MAP_BYTES - 20_000)}
-    standing = Standing({"Corefile": corpus.corefile("k3s")}, taken)
+    standing = MapContents({"Corefile": corpus.corefile("k3s")}, taken)
     edits = decide(_both(_VICTIM, _GREEDY), standing, Config(), adopt=False)
     (edit,) = edits.pending
     assert edit.key == "nodeagent.override"
     assert edit.after is not None
     assert len(edit.after.encode()) + sum(len(text) for text in taken.values()) <= CONFIG_MAP_BYTES
-    assert {line.name for line in _VICTIM.hosts} <= standing_names([edit.after]).all
+    assert {line.name for line in _VICTIM.hosts} <= block_names([edit.after]).all
 
 
 def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
@@ -108,10 +108,10 @@ def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
     filling = [f"n{index}.other.example.net" for index in range(900)]
     others = _desired("greedy", *filling, *names, relay="169.254.66.18")
     edits = decide(
-        _both(wildcard, others), Standing({"Corefile": corpus.corefile("kubeadm")}), config, adopt=False
+        _both(wildcard, others), MapContents({"Corefile": corpus.corefile("kubeadm")}), config, adopt=False
     )
     after = _after(edits)
-    answered = standing_names([after]).all
+    answered = block_names([after]).all
     assert "*.example.com" in answered
     assert answered.isdisjoint(names)
     for name in names:
@@ -121,6 +121,6 @@ def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
 
 def test_no_room_at_all_is_no_block() -> None:
     user = corpus.corefile("kubeadm")
-    edits = decide(_VICTIM, Standing({"Corefile": user}), _config(maxBytes=0), adopt=False)
+    edits = decide(_VICTIM, MapContents({"Corefile": user}), _config(maxBytes=0), adopt=False)
     assert _after(edits) == user
     assert _left_out(edits) == {"shop": 100}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.lease import Elector, LeaseName, LeaseTiming, NotLeaderError
+from nodeagent.coredns.lease import LeaderElector, LeaseName, LeaseTiming, NotLeaderError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import UnreachableError
 from tests.apiserver import ApiServer, faults
@@ -16,7 +16,7 @@ LEASE = LeaseName("nodeagent", "nodeagent-coredns")
 TIMING = LeaseTiming(duration=15, renew=10, retry=2)
 _PATH = f"*/leases/{LEASE.name}"
 
-Making = Callable[[str], Elector]
+Making = Callable[[str], LeaderElector]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def elector(connecting: Callable[[], Connection], clock: Clock) -> Making:
-    return lambda name: Elector(connecting(), LEASE, name, timing=TIMING, clock=clock)
+    return lambda name: LeaderElector(connecting(), LEASE, name, timing=TIMING, clock=clock)
 
 
 def standing(api: ApiServer) -> Object:
@@ -201,7 +201,7 @@ def test_one_that_is_no_leader_releases_nothing(api: ApiServer, elector: Making)
 def test_with_a_thread_the_role_is_told(connecting: Callable[[], Connection]) -> None:
     told = _Bell()
     timing = LeaseTiming(duration=1.0, renew=0.7, retry=0.1)
-    one = Elector(connecting(), LEASE, "one", told.ring, timing)
+    one = LeaderElector(connecting(), LEASE, "one", told.ring, timing)
     one.start()
     told.wait()
     assert one.is_leader

@@ -12,8 +12,8 @@ from nodeagent import __version__
 from nodeagent.cli.coredns import run
 from nodeagent.config.options import Config, CoreDnsOptions
 from nodeagent.config.reading import parse_config
-from nodeagent.coredns.lease import Elector, LeaseName
-from nodeagent.coredns.reconciler import Keeper
+from nodeagent.coredns.lease import LeaderElector, LeaseName
+from nodeagent.coredns.reconciler import CoreDnsReconciler
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.sources.kubernetes.cluster import read_cluster
@@ -146,7 +146,7 @@ def troubles(api: ApiServer, folder: Path, rules: list[Rule]) -> set[str]:
 
 
 def _of_the_lease(connection: Connection) -> Iterator[str]:
-    elector = Elector(connection, LeaseName("nodeagent", NAME), "one")
+    elector = LeaderElector(connection, LeaseName("nodeagent", NAME), "one")
     for deed in ("made", "renewed"):
         elector.try_once()
         if elector.error is not None:
@@ -154,9 +154,9 @@ def _of_the_lease(connection: Connection) -> Iterator[str]:
 
 
 def _of_config_maps(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
-    keeper = Keeper(connection, ApiServers(), lambda: 5.0)
+    reconciler = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
     try:
-        if keeper.make_pass(snapshot, {}, cluster.CONFIG).errors:
+        if reconciler.reconcile(snapshot, {}, cluster.CONFIG).errors:
             yield "no write"
     except SourceError:
         yield "no reading"
@@ -220,8 +220,8 @@ def test_by_import_it_writes_its_own_config_map_and_no_other(api: ApiServer, tmp
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
         snapshot = read_cluster(connection, "n1")
         api.access.allow_only(narrowed)
-        keeper = Keeper(connection, ApiServers(), lambda: 5.0)
-        assert keeper.make_pass(snapshot, {}, config).errors == {}
+        reconciler = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
+        assert reconciler.reconcile(snapshot, {}, config).errors == {}
     assert "app[.]example[.]com" in cluster.config_map(api, "coredns-custom")["data"]["nodeagent.override"]
     assert cluster.corefile(api) == corpus.corefile("k3s")
     for name in ("coredns", "node-local-dns"):

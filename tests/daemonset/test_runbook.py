@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from nodeagent.agent.announcements import EVENT_NAME_CODES
-from nodeagent.doctor.codes import CATALOGUE, Verdict
+from nodeagent.doctor.codes import CATALOGUE, CheckVerdict
 from tests.daemonset.kustomize import DAEMONSET
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _OF_NAMES = frozenset({"hostname_decisions.py", "dns_verification.py"})
 """Modules of the plan that decide on hostnames; the others decide on load balancers."""
 
 
-_TO_ACT_ON = frozenset({Verdict.AFFECTED, Verdict.WARNING, Verdict.CANNOT_TELL})
+_TO_ACT_ON = frozenset({CheckVerdict.AFFECTED, CheckVerdict.WARNING, CheckVerdict.CANNOT_TELL})
 
 
 def _chapter(title: str) -> str:
@@ -37,7 +37,7 @@ def _sections(title: str) -> list[str]:
 
 
 def _refused(path: Path) -> Iterator[str]:
-    """The codes that a module of the plan refuses something with: the words beside `Verdict.REFUSED`.
+    """The codes that a module of the plan refuses something with: the words beside `CheckVerdict.REFUSED`.
 
     Or those that its function `_refusal` is called with, which adds the verdict.
     """
@@ -47,7 +47,7 @@ def _refused(path: Path) -> Iterator[str]:
                 node.elts if isinstance(node, ast.Tuple) else [*node.args, *(k.value for k in node.keywords)]
             )
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called == "_refusal" or any(ast.unparse(value) == "Verdict.REFUSED" for value in values):
+            if called == "_refusal" or any(ast.unparse(value) == "CheckVerdict.REFUSED" for value in values):
                 for value in values:
                     if isinstance(value, ast.Constant) and re.fullmatch(r"[A-Z]\w+", str(value.value)):
                         yield str(value.value)

@@ -10,17 +10,17 @@ import pytest
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand, path_finding
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.probes.connection_tests import Ending, Outcome
+from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
 from tests.plan.made_up import service
 
-OK = Outcome(Ending.STATUS, 200)
-NOT_FOUND = Outcome(Ending.STATUS, 404)
-BAD = Outcome(Ending.STATUS, 400)
-EMPTY = Outcome(Ending.EMPTY_REPLY)
-RESET = Outcome(Ending.RESET_IN_HANDSHAKE)
-REFUSED = Outcome(Ending.REFUSED)
-TIMEOUT = Outcome(Ending.CONNECT_TIMEOUT)
-NOT_TLS = Outcome(Ending.NOT_TLS)
+OK = ProbeOutcome(Ending.STATUS, 200)
+NOT_FOUND = ProbeOutcome(Ending.STATUS, 404)
+BAD = ProbeOutcome(Ending.STATUS, 400)
+EMPTY = ProbeOutcome(Ending.EMPTY_REPLY)
+RESET = ProbeOutcome(Ending.RESET_IN_HANDSHAKE)
+REFUSED = ProbeOutcome(Ending.REFUSED)
+TIMEOUT = ProbeOutcome(Ending.CONNECT_TIMEOUT)
+NOT_TLS = ProbeOutcome(Ending.NOT_TLS)
 
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
 SERVER = Endpoint(ip_address("10.96.0.7"), 443)
@@ -104,7 +104,7 @@ def test_remedied_by_a_hosts_line_alone() -> None:
 
 
 @pytest.mark.parametrize("relay", [REFUSED, RESET])
-def test_the_relay_is_down(relay: Outcome) -> None:
+def test_the_relay_is_down(relay: ProbeOutcome) -> None:
     down = replace(BROKEN, load_balancer=Answers(relay, relay, relay), redirected=True, relay=(RELAY, relay))
     assert conclude(down) is Code.RelayDown
     assert conclude(replace(down, controller=DOWN)) is Code.ControllerDown
@@ -130,8 +130,8 @@ def test_the_controller_is_down() -> None:
     assert conclude(replace(BROKEN, load_balancer=DOWN, controller=DOWN)) is Code.ControllerDown
 
 
-@pytest.mark.parametrize("silence", [REFUSED, TIMEOUT, Outcome(Ending.UNREACHABLE)])
-def test_the_load_balancer_is_down(silence: Outcome) -> None:
+@pytest.mark.parametrize("silence", [REFUSED, TIMEOUT, ProbeOutcome(Ending.UNREACHABLE)])
+def test_the_load_balancer_is_down(silence: ProbeOutcome) -> None:
     down = replace(BROKEN, load_balancer=Answers(silence, silence, silence), vip=False, in_rules=False)
     assert conclude(down) is Code.LoadBalancerDown
 

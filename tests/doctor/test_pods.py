@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.doctor.agent_state import PodsObservation, pods_finding
-from nodeagent.doctor.codes import Code, Verdict
+from nodeagent.doctor.codes import CheckVerdict, Code
 
 _SERVED = PodsObservation(redirected=True, socket_balancer=False, by_coredns=None, said=False)
 
@@ -31,6 +31,6 @@ def test_who_serves_pods(seen: PodsObservation, code: Code) -> None:
 
 def test_pods_without_help_are_a_warning_that_names_the_overlay() -> None:
     finding = pods_finding(replace(_SERVED, redirected=False, by_coredns=False))
-    assert finding.verdict is Verdict.WARNING
+    assert finding.verdict is CheckVerdict.WARNING
     assert "CoreDNS does not answer with the relay's address" in finding.seen
     assert "overlay cilium" in finding.remedy[0]

@@ -9,12 +9,12 @@ import pytest
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.node_wiring import wiring_findings
-from nodeagent.sources.node.environment import HostsFileState, NodeSurroundings
+from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy
 
 HOSTS = HostsFileState(Path("/etc/hosts"))
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))
-NODE = NodeSurroundings(
+NODE = Environment(
     cni=(),
     socket_balancer="",
     iptables="iptables v1.8.9 (nf_tables)",
@@ -29,7 +29,7 @@ _CILIUM = (("Cilium", "/sys/class/net/cilium_host"),)
 
 
 def _codes(
-    around: NodeSurroundings = NODE,
+    around: Environment = NODE,
     rules: KubeProxy = RULES,
     *,
     mounted: bool = False,
@@ -74,7 +74,7 @@ def test_an_ordinary_node() -> None:
         (replace(NODE, socket_balancer=None), Code.NoSocketBalancer),
     ],
 )
-def test_what_stands_in_the_way_is_told(around: NodeSurroundings, code: Code) -> None:
+def test_what_stands_in_the_way_is_told(around: Environment, code: Code) -> None:
     assert code in _codes(around)
 
 

@@ -80,7 +80,7 @@ def _rewritten(words: list[Token]) -> Iterator[Token]:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingNames:
+class BlockNames:
     """The names with their addresses, and those that are rewritten to a relay Service."""
 
     answered: dict[str, frozenset[IPAddress]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class StandingNames:
         return self.rewritten | self.answered.keys()
 
 
-def standing_names(texts: Iterable[str]) -> StandingNames:
+def block_names(texts: Iterable[str]) -> BlockNames:
     """Reads the blocks in Corefiles, and in files that they import.
 
     Raises:
@@ -109,7 +109,7 @@ def standing_names(texts: Iterable[str]) -> StandingNames:
                 else:
                     for name, addresses in _of_template(directive):
                         answered[name] = answered.get(name, frozenset()) | addresses
-    return StandingNames(answered, frozenset(rewritten))
+    return BlockNames(answered, frozenset(rewritten))
 
 
 def _of_template(directive: Directive) -> Iterator[tuple[str, frozenset[IPAddress]]]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.discovery import Discovering, discover
+from nodeagent.sources.kubernetes.discovery import DiscoveryPoller, discover
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
-from nodeagent.sources.kubernetes.informers import Coverage, OptionalSet, Watch
+from nodeagent.sources.kubernetes.informers import Coverage, Informer, InformerSet
 from nodeagent.sources.kubernetes.list_watch import read_list
-from nodeagent.sources.kubernetes.reflector import Calls, Reflector, Timing
+from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks, Timing
 from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
     INGRESS_CLASSES,
@@ -26,7 +26,7 @@ from nodeagent.sources.kubernetes.resources import (
     not_covered,
     watched,
 )
-from nodeagent.sources.kubernetes.store import Holding
+from nodeagent.sources.kubernetes.store import Store
 
 _STOP_SECONDS = 0.9
 
@@ -65,7 +65,7 @@ class ResourceState:
 
 
 class Cluster:
-    """Lists and watches everything that decisions rest on, a daemon thread for each resource.
+    """Lists and informers everything that decisions rest on, a daemon thread for each resource.
 
     Args:
         connection: to the API server; not closed here.
@@ -92,30 +92,30 @@ class Cluster:
         self._stopped = False
         self._timing = timing or Timing()
         self._waits_until: float | None = None
-        self._required: dict[str, Watch] = {}
+        self._required: dict[str, Informer] = {}
         for row in (*watched(node_name, relay), *config_map_rows(config_maps)):
             self._require(row)
         self._awaited = frozenset(self._required)
-        self._optional = OptionalSet(connection, self._timing, self._changed, self._look_again)
-        self._discovering = Discovering(connection, self._timing, self._found, self._changed)
+        self._optional = InformerSet(connection, self._timing, self._changed, self._look_again)
+        self._discovery = DiscoveryPoller(connection, self._timing, self._found, self._changed)
 
     def start(self) -> None:
         """Begins to list and watch; returns at once. To be called once."""
-        for watch in self._required.values():
-            watch.reflector.start()
+        for informer in self._required.values():
+            informer.reflector.start()
         self._optional.serve([INGRESS_CLASSES])
-        self._discovering.start()
+        self._discovery.start()
 
     def stop(self) -> None:
         """Ends all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
         self._stopped = True
-        self._discovering.stop()
-        reflectors = [watch.reflector for watch in self._required.values()]
+        self._discovery.stop()
+        reflectors = [informer.reflector for informer in self._required.values()]
         for reflector in reflectors:
             reflector.stop()
         reflectors += self._optional.stop()
         deadline = time.monotonic() + _STOP_SECONDS
-        self._discovering.join(max(0.0, deadline - time.monotonic()))
+        self._discovery.join(max(0.0, deadline - time.monotonic()))
         for reflector in reflectors:
             reflector.join(max(0.0, deadline - time.monotonic()))
 
@@ -126,28 +126,28 @@ class Cluster:
         `optional_wait`, and not where the server says that it has or gives no such thing. A ConfigMap that
         was added later is not waited for either: until it is listed all goes on as without it.
         """
-        if not all(self._required[name].holding.synced for name in self._awaited):
+        if not all(self._required[name].store.synced for name in self._awaited):
             return None
-        optional = self._optional.watches()
+        optional = self._optional.informers()
         if not self._has_waited_for(optional.values()):
             return None
-        watches = self._required | optional
+        informers = self._required | optional
         refused = [
-            not_covered(name, watch.reflector.progress.error or "")
-            for name, watch in optional.items()
-            if watch.is_refused
+            not_covered(name, informer.reflector.progress.error or "")
+            for name, informer in optional.items()
+            if informer.is_refused
         ]
-        if self._discovering.refused:
-            refused.append(not_covered(DISCOVERY, self._discovering.error or ""))
-        return assemble({name: watch.holding.items() for name, watch in watches.items()}, refused)
+        if self._discovery.refused:
+            refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
+        return assemble({name: informer.store.items() for name, informer in informers.items()}, refused)
 
     def watch_config_maps(self, names: Iterable[ConfigMapName]) -> None:
         """Watches these ConfigMaps from now on, and no others. To be called after `start`."""
         rows = {row.name: row for row in config_map_rows(names)}
         gone = [
             name
-            for name, watch in self._required.items()
-            if watch.reflector.resource.kind == "ConfigMap" and name not in rows
+            for name, informer in self._required.items()
+            if informer.reflector.resource.kind == "ConfigMap" and name not in rows
         ]
         for name in gone:
             self._required.pop(name).reflector.stop()
@@ -157,9 +157,9 @@ class Cluster:
 
     def states(self) -> tuple[ResourceState, ...]:
         """Gives how it stands with each resource, in a fixed order; also with those that are not served."""
-        optional = self._optional.watches()
+        optional = self._optional.informers()
         return (
-            *(_state(name, watch) for name, watch in self._required.items()),
+            *(_state(name, informer) for name, informer in self._required.items()),
             self._state_of_discovery(),
             *(
                 _state(name, optional[name]) if name in optional else self._absent(name)
@@ -168,13 +168,13 @@ class Cluster:
         )
 
     def _require(self, row: Resource) -> Reflector:
-        holding = Holding()
-        reflector = Reflector(self._connection, row, holding, self._timing, Calls(self._changed))
-        self._required[row.name] = Watch(reflector, holding)
+        store = Store()
+        reflector = Reflector(self._connection, row, store, self._timing, ReflectorCallbacks(self._changed))
+        self._required[row.name] = Informer(reflector, store)
         return reflector
 
     def _state_of_discovery(self) -> ResourceState:
-        asked = self._discovering
+        asked = self._discovery
         coverage = Coverage.REFUSED if asked.refused else Coverage.WATCHED
         return ResourceState(
             DISCOVERY,
@@ -186,16 +186,16 @@ class Cluster:
         )
 
     def _absent(self, name: str) -> ResourceState:
-        known = self._discovering.answered and not self._discovering.refused
+        known = self._discovery.answered and not self._discovery.refused
         coverage = Coverage.NOT_SERVED if known else Coverage.PENDING
         return ResourceState(name, synced=False, optional=True, coverage=coverage)
 
-    def _has_waited_for(self, optional: Iterable[Watch]) -> bool:
+    def _has_waited_for(self, optional: Iterable[Informer]) -> bool:
         """Whether the first snapshot need not wait any longer; kinds that arrive later hold up nobody."""
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._timing.optional_wait
-        if self._discovering.answered and all(watch.is_settled for watch in optional):
+        if self._discovery.answered and all(informer.is_settled for informer in optional):
             self._waits_until = now
         return now >= self._waits_until
 
@@ -203,26 +203,26 @@ class Cluster:
         self._optional.serve([INGRESS_CLASSES, *rows])
 
     def _look_again(self) -> None:
-        self._discovering.look_again()
+        self._discovery.look_again()
 
     def _changed(self) -> None:
         if not self._stopped:
             self._on_change()
 
 
-def _state(name: str, watch: Watch) -> ResourceState:
-    objects, unreadable = watch.holding.counts()
-    progress = watch.reflector.progress
-    optional = watch.reflector.resource.optional
-    if watch.is_refused:
+def _state(name: str, informer: Informer) -> ResourceState:
+    objects, unreadable = informer.store.counts()
+    progress = informer.reflector.progress
+    optional = informer.reflector.resource.optional
+    if informer.is_refused:
         coverage = Coverage.REFUSED
-    elif optional and watch.is_missing:
+    elif optional and informer.is_missing:
         coverage = Coverage.NOT_SERVED
     else:
-        coverage = Coverage.WATCHED if watch.holding.synced else Coverage.PENDING
+        coverage = Coverage.WATCHED if informer.store.synced else Coverage.PENDING
     return ResourceState(
         name=name,
-        synced=watch.holding.synced,
+        synced=informer.store.synced,
         objects=objects,
         unreadable=unreadable,
         restarts=max(0, progress.watches - 1),

@@ -103,7 +103,7 @@ def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
 _LOG = logging.getLogger(__name__)
 
 
-class Discovering:
+class DiscoveryPoller:
     """A thread that asks and tells; what was found stays in force while the API does not answer.
 
     Attributes:

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
-from nodeagent.sources.kubernetes.reflector import Calls, Reflector, Timing
+from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks, Timing
 from nodeagent.sources.kubernetes.resources import Resource
-from nodeagent.sources.kubernetes.store import Holding
+from nodeagent.sources.kubernetes.store import Store
 
 
 class Coverage(StrEnum):
@@ -25,16 +25,16 @@ class Coverage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Informer:
     """One resource that is kept up to date, and what is held of it."""
 
     reflector: Reflector
-    holding: Holding
+    store: Store
 
     @property
     def is_settled(self) -> bool:
         """Whether it is known, or the server said that it can't be."""
-        return self.holding.synced or self.is_missing or self.is_refused
+        return self.store.synced or self.is_missing or self.is_refused
 
     @property
     def is_missing(self) -> bool:
@@ -47,7 +47,7 @@ class Watch:
         return self.reflector.progress.failure is ForbiddenError
 
 
-class OptionalSet:
+class InformerSet:
     """Begins and ends watches as kinds come and go; every method may be called from any thread.
 
     A kind goes only when both the discovery and its own collection say so: an API server that is just
@@ -72,13 +72,13 @@ class OptionalSet:
         self._on_change = on_change
         self._on_missing = on_missing
         self._lock = threading.Lock()
-        self._watches: dict[str, Watch] = {}
+        self._informers: dict[str, Informer] = {}
         self._stopped = False
 
-    def watches(self) -> dict[str, Watch]:
+    def informers(self) -> dict[str, Informer]:
         """Gives a copy of the set, by the resources' names."""
         with self._lock:
-            return dict(self._watches)
+            return dict(self._informers)
 
     def serve(self, rows: Iterable[Resource]) -> None:
         """Takes over what the API server has; idempotent."""
@@ -96,40 +96,42 @@ class OptionalSet:
         """Tells all watches to end; gives their reflectors, to be joined."""
         with self._lock:
             self._stopped = True
-            reflectors = [watch.reflector for watch in self._watches.values()]
+            reflectors = [informer.reflector for informer in self._informers.values()]
         for reflector in reflectors:
             reflector.stop()
         return reflectors
 
     def _drop(self, wanted: dict[str, Resource]) -> bool:
         """Ends what is gone, then what was read for its sake alone; tells whether anything was held of it."""
-        gone = [name for name, watch in self._watches.items() if name not in wanted and watch.is_missing]
+        gone = [
+            name for name, informer in self._informers.items() if name not in wanted and informer.is_missing
+        ]
         held = [self._end(name) for name in gone]
         orphans = [
             name
-            for name, watch in self._watches.items()
-            if name not in wanted and watch.reflector.resource.only_with not in {"", *self._watches}
+            for name, informer in self._informers.items()
+            if name not in wanted and informer.reflector.resource.only_with not in {"", *self._informers}
         ]
         held += [self._end(name) for name in orphans]
         return any(held)
 
     def _end(self, name: str) -> bool:
-        watch = self._watches.pop(name)
-        watch.reflector.stop()
-        return bool(watch.holding.items())
+        informer = self._informers.pop(name)
+        informer.reflector.stop()
+        return bool(informer.store.items())
 
     def _watch(self, row: Resource) -> None:
-        known = self._watches.get(row.name)
+        known = self._informers.get(row.name)
         if known is not None and known.reflector.resource.path == row.path:
             return
         if known is not None:
             known.reflector.stop()
         # In another version they are the same objects: what is held stays until they are listed in it.
-        holding = known.holding if known is not None else Holding()
+        store = known.store if known is not None else Store()
         reflector = Reflector(
-            self._connection, row, holding, self._timing, Calls(self._on_change, self._refused)
+            self._connection, row, store, self._timing, ReflectorCallbacks(self._on_change, self._refused)
         )
-        self._watches[row.name] = Watch(reflector, holding)
+        self._informers[row.name] = Informer(reflector, store)
         reflector.start()
 
     def _refused(self, failure: type[Exception]) -> None:

@@ -226,7 +226,7 @@ _UNNAMED = ("", "(unnamed)")
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
+class Upserted:
     """An object was added or changed."""
 
     key: Key
@@ -263,7 +263,7 @@ class Unknown:
     type: str
 
 
-WatchEvent = Stands | Deleted | Bookmark | Failed | Unknown
+WatchEvent = Upserted | Deleted | Bookmark | Failed | Unknown
 
 
 class _WatchEvent(Struct):
@@ -306,7 +306,7 @@ def read_event(line: bytes, resource: Resource) -> WatchEvent:
         match event.type:
             case "ADDED" | "MODIFIED":
                 key, item = read_item(bytes(event.object), resource)
-                return Stands(key or _UNNAMED, item)
+                return Upserted(key or _UNNAMED, item)
             case "DELETED":
                 key, item = read_item(bytes(event.object), resource)
                 return Deleted(key or _UNNAMED, item.version)

@@ -31,14 +31,14 @@ from nodeagent.sources.kubernetes.list_watch import (
     Bookmark,
     Deleted,
     Failed,
-    Stands,
     Unknown,
+    Upserted,
     number,
     read_event,
     read_list,
 )
 from nodeagent.sources.kubernetes.resources import Resource
-from nodeagent.sources.kubernetes.store import Holding
+from nodeagent.sources.kubernetes.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class ReflectorCallbacks:
     """Whom a reflector tells, in its own thread.
 
     Attributes:
@@ -170,12 +170,12 @@ class _Position:
 
 
 class Reflector:
-    """Keeps a Holding as the API has it, in a thread of its own.
+    """Keeps a Store as the API has it, in a thread of its own.
 
     Args:
         connection: where the objects come from.
         resource: which objects.
-        holding: where they are kept.
+        store: where they are kept.
         timing: how patient it is.
         calls: whom it tells.
     """
@@ -184,14 +184,14 @@ class Reflector:
         self,
         connection: Connection,
         resource: Resource,
-        holding: Holding,
+        store: Store,
         timing: Timing,
-        calls: Calls,
+        calls: ReflectorCallbacks,
     ) -> None:
         self.resource = resource
         self.progress = Progress()
         self._connection = connection
-        self._holding = holding
+        self._store = store
         self._timing = timing
         self._calls = calls
         self._backoff = Backoff(*timing.backoff)
@@ -296,14 +296,14 @@ class Reflector:
         self.progress.failure = None
 
     def _list(self) -> None:
-        known = self._holding.by_key()
+        known = self._store.by_key()
         listing = read_list(
             self._connection, self._at.resource, known, self._timing.list_timeout, self._contact
         )
         if self._stopping.is_set():
             return
         self._at.resource = listing.resource
-        changed = self._holding.replace(listing.items)
+        changed = self._store.replace(listing.items)
         self._at.version = number(listing.version)
         self.progress.lists += 1
         if self._is_calm():
@@ -332,7 +332,7 @@ class Reflector:
             self.progress.watches += 1
             self._well()
             # What a server sends on this stream is newer than `version`, deletions seen before included.
-            self._holding.forget_deletions()
+            self._store.forget_deletions()
             self._follow(stream)
         finally:
             if time.monotonic() - began >= self._timing.shortest_watch:
@@ -356,11 +356,11 @@ class Reflector:
         """Lets one line change what is held; tells whether a value changed."""
         changed = False
         match read_event(line, self._at.resource):
-            case Stands(key, item):
-                changed = self._holding.put(key, item)
+            case Upserted(key, item):
+                changed = self._store.put(key, item)
                 self._reached(item.version)
             case Deleted(key, version):
-                changed = self._holding.remove(key, version)
+                changed = self._store.remove(key, version)
                 self._reached(version)
             case Bookmark(version):
                 self._reached(version)

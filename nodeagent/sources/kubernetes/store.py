@@ -7,7 +7,7 @@ from nodeagent.sources.kubernetes.list_watch import Key
 from nodeagent.sources.kubernetes.resources import Item
 
 
-class Holding:
+class Store:
     """What is known of one resource; kept until something newer is known (fail static).
 
     Every method may be called from any thread; each change happens in one step. Each change is idempotent:

@@ -36,7 +36,7 @@ class HostsFileState:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSurroundings:
+class Environment:
     """What was read.
 
     Attributes:
@@ -63,7 +63,7 @@ class NodeSurroundings:
     selinux: str
 
 
-def read_surroundings(hosts_file: Path, root: Path = Path("/")) -> NodeSurroundings:
+def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
     """Reads; changes nothing.
 
     Args:
@@ -72,7 +72,7 @@ def read_surroundings(hosts_file: Path, root: Path = Path("/")) -> NodeSurroundi
     """
     etc = hosts_file.parent
     link = _link(etc / "resolv.conf")
-    return NodeSurroundings(
+    return Environment(
         cni=tuple((name, f"/{sign}") for name, sign in _CNI_SIGNS if (root / sign).exists()),
         socket_balancer=_socket_balancer(root),
         iptables=_version("iptables"),

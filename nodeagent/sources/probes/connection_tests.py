@@ -54,7 +54,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """How one probe ended; `status` is 0 where no HTTP answer was read."""
 
     ending: Ending
@@ -154,7 +154,7 @@ _TRUST = {
 
 def ask_all(
     probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
-) -> dict[Probe, Outcome]:
+) -> dict[Probe, ProbeOutcome]:
     """Makes every connection, 24 at the same time; changes nothing.
 
     Args:
@@ -168,25 +168,25 @@ def ask_all(
     wanted = list(dict.fromkeys(probes))
     over = time.monotonic() + all_seconds
 
-    def one(probe: Probe) -> Outcome:
-        return ask(probe, seconds) if time.monotonic() < over else Outcome(Ending.NOT_ASKED)
+    def one(probe: Probe) -> ProbeOutcome:
+        return ask(probe, seconds) if time.monotonic() < over else ProbeOutcome(Ending.NOT_ASKED)
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(one, wanted), strict=True))
 
 
-def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> Outcome:
+def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
     """Makes one connection and tells how it ended; never raises for what the other side does."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
-    if isinstance(connected, Outcome):
+    if isinstance(connected, ProbeOutcome):
         return connected
     with connected:
         header = _header(probe, connected)
         if not probe.tls:
             return _request(connected, probe, header, deadline)
         handshake = _handshake(connected, probe, header, deadline, _unverified())
-        if isinstance(handshake, Outcome):
+        if isinstance(handshake, ProbeOutcome):
             return handshake
         with handshake:
             return _request(handshake, probe, b"", deadline)
@@ -208,7 +208,7 @@ def ask_certificate(
     """Makes a TLS connection that verifies by `context`, for the name `probe.host`."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
-    if isinstance(connected, Outcome):
+    if isinstance(connected, ProbeOutcome):
         return CertificateOutcome(Trust.UNKNOWN, str(connected))
     with connected:
         try:
@@ -232,16 +232,16 @@ def judged(certificate: Mapping[str, object]) -> CertificateOutcome:
     return CertificateOutcome(Trust.VALID, f"valid until {certificate.get('notAfter', 'an unknown day')}")
 
 
-def _connect(target: Endpoint, deadline: float) -> socket.socket | Outcome:
+def _connect(target: Endpoint, deadline: float) -> socket.socket | ProbeOutcome:
     try:
         return socket.create_connection((str(target.address), target.port), timeout=_left(deadline))
     except TimeoutError:
-        return Outcome(Ending.CONNECT_TIMEOUT)
+        return ProbeOutcome(Ending.CONNECT_TIMEOUT)
     except ConnectionRefusedError:
-        return Outcome(Ending.REFUSED)
+        return ProbeOutcome(Ending.REFUSED)
     except OSError as error:
         words = "" if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH} else one_line(error)
-        return Outcome(Ending.UNREACHABLE, detail=words)
+        return ProbeOutcome(Ending.UNREACHABLE, detail=words)
 
 
 def _header(probe: Probe, connection: socket.socket) -> bytes:
@@ -253,31 +253,31 @@ def _header(probe: Probe, connection: socket.socket) -> bytes:
 
 def _handshake(
     connection: socket.socket, probe: Probe, header: bytes, deadline: float, context: ssl.SSLContext
-) -> ssl.SSLSocket | Outcome:
+) -> ssl.SSLSocket | ProbeOutcome:
     try:
         connection.sendall(header)
         connection.settimeout(_left(deadline))
         return context.wrap_socket(connection, server_hostname=probe.host or None)
     except TimeoutError:
-        return Outcome(Ending.SILENT_IN_HANDSHAKE)
+        return ProbeOutcome(Ending.SILENT_IN_HANDSHAKE)
     except (ConnectionResetError, BrokenPipeError):
-        return Outcome(Ending.RESET_IN_HANDSHAKE)
+        return ProbeOutcome(Ending.RESET_IN_HANDSHAKE)
     except ssl.SSLError as error:
         return _tls_failure(error)
     except OSError as error:
-        return Outcome(Ending.RESET_IN_HANDSHAKE, detail=one_line(error))
+        return ProbeOutcome(Ending.RESET_IN_HANDSHAKE, detail=one_line(error))
 
 
-def _tls_failure(error: ssl.SSLError) -> Outcome:
+def _tls_failure(error: ssl.SSLError) -> ProbeOutcome:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return Outcome(Ending.CLOSED_IN_HANDSHAKE)
+        return ProbeOutcome(Ending.CLOSED_IN_HANDSHAKE)
     reason = (error.reason or "").upper()
     if "ALERT" in reason:
-        return Outcome(Ending.TLS_ALERT, detail=reason.lower().replace("_", " "))
-    return Outcome(Ending.NOT_TLS)
+        return ProbeOutcome(Ending.TLS_ALERT, detail=reason.lower().replace("_", " "))
+    return ProbeOutcome(Ending.NOT_TLS)
 
 
-def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: float) -> Outcome:
+def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: float) -> ProbeOutcome:
     address = probe.target.address
     host = probe.host or (f"[{address}]" if address.version == 6 else str(address))
     request = f"HEAD / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: nodeagent-doctor\r\nConnection: close\r\n\r\n"
@@ -287,16 +287,16 @@ def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: f
         connection.sendall(header + request.encode("ascii"))
         return _read_status(connection, deadline)
     except TimeoutError:
-        return Outcome(Ending.SILENT)
+        return ProbeOutcome(Ending.SILENT)
     except (ConnectionResetError, BrokenPipeError):
-        return Outcome(Ending.RESET)
+        return ProbeOutcome(Ending.RESET)
     except ssl.SSLError as error:
         return _tls_failure(error)
     except OSError as error:
-        return Outcome(Ending.RESET, detail=one_line(error))
+        return ProbeOutcome(Ending.RESET, detail=one_line(error))
 
 
-def _read_status(connection: socket.socket, deadline: float) -> Outcome:
+def _read_status(connection: socket.socket, deadline: float) -> ProbeOutcome:
     answer = b""
     while b"\n" not in answer and len(answer) < _LONGEST_STATUS_LINE:
         connection.settimeout(_left(deadline))
@@ -305,11 +305,11 @@ def _read_status(connection: socket.socket, deadline: float) -> Outcome:
             break
         answer += piece
     if not answer:
-        return Outcome(Ending.EMPTY_REPLY)
+        return ProbeOutcome(Ending.EMPTY_REPLY)
     words = answer.split(None, 2)
     if answer.startswith(b"HTTP/") and len(words) > 1 and words[1].isdigit():
-        return Outcome(Ending.STATUS, status=int(words[1]))
-    return Outcome(Ending.NOT_HTTP)
+        return ProbeOutcome(Ending.STATUS, status=int(words[1]))
+    return ProbeOutcome(Ending.NOT_HTTP)
 
 
 def _left(deadline: float) -> float:

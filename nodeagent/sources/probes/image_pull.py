@@ -21,8 +21,8 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.sources.probes.connection_tests import (
     CertificateOutcome,
     Ending,
-    Outcome,
     Probe,
+    ProbeOutcome,
     ask,
     ask_certificate,
 )
@@ -87,7 +87,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PullStep:
     """One step: whether it went well, and what was seen.
 
     `outcome` and `certificate` are there where the connection itself, or its certificate, was the trouble.
@@ -96,21 +96,21 @@ class Step:
     stage: Stage
     ok: bool
     seen: str
-    outcome: Outcome | None = None
+    outcome: ProbeOutcome | None = None
     certificate: CertificateOutcome | None = None
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: the rehearsal ends here
     """The step at which it went no further."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: PullStep) -> None:
         super().__init__(step.seen)
         self.step = step
 
 
 def rehearse(
     image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
-) -> tuple[Step, ...]:
+) -> tuple[PullStep, ...]:
     """Goes through the steps until one fails; about 10 s each at most.
 
     Args:
@@ -121,7 +121,7 @@ def rehearse(
     Returns:
         Every step that was made, the failed one last.
     """
-    steps: list[Step] = []
+    steps: list[PullStep] = []
     try:
         for step in _steps(image, resolve, context):
             steps.append(step)
@@ -134,23 +134,25 @@ def rehearse(
 
 def _steps(
     image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
-) -> Iterator[Step]:
+) -> Iterator[PullStep]:
     addresses = resolve(image.host)
     if not addresses:
-        yield Step(Stage.NAME, ok=False, seen=f"{image.host} has no address on this host")
+        yield PullStep(Stage.NAME, ok=False, seen=f"{image.host} has no address on this host")
         return
-    yield Step(Stage.NAME, ok=True, seen=f"{image.host} is {', '.join(map(str, addresses))}")
+    yield PullStep(Stage.NAME, ok=True, seen=f"{image.host} is {', '.join(map(str, addresses))}")
     yield from _connection(image, [Endpoint(address, image.port) for address in addresses], context)
     session = _Session(image, RegistryHttp(image, resolve, context))
     yield session.registry()
     if session.challenge:
         yield session.token()
     layers = session.layers()
-    yield Step(Stage.MANIFEST, ok=True, seen=session.told)
+    yield PullStep(Stage.MANIFEST, ok=True, seen=session.told)
     yield session.layer(layers)
 
 
-def _connection(image: ImageReference, endpoints: list[Endpoint], context: ssl.SSLContext) -> Iterator[Step]:
+def _connection(
+    image: ImageReference, endpoints: list[Endpoint], context: ssl.SSLContext
+) -> Iterator[PullStep]:
     """TCP and TLS apart from HTTP, so that a cut connection is told from a bad certificate.
 
     The first address that takes a connection is used, in the resolver's order, as a runtime does.
@@ -162,9 +164,9 @@ def _connection(image: ImageReference, endpoints: list[Endpoint], context: ssl.S
             break
         silent.append(f"{endpoint}: {outcome}")
     else:
-        yield Step(Stage.CONNECT, ok=False, seen="; ".join(silent), outcome=outcome)
+        yield PullStep(Stage.CONNECT, ok=False, seen="; ".join(silent), outcome=outcome)
         return
-    yield Step(Stage.CONNECT, ok=True, seen=f"{endpoint} takes the connection")
+    yield PullStep(Stage.CONNECT, ok=True, seen=f"{endpoint} takes the connection")
     if outcome.ending not in {
         Ending.STATUS,
         Ending.NOT_HTTP,
@@ -172,10 +174,10 @@ def _connection(image: ImageReference, endpoints: list[Endpoint], context: ssl.S
         Ending.RESET,
         Ending.SILENT,
     }:
-        yield Step(Stage.TLS, ok=False, seen=f"{endpoint}: {outcome}", outcome=outcome)
+        yield PullStep(Stage.TLS, ok=False, seen=f"{endpoint}: {outcome}", outcome=outcome)
         return
     certificate = ask_certificate(Probe(endpoint, None, tls=True, host=image.host), context)
-    yield Step(
+    yield PullStep(
         Stage.TLS,
         ok=certificate.trust == "valid",
         seen=f"certificate: {certificate.words}",
@@ -194,28 +196,28 @@ class _Session:
         self.challenge: dict[str, str] = {}
         self.told = ""
 
-    def registry(self) -> Step:
+    def registry(self) -> PullStep:
         """Asks `/v2/`: 200 to everybody, or 401 with a challenge (end-1 of the specification)."""
         answer = self._get(Stage.REGISTRY, self._base)
         if answer.status == 200:
-            return Step(Stage.REGISTRY, ok=True, seen="200: open to everybody")
+            return PullStep(Stage.REGISTRY, ok=True, seen="200: open to everybody")
         scheme, _, parameters = answer.headers.get("www-authenticate", "").partition(" ")
         if answer.status == 401 and scheme.lower() == "bearer":
             self.challenge = dict(_PARAMETER.findall(parameters))
             realm = quoted(self.challenge.get("realm", "nobody"), 200)
-            return Step(Stage.REGISTRY, ok=True, seen=f"401 with a challenge by {realm}")
+            return PullStep(Stage.REGISTRY, ok=True, seen=f"401 with a challenge by {realm}")
         if answer.status == 401:
             raise _Stopped(
-                Step(
+                PullStep(
                     Stage.CREDENTIALS,
                     ok=False,
                     seen=f"401: it asks for credentials ({quoted(scheme) if scheme else 'no scheme'})",
                 )
             )
         seen = f"HTTP {answer.status}: no registry answers here"
-        return Step(Stage.REGISTRY, ok=False, seen=seen)
+        return PullStep(Stage.REGISTRY, ok=False, seen=seen)
 
-    def token(self) -> Step:
+    def token(self) -> PullStep:
         """Fetches an anonymous token from where the challenge says."""
         realm = self.challenge.get("realm", "")
         query = {"scope": f"repository:{self._image.repository}:pull"}
@@ -223,13 +225,13 @@ class _Session:
             query["service"] = self.challenge["service"]
         answer = self._get(Stage.CREDENTIALS, f"{realm}?{urlencode(query)}")
         if answer.status != 200:
-            return Step(Stage.CREDENTIALS, ok=False, seen=f"no anonymous token: HTTP {answer.status}")
+            return PullStep(Stage.CREDENTIALS, ok=False, seen=f"no anonymous token: HTTP {answer.status}")
         found = _decoded(Stage.CREDENTIALS, answer.data, _Token)
         token = found.token or found.access_token or ""
         if not _TOKEN.fullmatch(token):
-            return Step(Stage.CREDENTIALS, ok=False, seen="the token server gave no token")
+            return PullStep(Stage.CREDENTIALS, ok=False, seen="the token server gave no token")
         self._headers["Authorization"] = f"Bearer {token}"
-        return Step(Stage.CREDENTIALS, ok=True, seen="an anonymous token was given")
+        return PullStep(Stage.CREDENTIALS, ok=True, seen="an anonymous token was given")
 
     def layers(self) -> list[_Descriptor]:
         """Fetches the manifest, by way of the index to this machine's platform, and gives its layers."""
@@ -246,23 +248,23 @@ class _Session:
                 layers = self._manifest(_digest(Stage.MANIFEST, entry)).layers or []
                 self.told = f"index, linux/{wanted}: {len(layers)} layers"
                 return layers
-        raise _Stopped(Step(Stage.MANIFEST, ok=False, seen=f"the index has no image for linux/{wanted}"))
+        raise _Stopped(PullStep(Stage.MANIFEST, ok=False, seen=f"the index has no image for linux/{wanted}"))
 
-    def layer(self, layers: list[_Descriptor]) -> Step:
+    def layer(self, layers: list[_Descriptor]) -> PullStep:
         """Reads the beginning of the first layer."""
         if not layers:
-            return Step(Stage.LAYER, ok=True, seen="the image has no layers")
+            return PullStep(Stage.LAYER, ok=True, seen="the image has no layers")
         digest = _digest(Stage.LAYER, layers[0])
         url = f"{self._base}{self._image.repository}/blobs/{digest}"
         answer = self._get(Stage.LAYER, url, {"Range": f"bytes=0-{_FIRST_BYTES - 1}"}, _FIRST_BYTES)
         if answer.status not in {200, 206}:
-            return Step(Stage.LAYER, ok=False, seen=f"HTTP {answer.status} for {digest[:19]}")
+            return PullStep(Stage.LAYER, ok=False, seen=f"HTTP {answer.status} for {digest[:19]}")
         expected = min(layers[0].size, _FIRST_BYTES)
         if len(answer.data) < expected:
-            return Step(
+            return PullStep(
                 Stage.LAYER, ok=False, seen=f"{len(answer.data)} of {expected} bytes of {digest[:19]} came"
             )
-        return Step(Stage.LAYER, ok=True, seen=f"the first {max(expected, 0)} bytes arrived")
+        return PullStep(Stage.LAYER, ok=True, seen=f"the first {max(expected, 0)} bytes arrived")
 
     def _manifest(self, reference: str) -> _Manifest:
         url = f"{self._base}{self._image.repository}/manifests/{reference}"
@@ -271,7 +273,7 @@ class _Session:
         )
         if answer.status in {401, 403}:
             raise _Stopped(
-                Step(
+                PullStep(
                     Stage.CREDENTIALS,
                     ok=False,
                     seen=f"HTTP {answer.status}: not to be had without credentials",
@@ -279,7 +281,7 @@ class _Session:
             )
         if answer.status != 200:
             what = "no such image or tag" if answer.status == 404 else "the registry gives no manifest"
-            raise _Stopped(Step(Stage.MANIFEST, ok=False, seen=f"HTTP {answer.status}: {what}"))
+            raise _Stopped(PullStep(Stage.MANIFEST, ok=False, seen=f"HTTP {answer.status}: {what}"))
         return _decoded(Stage.MANIFEST, answer.data, _Manifest)
 
     def _get(
@@ -289,13 +291,13 @@ class _Session:
         try:
             return self._http.get(url, sent, most)
         except NoAnswerError as error:
-            raise _Stopped(Step(stage, ok=False, seen=str(error))) from error
+            raise _Stopped(PullStep(stage, ok=False, seen=str(error))) from error
 
 
 def _digest(stage: Stage, found: _Descriptor) -> str:
     """The digest, which becomes a part of an address: none but a proper one."""
     if not _DIGEST.fullmatch(found.digest):
-        raise _Stopped(Step(stage, ok=False, seen=f"{quoted(found.digest)} is no digest"))
+        raise _Stopped(PullStep(stage, ok=False, seen=f"{quoted(found.digest)} is no digest"))
     return found.digest
 
 
@@ -304,4 +306,4 @@ def _decoded(stage: Stage, data: bytes, expected: type[_Decoded]) -> _Decoded:
         return msgspec.json.decode(data, type=expected)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         seen = f"the answer is not what a registry sends: {one_line(error)}"
-        raise _Stopped(Step(stage, ok=False, seen=seen)) from error
+        raise _Stopped(PullStep(stage, ok=False, seen=seen)) from error

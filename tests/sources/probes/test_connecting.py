@@ -16,8 +16,8 @@ import pytest
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import (
     Ending,
-    Outcome,
     Probe,
+    ProbeOutcome,
     Trust,
     ask,
     ask_all,
@@ -110,7 +110,7 @@ def test_each_ending_is_told(behave: Callable[[socket.socket], object], tls: boo
 
 def test_a_status_is_read() -> None:
     with serving(_answering(b"HTTP/1.1 404 Not Found\r\n\r\n")) as endpoint:
-        assert ask(Probe(endpoint)) == Outcome(Ending.STATUS, 404)
+        assert ask(Probe(endpoint)) == ProbeOutcome(Ending.STATUS, 404)
 
 
 def test_nobody_listens() -> None:
@@ -122,8 +122,8 @@ def test_nobody_listens() -> None:
 def test_the_time_for_all_bounds_what_is_begun() -> None:
     with serving(_answering(b"HTTP/1.1 200 OK\r\n\r\n")) as endpoint:
         asked = Probe(endpoint)
-        assert ask_all([asked], all_seconds=-1) == {asked: Outcome(Ending.NOT_ASKED)}
-        assert ask_all([asked, asked]) == {asked: Outcome(Ending.STATUS, 200)}
+        assert ask_all([asked], all_seconds=-1) == {asked: ProbeOutcome(Ending.NOT_ASKED)}
+        assert ask_all([asked, asked]) == {asked: ProbeOutcome(Ending.STATUS, 200)}
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -140,7 +140,7 @@ def test_the_line_comes_first_and_names_both_ends(version: str) -> None:
 
     with serving(behave) as endpoint:
         outcome = ask(Probe(endpoint, "v1" if version == "v1" else "v2", tls=False, host="site.example.com"))
-    assert outcome == Outcome(Ending.STATUS, 200)
+    assert outcome == ProbeOutcome(Ending.STATUS, 200)
     assert received[0].startswith(b"HEAD / HTTP/1.1\r\nHost: site.example.com\r\n")
 
 
@@ -194,7 +194,7 @@ def test_a_certificate_is_judged_with_the_machines_authorities(
     monkeypatch.setenv("SSL_CERT_DIR", str(directory / "none"))
     with _tls(certificates) as endpoint:
         probe = Probe(endpoint, None, tls=True, host=name)
-        assert ask(probe) == Outcome(Ending.STATUS, 200), "what it is worth is asked apart"
+        assert ask(probe) == ProbeOutcome(Ending.STATUS, 200), "what it is worth is asked apart"
         assert ask_certificate(probe, verifying_context()).trust is trust
 
 

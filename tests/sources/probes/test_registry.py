@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.names import pull_finding
-from nodeagent.sources.probes.connection_tests import Ending, Outcome, verifying_context
-from nodeagent.sources.probes.image_pull import Stage, Step, rehearse
+from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome, verifying_context
+from nodeagent.sources.probes.image_pull import PullStep, Stage, rehearse
 from nodeagent.sources.probes.registry_http import ImageReference
 from tests.testbed.certificates import make_certificates
 
@@ -43,7 +43,7 @@ INDEX = {
     "manifests": [_FOREIGN, {"digest": "sha256:1", "platform": {"os": "linux", "architecture": _MACHINE}}],
 }
 Reply = tuple[int, dict[str, str], bytes]
-Puller = Callable[["Script"], tuple[Step, ...]]
+Puller = Callable[["Script"], tuple[PullStep, ...]]
 
 
 def _json(value: object, status: int = 200) -> Reply:
@@ -123,7 +123,7 @@ def pull(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Puller:
     """Rehearse the pull of `image:latest` from a scripted registry."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))
 
-    def rehearsed(script: Script) -> tuple[Step, ...]:
+    def rehearsed(script: Script) -> tuple[PullStep, ...]:
         with _registry(script, certificates) as port:
             image = ImageReference.parse(f"localhost:{port}/image")
             return rehearse(image, lambda _: (ip_address("127.0.0.1"),), verifying_context())
@@ -131,7 +131,7 @@ def pull(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Puller:
     return rehearsed
 
 
-def _code(steps: tuple[Step, ...]) -> Code:
+def _code(steps: tuple[PullStep, ...]) -> Code:
     return pull_finding("image", steps, "").code
 
 
@@ -354,9 +354,9 @@ def test_the_first_address_that_takes_a_connection_is_used(
 def test_what_ends_before_http() -> None:
     image = ImageReference.parse("registry.example.com/image")
     assert _code(rehearse(image, lambda _: (), verifying_context())) is Code.PullName
-    cut = Step(Stage.TLS, ok=False, seen="reset", outcome=Outcome(Ending.RESET_IN_HANDSHAKE))
+    cut = PullStep(Stage.TLS, ok=False, seen="reset", outcome=ProbeOutcome(Ending.RESET_IN_HANDSHAKE))
     assert _code((cut,)) is Code.PullCut
-    refused = Step(Stage.CONNECT, ok=False, seen="refused", outcome=Outcome(Ending.REFUSED))
+    refused = PullStep(Stage.CONNECT, ok=False, seen="refused", outcome=ProbeOutcome(Ending.REFUSED))
     assert _code((refused,)) is Code.PullConnect
     assert "not followed here" in pull_finding("image", (cut,), "/etc/containerd/x").evidence[-1]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.sources.node.environment import NodeSurroundings, read_surroundings
+from nodeagent.sources.node.environment import Environment, read_environment
 from nodeagent.sources.node.service_proxy import BaseChain, base_chains
 from tests.testbed.fixtures import needs_root
 
@@ -32,8 +32,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _read(root: Path) -> NodeSurroundings:
-    return read_surroundings(root / "etc/hosts", root)
+def _read(root: Path) -> Environment:
+    return read_environment(root / "etc/hosts", root)
 
 
 def test_an_ordinary_machine(root: Path) -> None:

@@ -1,0 +1,63 @@
+from nodeagent.model.objects import Unreadable
+from nodeagent.sources.kubernetes.resources import Item
+from nodeagent.sources.kubernetes.store import Store
+
+A, B = ("default", "a"), ("default", "b")
+
+
+def held(**items: Item) -> Store:
+    store = Store()
+    store.replace({("default", name): item for name, item in items.items()})
+    return store
+
+
+def test_the_first_list_is_news_even_if_it_is_empty() -> None:
+    store = Store()
+    assert not store.synced
+    assert store.replace({})
+    assert store.synced
+    assert not store.replace({})
+
+
+def test_only_a_change_of_value_is_news() -> None:
+    store = held(a=Item(5, "one"))
+    assert not store.put(A, Item(6, "one"))
+    assert store.put(A, Item(7, "two"))
+    assert not store.replace({A: Item(9, "two")})
+    assert store.replace({A: Item(9, "two"), B: Item(8, "three")})
+
+
+def test_older_and_repeated_events_change_nothing() -> None:
+    store = held(a=Item(5, "new"))
+    assert not store.put(A, Item(4, "old"))
+    assert not store.put(A, Item(5, "same version"))
+    assert not store.remove(A, 4)
+    assert store.items() == (Item(5, "new"),)
+
+
+def test_versions_are_compared_as_numbers() -> None:
+    assert held(a=Item(9, "old")).put(A, Item(10, "new"))
+
+
+def test_a_late_event_does_not_bring_back_what_was_deleted() -> None:
+    store = held(a=Item(5, "here"))
+    assert store.remove(A, 7)
+    assert not store.remove(A, 7)
+    assert not store.put(A, Item(6, "before its deletion"))
+    assert store.items() == ()
+    assert store.put(A, Item(8, "created anew"))
+    assert not store.remove(A, 7)
+
+
+def test_what_is_none_of_ours_is_held_without_being_news() -> None:
+    store = held(a=Item(5, "balanced"))
+    assert store.put(A, Item(7))
+    assert not store.put(A, Item(6, "balanced"))
+    assert store.counts() == (0, 0)
+    assert not store.put(B, Item(8))
+
+
+def test_what_becomes_unreadable_is_news() -> None:
+    store = held(a=Item(5, "one"))
+    assert store.put(A, Item(6, unreadable=Unreadable("Service default/a", "spec: no object")))
+    assert store.counts() == (0, 1)
