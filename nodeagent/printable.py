@@ -1,5 +1,7 @@
 """Text from elsewhere on one line that it can't break out of: what terminal, log, pages and Events show."""
 
+_LONGEST_NAME = 256
+
 
 def printable(text: str) -> str:
     r"""Return `text` with every letter that is not printable written as an escape: `\n`, `\x1b`, `\u202e`.
@@ -24,3 +26,11 @@ def cut_to_bytes(text: str, most: int) -> str:
     if len(encoded) <= most:
         return encoded.decode("utf-8")
     return encoded[: most - 3].decode("utf-8", "ignore") + "..."
+
+
+def shown_name(name: str) -> str:
+    """Return a claimed hostname as a line shows it: with escapes, and cut where no hostname is as long.
+
+    Pure. RFC 1035, 2.3.4: 253 characters. Anyone can write a longer one, up to the size of an object.
+    """
+    return printable(name) if len(name) <= _LONGEST_NAME else f"{printable(name[:_LONGEST_NAME])}..."

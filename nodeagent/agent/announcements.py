@@ -1,17 +1,28 @@
 """Kubernetes Events for what an administrator must know: which, and on which Service. Pure."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
+from nodeagent.printable import shown_name
 
 _NAMES_SHOWN = 5
 
 # What a name's owner or an administrator can act on; a wildcard or a disabled hosts file is no such thing.
 # Nor are servers that don't answer: they differ from node to node, and metrics tell of them.
 EVENT_NAME_CODES = frozenset(
-    {"NotProven", "NoSuchName", "NoDnsAddress", "NeverWritten", "BadName", "Conflict"}
+    {
+        "NotProven",
+        "NoSuchName",
+        "NoDnsAddress",
+        "NeverWritten",
+        "BadName",
+        "Conflict",
+        "TooManyHostnames",
+        "TooManyHostnamesInNamespace",
+    }
 )
 
 
@@ -34,7 +45,6 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
     Every node says the same in the same words, so that one Event serves all. A port that another program
     holds is that node's own matter.
     """
-    uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     found = [
         Announcement(decision.load_balancer, decision.code, decision.reason, decision.uid)
         for decision in desired.load_balancers
@@ -45,28 +55,32 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
         for decision in desired.load_balancers
         if decision.taken and decision.verdict is Verdict.SERVED
     ]
+    found += announcements_of_names(desired, EVENT_NAME_CODES)
+    return tuple(sorted(found, key=lambda one: (one.service, one.code)))
+
+
+def announcements_of_names(desired: Desired, codes: AbstractSet[str]) -> tuple[Announcement, ...]:
+    """One Event for each load balancer and each of these codes that refuses hostnames of it; sorted.
+
+    None while DNS is still being asked for some: an Event that stands for an hour shall name them all.
+    """
     if any(decision.code in _WAITING for decision in desired.names):
-        # DNS is still being asked for some: an Event that stands for an hour shall name them all.
-        return tuple(sorted(found, key=lambda one: (one.service, one.code)))
+        return ()
+    uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
-        if (
-            decision.verdict is Verdict.REFUSED
-            and decision.load_balancer
-            and decision.code in EVENT_NAME_CODES
-        ):
+        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in codes:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
-    found += [
-        Announcement(service, f"Name{code}", _about(decisions), uids.get(service, ""))
-        for (service, code), decisions in refused.items()
-    ]
-    return tuple(sorted(found, key=lambda one: (one.service, one.code)))
+    return tuple(
+        Announcement(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
+        for service, code in sorted(refused)
+    )
 
 
 def _about(decisions: Iterable[NameDecision]) -> str:
     by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
     shown = [
-        f"{decision.name} ({decision.claimed_by}): {decision.gist or decision.reason}"
+        f"{shown_name(decision.name)} ({decision.claimed_by}): {decision.gist or decision.reason}"
         for decision in list(by_name.values())[:_NAMES_SHOWN]
     ]
     more = len(by_name) - len(shown)

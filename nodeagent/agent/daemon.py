@@ -34,6 +34,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -117,7 +118,10 @@ class Daemon:
             signal.signal(number, self._on_end)
         signal.signal(signal.SIGHUP, self._on_reload)
         service = TelemetryService(
-            pages(self._board, self._metrics), self._settings.telemetry.endpoint, self._run_dir
+            pages(self._board, self._metrics),
+            self._settings.telemetry.endpoint,
+            self._run_dir,
+            names=own_names(self._settings.node_name),
         )
         self._ownership.start()
         try:

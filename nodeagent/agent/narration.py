@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from nodeagent.agent.reconciler import Pass
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.printable import shown_name
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100
@@ -66,12 +67,16 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
         if earlier is None or (_said(earlier) != _said(decision) and not _confirms(earlier, decision)):
             yield (
                 f"name {decision.verdict}",
-                {"name": decision.name, "claimed_by": str(decision.claimed_by), "reason": decision.reason},
+                {
+                    "name": shown_name(decision.name),
+                    "claimed_by": str(decision.claimed_by),
+                    "reason": decision.reason,
+                },
             )
     gone = set(known) - {_key(decision) for decision in after.names}
     for key, decision in known.items():
         if key in gone:
-            yield "name gone", {"name": decision.name, "claimed_by": str(decision.claimed_by)}
+            yield "name gone", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
 
 
 def _key(decision: NameDecision) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from nodeagent.agent.standing import ListenerStanding
 from nodeagent.cli.terminal import Line, Styled, block, terminal_text
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+from nodeagent.printable import shown_name
 
 _COLOURS = {Verdict.SERVED: "green", Verdict.SKIPPED: "yellow", Verdict.REFUSED: "red"}
 _TITLES: Mapping[Part, str] = {
@@ -134,8 +135,7 @@ def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = Mapping
     lines: list[Line] = []
     for decision in decisions:
         state = marks.get(decision.name, "") if decision.verdict is Verdict.SERVED else ""
-        shown = decision.name if decision.name.isprintable() else ascii(decision.name)
-        said = f" {shown}{state} ({decision.claimed_by}): {decision.reason}"
+        said = f" {shown_name(decision.name)}{state} ({decision.claimed_by}): {decision.reason}"
         lines.append((_verdict_word(decision.verdict), said))
     return lines
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nodeagent.agent.announcements import announcements_of_names
 from nodeagent.agent.dns.prover import Prover
 from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.narration import narrate_decisions
@@ -30,16 +31,19 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import EventBudget, post_event
-from nodeagent.sources.node.identity import find_api_servers
+from nodeagent.sources.node.identity import find_api_servers, own_names
 
 _LOG = logging.getLogger("nodeagent")
+
+COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})
+"""What CoreDNS alone is refused; the agents tell of everything else."""
 
 
 class CoreDnsReporter:
     """Says each thing when it begins, and not again while it lasts.
 
     Args:
-        connection: To the API server. RBAC: create events in the ConfigMaps' namespace.
+        connection: To the API server. RBAC: create events.
         identity: Who says so.
     """
 
@@ -63,6 +67,8 @@ class CoreDnsReporter:
         decided = replace(done.desired, names=done.edits.decisions)
         narrate_decisions(decided, self._before)
         self._before = decided
+        for one in announcements_of_names(decided, COREDNS_NAME_CODES):
+            self._post(one.service, one.code, one.message, one.uid)
         for conflict in done.conflicts:
             self._tell_conflict(conflict)
         self._said = _say_once((*done.edits.remarks, *done.errors.values()), self._said)
@@ -71,16 +77,12 @@ class CoreDnsReporter:
         _LOG.warning("%s", conflict)
         where = conflict.config_map
         ref = ObjectRef("ConfigMap", where.namespace, where.name)
-        if not self._budget.allow((ref, "CorefilePutBack")):
+        self._post(ref, "CorefilePutBack", str(conflict), where.raw["metadata"].get("uid", ""))
+
+    def _post(self, ref: ObjectRef, code: str, message: str, uid: str) -> None:
+        if not self._budget.allow((ref, code)):
             return
-        failure = post_event(
-            self._connection,
-            ref,
-            "CorefilePutBack",
-            str(conflict),
-            node_name=self._identity,
-            uid=where.raw["metadata"].get("uid"),
-        )
+        failure = post_event(self._connection, ref, code, message, node_name=self._identity, uid=uid or None)
         if failure is not None:
             _LOG.warning("an Event could not be posted", extra={"fields": {"reason": str(failure)}})
 
@@ -198,7 +200,12 @@ class Controller:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
-        service = TelemetryService(self._pages(), self._settings.telemetry.endpoint, None)
+        service = TelemetryService(
+            self._pages(),
+            self._settings.telemetry.endpoint,
+            None,
+            names=own_names(self._settings.identity),
+        )
         try:
             service.start()
             self._cluster.start()

@@ -253,6 +253,7 @@ class Route:
     """An HTTPRoute, GRPCRoute or TLSRoute: its hostnames, as written, and what it is attached to.
 
     `declined` are the parents whose controllers said in its status that they do not accept it as it is.
+    `problems` tells what of it was not read.
     """
 
     ref: ObjectRef
@@ -261,13 +262,15 @@ class Route:
     parents: tuple[ParentRef, ...] = ()
     declined: tuple[ParentRef, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRoute:
     """An object of one controller's own API that asks for hosts.
 
-    `controller` is the name under which IngressClasses know that controller.
+    `controller` is the name under which IngressClasses know that controller. `problems` tells what of the
+    object was not read.
     """
 
     ref: ObjectRef
@@ -275,6 +278,7 @@ class ControllerRoute:
     created: datetime | None = None
     hosts: tuple[str, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=_none, hash=False)
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

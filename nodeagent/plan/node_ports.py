@@ -1,44 +1,73 @@
-"""Ports that the daemons of a node bind, so that no relay takes one first."""
+"""Ports that the daemons of a node bind, so that no relay takes one first.
+
+The source of each is written above it: a page of the project's documentation, or the file of its repository
+that has the default. Ports that load balancers commonly publish themselves are left out, also where a daemon
+has one: 80, 443, 3306, 5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. What listens on such a port
+already is seen, and is not relayed either.
+"""
 
 from collections.abc import Mapping
 
 NODE_PORTS: Mapping[int, str] = {
-    # What nodes run with or without Kubernetes.
+    # IANA, Service Name and Transport Protocol Port Number Registry.
     22: "SSH server",
     53: "DNS server",
     111: "rpcbind",
     179: "BGP daemon (Calico, Cilium, kube-router, MetalLB)",
-    2375: "Docker",
-    2376: "Docker",
-    # Kubernetes itself (kubernetes.io/docs, "Ports and Protocols"), k3s and RKE2, konnectivity.
+    **dict.fromkeys((2375, 2376), "Docker"),
+    # kubernetes.io/docs/reference/networking/ports-and-protocols; 2381, 2382: k3s docs, "Local Ports".
     **dict.fromkeys((2379, 2380, 2381, 2382), "etcd"),
     6443: "API server",
-    6444: "API server's load balancer (k3s, RKE2)",
-    **dict.fromkeys((8132, 8133, 8134), "konnectivity server"),
-    9345: "supervisor (k3s, RKE2)",
-    **dict.fromkeys((4194, 10248, 10250, 10255), "kubelet"),
-    **dict.fromkeys((10249, 10256), "kube-proxy"),
     10257: "controller manager",
-    10258: "cloud controller manager",
     10259: "scheduler",
-    # Networks.
-    **dict.fromkeys((4240, 4241, 4242, 4243, 4244, 4245, 4250), "Cilium"),
+    # kubernetes/kubernetes, pkg/cluster/ports; 10255: KubeletConfiguration, readOnlyPort.
+    **dict.fromkeys((10248, 10250, 10255), "kubelet"),
+    **dict.fromkeys((10249, 10256), "kube-proxy"),
+    # kubernetes/cloud-provider, options/webhook.go (10260); OpenShift's registry, below (10263).
+    **dict.fromkeys((10258, 10260), "cloud controller manager"),
+    10263: "cloud node manager",
+    # kubernetes/website, examples/admin/konnectivity.
+    **dict.fromkeys((8132, 8133, 8134), "konnectivity server"),
+    # k3s docs, installation/requirements; RKE2 docs, install/requirements.
+    6444: "API server's load balancer (k3s, RKE2)",
+    9345: "supervisor (k3s, RKE2)",
+    10010: "container runtime",
+    # openshift/enhancements, dev-guide/host-port-registry.md.
+    9537: "CRI-O",
+    **dict.fromkeys((9977, 9978, 9979), "etcd (OpenShift)"),
+    **dict.fromkeys((9258, 9259), "cloud controller manager (OpenShift)"),
+    **dict.fromkeys((8797, 22623, 22624), "machine configuration (OpenShift)"),
+    **dict.fromkeys((10357, 11443, 17697), "control plane (OpenShift)"),
+    # docs.cilium.io, operations/system_requirements, "Firewall Rules"; 9965: its chart, hubble.metrics.port.
+    **dict.fromkeys((4240, 4244, 4245, 4250, 4251), "Cilium"),
     **dict.fromkeys((9878, 9879, 9890, 9891, 9893, 9901, 9962, 9963, 9964, 9965), "Cilium"),
-    **dict.fromkeys((5473, 9091, 9093, 9094, 9098, 9099), "Calico"),
-    **dict.fromkeys((6781, 6782, 6783, 6784), "Weave Net"),
-    **dict.fromkeys((6641, 6642, 9409, 9410, 9476), "OVN-Kubernetes"),
+    # docs.tigera.io, reference/felix/configuration (9091, 9099); projectcalico/calico, typha/pkg/config (9093
+    # and 9098); RKE2 docs, install/requirements (5473).
+    **dict.fromkeys((5473, 9091, 9093, 9098, 9099), "Calico"),
+    # antrea.io/docs, network-requirements.
     **dict.fromkeys((10349, 10350, 10351), "Antrea"),
+    # ovn-org/ovn-kubernetes, dist/images/ovnkube.sh; from 9102 on: OpenShift's registry, above.
+    **dict.fromkeys((6641, 6642, 6643, 6644, 9310, 9409, 9410, 9476), "OVN-Kubernetes"),
+    **dict.fromkeys((9102, 9103, 9641, 9642, 9643, 9644, 29101, 29102, 29103), "OVN-Kubernetes"),
+    # weaveworks/weave: site/faq.md (6781, 6783), prog/weave-kube (6782, 6784).
+    **dict.fromkeys((6781, 6782, 6783, 6784), "Weave Net"),
+    # kube-router.io/docs/health; its routing controller and amazon-vpc-cni-k8s, cmd/aws-k8s-agent (50051).
     20244: "kube-router",
     50051: "network daemon (kube-router, AWS VPC CNI)",
+    # amazon-vpc-cni-k8s, README: DISABLE_METRICS, INTROSPECTION_BIND_ADDRESS.
     **dict.fromkeys((61678, 61679), "AWS VPC CNI"),
-    **dict.fromkeys((7472, 7473, 7946), "MetalLB"),
+    # metallb/metallb, config/controllers/speaker.yaml; frr-metrics: 7473 up to 0.15, 9121 since (config/frr).
+    **dict.fromkeys((7472, 7473, 7946, 9121), "MetalLB"),
+    # kube-vip/kube-vip, cmd: prometheusHTTPServer.
     2112: "kube-vip",
-    # NodeLocal DNSCache, what watches nodes, and nodeagent.
+    # kubernetes/kubernetes, cluster/addons/dns/nodelocaldns (9253); kubernetes/dns, cmd/node-cache (9353).
     **dict.fromkeys((9253, 9353), "NodeLocal DNSCache"),
+    # github.com/prometheus/prometheus/wiki/Default-port-allocations.
     9100: "node exporter",
+    # kubernetes/node-problem-detector, cmd/options.
     **dict.fromkeys((20256, 20257), "node problem detector"),
+    # docs/metrics.md.
     9467: "nodeagent",
-    9537: "CRI-O",
 }
 """Each port with what listens there by default.
 

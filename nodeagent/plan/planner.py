@@ -7,7 +7,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, DnatRules, RelayAddress
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
 from nodeagent.plan.claims.collecting import claims_of
 from nodeagent.plan.hostname_decisions import decide_names, hosts_lines
 from nodeagent.plan.hostnames import canonical
@@ -49,9 +49,13 @@ def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
 
 
 def _problems(snapshot: Snapshot) -> list[str]:
-    found = [(ingress.ref, ingress.problems) for ingress in snapshot.ingresses if ingress.problems]
-    found += [(gateway.ref, gateway.problems) for gateway in snapshot.gateways if gateway.problems]
-    return sorted(f"{ref}: {problem}" for ref, problems in found for problem in problems)
+    objects: tuple[Ingress | Gateway | Route | ControllerRoute, ...] = (
+        *snapshot.ingresses,
+        *snapshot.gateways,
+        *snapshot.routes,
+        *snapshot.controller_routes,
+    )
+    return sorted(f"{found.ref}: {problem}" for found in objects for problem in found.problems)
 
 
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:

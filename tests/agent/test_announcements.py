@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from nodeagent.agent.announcements import announcements
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -31,6 +33,20 @@ def test_many_refused_names_make_one_event_that_shows_some() -> None:
     assert found.code == "NameNotProven"
     assert "n0.example.test (Ingress shop/web): not proven" in found.message
     assert found.message.endswith("; and 4 more")
+
+
+@pytest.mark.parametrize("code", ["TooManyHostnames", "TooManyHostnamesInNamespace"])
+def test_names_beyond_a_limit_make_one_event_however_many_they_are(code: str) -> None:
+    names = tuple(name(f"n{number}.example.test", code=code) for number in range(3000))
+    (found,) = announcements(Desired(names=names))
+    assert found.code == f"Name{code}"
+    assert found.message.endswith("; and 2995 more")
+
+
+def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
+    """Anyone can write one into an object of a controller's own kind."""
+    (found,) = announcements(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
+    assert found.message == f"{'x' * 256}... (Ingress shop/web): not proven"
 
 
 def test_a_name_without_a_known_load_balancer_has_nobody_to_be_announced_to() -> None:

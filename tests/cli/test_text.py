@@ -92,6 +92,16 @@ def test_nor_can_anything_else_of_an_object(command_line: CommandLine, command: 
     _assert_harmless(command_line(command).stdout)
 
 
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_a_hostname_of_a_megabyte_is_one_short_line(command_line: CommandLine, command: str) -> None:
+    """Objects of controllers' own kinds can have one; the exact one is in the JSON."""
+    command_line.write(long=ingress("x" * 1_000_000, name="long"))
+    shown = command_line(command).stdout
+    assert f" {'x' * 256}... (Ingress" in shown
+    assert max(map(len, shown.splitlines())) < 500
+    assert "x" * 1_000_000 in command_line(command, "-o", "json").stdout
+
+
 def test_nor_can_the_hosts_file(command_line: CommandLine) -> None:
     command_line.hosts_file.write_bytes(HOSTS_FILE.encode() + b"# \x1b[31m \x9b \xff\r\n")
     _assert_harmless(command_line("plan").stdout)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nodeagent.coredns.controller import CoreDnsReporter
 from nodeagent.coredns.lease import NotLeaderError
 from nodeagent.coredns.reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.errors import SourceError
@@ -69,6 +70,19 @@ def test_a_name_that_nobody_vouches_for_is_refused_in_the_planner_s_words(reconc
     refused = next(one for one in done.edits.decisions if one.name == "registry-1.docker.io")
     assert (refused.code, refused.reason) == ("NotProven", "not proven: no suffix in hosts.allow covers it")
     assert model_answer(corefile(reconciler.api), Question("registry-1.docker.io")) == PASSED_ON
+
+
+def test_a_wildcard_that_is_refused_is_told_once_as_an_event(
+    reconciler: Kept, connecting: Callable[[], Connection]
+) -> None:
+    """On the Service, by CoreDNS alone: the agents don't cover wildcards anyway."""
+    add_name(reconciler.api, "*.example.net")
+    reporter = CoreDnsReporter(connecting(), "one")
+    reporter.tell(reconciler.reconcile())
+    reporter.tell(reconciler.reconcile())
+    (event,) = reconciler.api.store.all("events")
+    assert (event["involvedObject"]["kind"], event["reason"]) == ("Service", "NameWildcardNotAllowed")
+    assert event["message"].startswith("*.example.net (Ingress default/any): not answered: ")
 
 
 def test_a_wildcard_host_is_answered(reconciler: Kept) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from nodeagent.agent.announcements import EVENT_NAME_CODES
+from nodeagent.coredns.controller import COREDNS_NAME_CODES
 from nodeagent.doctor.codes import CATALOGUE, CheckVerdict
 from tests.daemonset.kustomize import DAEMONSET
 
@@ -37,7 +38,7 @@ def _sections(title: str) -> list[str]:
 
 
 def _refused(path: Path) -> Iterator[str]:
-    """The codes that a module of the plan refuses something with: the words beside `CheckVerdict.REFUSED`.
+    """The codes that a module of the plan refuses something with: the words beside `Verdict.REFUSED`.
 
     Or those that its function `_refusal` is called with, which adds the verdict.
     """
@@ -47,7 +48,7 @@ def _refused(path: Path) -> Iterator[str]:
                 node.elts if isinstance(node, ast.Tuple) else [*node.args, *(k.value for k in node.keywords)]
             )
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called == "_refusal" or any(ast.unparse(value) == "CheckVerdict.REFUSED" for value in values):
+            if called == "_refusal" or any(ast.unparse(value) == "Verdict.REFUSED" for value in values):
                 for value in values:
                     if isinstance(value, ast.Constant) and re.fullmatch(r"[A-Z]\w+", str(value.value)):
                         yield str(value.value)
@@ -61,7 +62,8 @@ def _event_reasons() -> set[str]:
     assert {"eligibility.py", "relaying.py", "decision.py"} <= {
         name for name, codes in found.items() if codes
     }
-    return set().union(*found.values()) | {f"Name{code}" for code in EVENT_NAME_CODES} | {"PortTaken"}
+    of_names = {f"Name{code}" for code in EVENT_NAME_CODES | COREDNS_NAME_CODES}
+    return set().union(*found.values()) | of_names | {"PortTaken"}
 
 
 def test_every_alert_leads_to_its_section() -> None:

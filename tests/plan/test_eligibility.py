@@ -170,3 +170,22 @@ def test_what_is_not_served_leaves_no_trace(points: tuple[LoadBalancerPoint, ...
     planned = desired(service(points=points))
     assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
     assert of_service(planned).relay_addresses == ()
+
+
+def test_a_list_of_ranges_is_complete_in_both_families() -> None:
+    """`loadBalancers.addressRanges` of IPv6 alone admits no IPv4 address, and the reverse."""
+    found = service(
+        ips=("192.0.2.1", "2001:db8::1", "2001:db8:1::1"),
+        ports=("443",),
+        cluster_ips=("10.96.0.7", "fd00:10:96::7"),
+    )
+    listed = "services: [{namespace: ingress, name: blue}]"
+    planned = desired(found, options=config(f"loadBalancers: {{{listed}, addressRanges: [2001:db8::/48]}}"))
+    assert set(redirects(planned)) == {"[2001:db8::1]:443"}
+    assert {listener.bind.address.version for listener in planned.listeners} == {6}
+    assert of_service(planned).remarks == (
+        "192.0.2.1: not redirected: loadBalancers.addressRanges does not include it",
+        "2001:db8:1::1: not redirected: loadBalancers.addressRanges does not include it",
+    )
+    planned = desired(found, options=config(f"loadBalancers: {{{listed}, addressRanges: [192.0.2.0/24]}}"))
+    assert set(redirects(planned)) == {"192.0.2.1:443"}

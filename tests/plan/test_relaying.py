@@ -112,6 +112,25 @@ def test_a_port_of_the_nodes_own_daemons_is_never_taken_from_them(port: int, who
     assert f"not relayed: port {port} is for the node's own {whose}" in remark
 
 
+def test_a_port_that_the_administrator_takes_off_the_list_is_relayed() -> None:
+    """That one alone: `loadBalancers.allowPorts`."""
+    listed = "services: [{namespace: ingress, name: blue}]"
+    options = config(f"loadBalancers: {{{listed}, allowPorts: [22]}}")
+    planned = desired(service(ports=("22", "179", "443")), options=options)
+    assert {listener.bind.port for listener in planned.listeners} == {22, 443}
+    assert {redirect.match.port for redirect in planned.dnat.redirects} == {22, 443}
+    (remark,) = of_service(planned).remarks
+    assert "not relayed: port 179" in remark
+
+
+@pytest.mark.parametrize("port", [80, 443, 3306, 5000, 5001, 8080, 8443, 9000, 9001, 9090, 9443, 10443])
+def test_what_load_balancers_commonly_publish_is_no_port_of_a_daemon(port: int) -> None:
+    """Though some daemon somewhere has it: what listens already is seen."""
+    assert redirects(desired(service(ports=(str(port),)))) == {
+        f"192.0.2.1:{port}": f"{relay_of(desired(service(ports=(str(port),))))[4]}:{port}"
+    }
+
+
 def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:
     """As MetalLB shares addresses."""
     planned = desired(service(ports=("80",)), service("green", ports=("443",)))

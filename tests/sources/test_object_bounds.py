@@ -1,11 +1,23 @@
 """One object asks for so many hosts and no more, and its annotations are no place to keep a book."""
 
+from collections.abc import Callable
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
-from nodeagent.model.objects import Ingress, Service
-from nodeagent.sources.objects.decoding import MOST_HOSTS, decode_ingress, decode_service
+from nodeagent.config.options import Config
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import Ingress, Route, Service, ServiceRange, Snapshot
+from nodeagent.plan.planner import plan
+from nodeagent.sources.objects.decoding import (
+    MOST_HOSTS,
+    DecodingError,
+    decode_ingress,
+    decode_service,
+    decode_service_range,
+)
+from nodeagent.sources.objects.gateway_api import decode_grpc_route, decode_http_route, decode_tls_route
 from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
 
 
@@ -32,6 +44,18 @@ def test_hosts_of_a_virtual_service_have_the_same_bound() -> None:
     found = kind.decode({"metadata": {"name": "many"}, "spec": spec})
     assert found is not None
     assert len(found.hosts) == MOST_HOSTS
+    assert found.problems == (f"more than {MOST_HOSTS} hosts: those beyond are not read",)
+    assert plan(Snapshot(controller_routes=(found,)), Facts("node1"), Config()).remarks[-1] == (
+        f"VirtualService default/many: more than {MOST_HOSTS} hosts: those beyond are not read"
+    )
+
+
+@pytest.mark.parametrize("decode", [decode_http_route, decode_grpc_route, decode_tls_route])
+def test_hosts_of_a_route_have_the_same_bound(decode: Callable[[dict[str, Any]], Route]) -> None:
+    found = decode({"metadata": {"name": "many"}, "spec": {"hostnames": _hosts(MOST_HOSTS + 5)}})
+    assert list(found.hostnames) == _hosts(MOST_HOSTS)
+    (remark,) = plan(Snapshot(routes=(found,)), Facts("node1"), Config()).remarks[-1:]
+    assert remark == f"{found.ref}: more than {MOST_HOSTS} hosts: those beyond are not read"
 
 
 @pytest.mark.parametrize(("length", "kept"), [(4096, True), (4097, False)])
@@ -44,3 +68,20 @@ def test_a_long_annotation_is_not_read(length: int, *, kept: bool) -> None:
     assert ("example.com/a" in found.annotations) == kept
     assert found.annotations["nodeagent.io/proxy-protocol"] == "v2"
     assert len(found.problems) == (0 if kept else 1)
+
+
+def test_a_service_range_is_read_in_both_families() -> None:
+    """As Kubernetes 1.33 writes it; one without ranges has none."""
+    found = decode_service_range(
+        b'{"metadata":{"name":"kubernetes"},"spec":{"cidrs":["10.96.0.0/12","fd00:10:96::/112"]}}'
+    )
+    networks = (ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112"))
+    assert found == ServiceRange("kubernetes", networks)
+    assert decode_service_range({"metadata": {"name": "empty"}}) == ServiceRange("empty")
+
+
+@pytest.mark.parametrize("cidrs", [["10.96.0.0/33"], ["10.96.0.0/12", "all"], [7], ["fe80::%eth0/64"]])
+def test_a_service_range_that_can_not_be_read_is_an_error_of_that_object(cidrs: list[object]) -> None:
+    """Half of its ranges would be as good as none: what is in the other half could be redirected."""
+    with pytest.raises(DecodingError):
+        decode_service_range({"metadata": {"name": "odd"}, "spec": {"cidrs": cidrs}})

@@ -10,12 +10,15 @@ import logging
 import socket
 import sys
 import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from nodeagent.agent.telemetry.pages import Pages, not_found
+from nodeagent.agent.telemetry.pages import Pages, misdirected, not_found
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -28,10 +31,16 @@ _PAUSE_SECONDS = 0.5
 
 
 class PageServer:
-    """Serves `pages` on `listening`, which it owns from now on, until `close`; from threads of its own."""
+    """Serves `pages` on `listening`, which it owns from now on, until `close`; from threads of its own.
 
-    def __init__(self, listening: socket.socket, pages: Pages) -> None:
-        self._server = _Server(listening, pages)
+    A request for a name that is not this machine's is refused with 421 (RFC 9110, 15.5.20): so a page of
+    somebody else's, whose name resolves to this address (DNS rebinding), can't have a browser read ours.
+    Names of this machine are `localhost`, those of `names`, and every address; at a unix socket, which no
+    browser reaches, any name (None).
+    """
+
+    def __init__(self, listening: socket.socket, pages: Pages, names: AbstractSet[str] | None = None) -> None:
+        self._server = _Server(listening, pages, names)
         self._thread = Thread(target=self._server.serve_until_closed, name="telemetry", daemon=True)
         self._thread.start()
 
@@ -44,11 +53,12 @@ class PageServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket, pages: Pages) -> None:
+    def __init__(self, listening: socket.socket, pages: Pages, names: AbstractSet[str] | None) -> None:
         super().__init__(("", 0), _Handler, bind_and_activate=False)
         self.socket.close()  # the base class makes one, bound to nothing
         self.socket = listening
         self.pages = pages
+        self.names = names
         self._slots = BoundedSemaphore(_AT_ONCE)
         self._stopping = False
 
@@ -124,7 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         make = self.server.pages.get(urlsplit(self.path).path)
-        page = make() if make else not_found(self.server.pages)
+        names = self.server.names
+        if names is not None and not _is_own(self.headers.get_all("Host", []), names):
+            page = misdirected()
+        else:
+            page = make() if make else not_found(self.server.pages)
         self.send_response(page.status)
         self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(page.body)))
@@ -132,6 +146,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if with_body:
             self.wfile.write(page.body)
+
+
+def _is_own(hosts: Sequence[str], names: AbstractSet[str]) -> bool:
+    """Whether the Host header (RFC 9110, 7.2) names this machine; HTTP/1.0 knows none. Pure."""
+    if not hosts:
+        return True
+    try:
+        host = urlsplit(f"//{hosts[0].strip()}").hostname or ""
+    except ValueError:
+        return False
+    if len(hosts) > 1:
+        return False
+    name = host.removesuffix(".")
+    return name == "localhost" or name in names or _is_address(host)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _Hasty(io.RawIOBase):

@@ -36,6 +36,11 @@ def metrics_page(exposition: bytes) -> Page:
     return Page(200, CONTENT_TYPE, exposition)
 
 
+def misdirected() -> Page:
+    """Says that the name asked for is not this machine's; nothing of the request comes back."""
+    return Page(421, _TEXT, b"ask by address, as localhost, or by this node's own name\n")
+
+
 def not_found(known: Pages) -> Page:
     """Says which pages there are."""
     return Page(404, _TEXT, f"no such page; there are {', '.join(known)}\n".encode())

@@ -16,6 +16,7 @@ before being seen. It is logged once, with what to do.
 import errno
 import logging
 import os
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -45,15 +46,22 @@ class TelemetryService:
         endpoint: the TCP address (`TelemetryOptions.listen`); None: no TCP at all.
         run_dir: where the unix socket stands; None: there is none.
         retry_seconds: between two tries at an address that is taken.
+        names: this machine's own, by which the pages at the TCP address may be asked for besides by address.
     """
 
     def __init__(
-        self, pages: Pages, endpoint: Endpoint | None, run_dir: Path | None, retry_seconds: float = 1.0
+        self,
+        pages: Pages,
+        endpoint: Endpoint | None,
+        run_dir: Path | None,
+        retry_seconds: float = 1.0,
+        names: AbstractSet[str] = frozenset(),
     ) -> None:
         self._pages = pages
         self._endpoint = endpoint
         self._run_dir = run_dir
         self._retry_seconds = retry_seconds
+        self._names = names
         self._servers: list[PageServer] = []
         self._lock = Lock()
         self._closing = Event()
@@ -134,7 +142,7 @@ class TelemetryService:
             if self._closing.is_set():
                 listening.close()
             else:
-                self._servers.append(PageServer(listening, self._pages))
+                self._servers.append(PageServer(listening, self._pages, self._names))
                 self._bound = Endpoint(endpoint.address, port)
         return None
 

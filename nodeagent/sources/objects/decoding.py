@@ -312,10 +312,10 @@ def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> di
     return {key: value for key, value in annotations.items() if len(value) <= _LONGEST_ANNOTATION}
 
 
-def some_hosts(hosts: Iterable[str], problems: list[str] | None = None) -> tuple[str, ...]:
+def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
     """The hosts in their order, each once, up to `MOST_HOSTS`; `problems` tells of the rest."""
     found = tuple(islice(dict.fromkeys(hosts), MOST_HOSTS + 1))
-    if len(found) > MOST_HOSTS and problems is not None:
+    if len(found) > MOST_HOSTS:
         problems.append(f"more than {MOST_HOSTS} hosts: those beyond are not read")
     return found[:MOST_HOSTS]
 

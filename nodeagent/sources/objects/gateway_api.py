@@ -100,13 +100,16 @@ def _route(raw: Raw, kind: str) -> Route:
     spec = found.spec or api.RouteSpec()
     ref = ref_of(kind, found.metadata)
     parents = found.status.parents if found.status else None
+    problems: list[str] = []
+    hostnames = some_hosts(spec.hostnames or (), problems)
     return Route(
         ref=ref,
         created=created_of(found.metadata),
-        hostnames=some_hosts(spec.hostnames or ()),
+        hostnames=hostnames,
         parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
         declined=_declined(parents or (), ref.namespace, found.metadata.generation),
         annotations=deciding_annotations(found.metadata),
+        problems=tuple(problems),
     )
 
 

@@ -119,13 +119,17 @@ class ControllerKind:
         if self.only_with and not any(text != "mesh" for text in _texts(document, self.only_with)):
             return None
         metadata = decode(document, api.Head).metadata
-        hosts = (host for text in _texts(document, self.hosts) for host in self.read(text))
+        problems: list[str] = []
+        hosts = some_hosts(
+            (host for text in _texts(document, self.hosts) for host in self.read(text)), problems
+        )
         return ControllerRoute(
             ref=ref_of(self.kind, metadata),
             controller=self.controller,
             created=created_of(metadata),
-            hosts=some_hosts(hosts, []),
+            hosts=hosts,
             annotations=deciding_annotations(metadata),
+            problems=tuple(problems),
         )
 
 

@@ -34,7 +34,7 @@ def serving(
     pages: Pages, endpoint: Endpoint | None = ANY_PORT, run_dir: Path | None = None
 ) -> Iterator[TelemetryService]:
     """A started service, that is closed at the end."""
-    service = TelemetryService(pages, endpoint, run_dir, retry_seconds=0.02)
+    service = TelemetryService(pages, endpoint, run_dir, retry_seconds=0.02, names={"node-1"})
     service.start()
     try:
         yield service
@@ -55,10 +55,12 @@ def connect(endpoint: Endpoint | None) -> socket.socket:
     return socket.create_connection((str(endpoint.address), endpoint.port), timeout=5)
 
 
-def get(endpoint: Endpoint | None, path: str, method: str = "GET") -> Reply:
+def get(
+    endpoint: Endpoint | None, path: str, method: str = "GET", headers: str = "Host: node-1\r\n"
+) -> Reply:
     """One request, as a probe sends it."""
     with connect(endpoint) as connection:
-        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        connection.sendall(f"{method} {path} HTTP/1.1\r\n{headers}\r\n".encode())
         return receive(connection)
 
 
