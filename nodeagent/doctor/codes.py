@@ -1,8 +1,7 @@
 """Every code that the doctor can give, its check and its verdict. docs/doctor.md explains each."""
 
-from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import Final
+from typing import Self
 
 
 class CheckVerdict(StrEnum):
@@ -21,250 +20,129 @@ class CheckVerdict(StrEnum):
 
 
 class Code(StrEnum):
-    """What was found. A code belongs to one check and settles the verdict: `CATALOGUE`."""
+    """What was found: its check and, for that check, the verdict."""
+
+    check: str
+    verdict: CheckVerdict
+
+    def __new__(cls, name: str, check: str, verdict: CheckVerdict) -> Self:
+        """Return the member whose value is its own name."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        code.check = check
+        code.verdict = verdict
+        return code
 
     @staticmethod
     def _generate_next_value_(name: str, *_: object) -> str:
         return name
 
-    @property
-    def check(self) -> str:
-        """The id of the check that gives it."""
-        return _PLACES[self][0]
-
-    @property
-    def verdict(self) -> CheckVerdict:
-        """The word for it."""
-        return _PLACES[self][1]
-
     # A LoadBalancer Service, by its object and by what was seen on this node.
-    NotProxy = auto()
-    Ignored = auto()
-    IPModeProxy = auto()
-    HostnameOnly = auto()
-    NoAddress = auto()
-    Tolerated = auto()
-    LoadBalancerRemedied = auto()
-    ShortCircuited = auto()
-    IPModeIgnored = auto()
-    Troubled = auto()
-    ShortCircuitedByObject = auto()
-    LoadBalancerUnclear = auto()
+    NotProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    Ignored = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    IPModeProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    HostnameOnly = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    NoAddress = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    Tolerated = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    LoadBalancerRemedied = auto(), "load-balancer", CheckVerdict.PASS
+    ShortCircuited = auto(), "load-balancer", CheckVerdict.AFFECTED
+    IPModeIgnored = auto(), "load-balancer", CheckVerdict.AFFECTED
+    Troubled = auto(), "load-balancer", CheckVerdict.AFFECTED
+    ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
+    LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
 
     # One address and port of a load balancer, connected to from this node.
-    ThroughLoadBalancer = auto()
-    ShortCircuitedAndFine = auto()
-    RemediedByDnat = auto()
-    RemediedByHosts = auto()
-    ShortCircuitedAndCut = auto()
-    Undetected = auto()
-    RelayDown = auto()
-    WrongVersion = auto()
-    ControllerWithoutProxy = auto()
-    ControllerDown = auto()
-    LoadBalancerDown = auto()
-    LoadBalancerCut = auto()
-    PathUnclear = auto()
+    ThroughLoadBalancer = auto(), "path", CheckVerdict.NOT_AFFECTED
+    ShortCircuitedAndFine = auto(), "path", CheckVerdict.NOT_AFFECTED
+    RemediedByDnat = auto(), "path", CheckVerdict.PASS
+    RemediedByHosts = auto(), "path", CheckVerdict.PASS
+    ShortCircuitedAndCut = auto(), "path", CheckVerdict.AFFECTED
+    Undetected = auto(), "path", CheckVerdict.AFFECTED
+    RelayDown = auto(), "path", CheckVerdict.AFFECTED
+    WrongVersion = auto(), "path", CheckVerdict.AFFECTED
+    ControllerWithoutProxy = auto(), "path", CheckVerdict.AFFECTED
+    ControllerDown = auto(), "path", CheckVerdict.AFFECTED
+    LoadBalancerDown = auto(), "path", CheckVerdict.AFFECTED
+    LoadBalancerCut = auto(), "path", CheckVerdict.AFFECTED
+    PathUnclear = auto(), "path", CheckVerdict.CANNOT_TELL
 
     # The certificate shown for a name behind a load balancer.
-    CertificateValid = auto()
-    CertificateExpired = auto()
-    CertificateForeign = auto()
-    CertificateWrongName = auto()
-    CertificateUnknown = auto()
+    CertificateValid = auto(), "certificate", CheckVerdict.PASS
+    CertificateExpired = auto(), "certificate", CheckVerdict.WARNING
+    CertificateForeign = auto(), "certificate", CheckVerdict.WARNING
+    CertificateWrongName = auto(), "certificate", CheckVerdict.WARNING
+    CertificateUnknown = auto(), "certificate", CheckVerdict.CANNOT_TELL
 
     # Whether this machine is the node at all.
-    NotThisNode = auto()
+    NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
 
     # Who serves the pods of this node.
-    PodsByDnat = auto()
-    PodsByCoreDns = auto()
-    PodsLeftToCoreDns = auto()
-    PodsNotServed = auto()
+    PodsByDnat = auto(), "pods", CheckVerdict.PASS
+    PodsByCoreDns = auto(), "pods", CheckVerdict.PASS
+    PodsLeftToCoreDns = auto(), "pods", CheckVerdict.PASS
+    PodsNotServed = auto(), "pods", CheckVerdict.WARNING
 
     # Who short-circuits.
-    KubeProxyFound = auto()
-    KubeProxyAbsent = auto()
-    KubeProxyUnreadable = auto()
-    NoSocketBalancer = auto()
-    SocketBalancer = auto()
-    SocketBalancerByHosts = auto()
-    PacketFilter = auto()
-    NoPacketFilter = auto()
+    KubeProxyFound = auto(), "kube-proxy", CheckVerdict.PASS
+    KubeProxyAbsent = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
+    KubeProxyUnreadable = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
+    NoSocketBalancer = auto(), "cni", CheckVerdict.PASS
+    SocketBalancer = auto(), "cni", CheckVerdict.AFFECTED
+    SocketBalancerByHosts = auto(), "cni", CheckVerdict.PASS
+    PacketFilter = auto(), "packet-filter", CheckVerdict.PASS
+    NoPacketFilter = auto(), "packet-filter", CheckVerdict.AFFECTED
 
     # The hosts file and who reads it.
-    HostsWritable = auto()
-    HostsMounted = auto()
-    HostsSymlink = auto()
-    HostsImmutable = auto()
-    HostsReadOnly = auto()
-    HostsUnreadable = auto()
-    FilesFirst = auto()
-    FilesNotFirst = auto()
-    NameOrderUnreadable = auto()
-    ResolverPlain = auto()
-    ResolverSystemd = auto()
-    ResolverUnreadable = auto()
-    SelinuxOff = auto()
-    SelinuxPermissive = auto()
-    SelinuxEnforcing = auto()
+    HostsWritable = auto(), "hosts-file", CheckVerdict.PASS
+    HostsMounted = auto(), "hosts-file", CheckVerdict.PASS
+    HostsSymlink = auto(), "hosts-file", CheckVerdict.AFFECTED
+    HostsImmutable = auto(), "hosts-file", CheckVerdict.AFFECTED
+    HostsReadOnly = auto(), "hosts-file", CheckVerdict.AFFECTED
+    HostsUnreadable = auto(), "hosts-file", CheckVerdict.CANNOT_TELL
+    FilesFirst = auto(), "name-order", CheckVerdict.PASS
+    FilesNotFirst = auto(), "name-order", CheckVerdict.AFFECTED
+    NameOrderUnreadable = auto(), "name-order", CheckVerdict.CANNOT_TELL
+    ResolverPlain = auto(), "resolver", CheckVerdict.PASS
+    ResolverSystemd = auto(), "resolver", CheckVerdict.PASS
+    ResolverUnreadable = auto(), "resolver", CheckVerdict.CANNOT_TELL
+    SelinuxOff = auto(), "selinux", CheckVerdict.PASS
+    SelinuxPermissive = auto(), "selinux", CheckVerdict.PASS
+    SelinuxEnforcing = auto(), "selinux", CheckVerdict.PASS
 
     # What nodeagent keeps on this node.
-    AgentAbsent = auto()
-    AgentInSync = auto()
-    AgentDrifted = auto()
-    AgentUnreadable = auto()
-    RelayAnswers = auto()
-    RelaySilent = auto()
-    DnatFirst = auto()
-    DnatOvertaken = auto()
-    DnatUnreadable = auto()
-    HostsLinesClean = auto()
-    StaleHostsLine = auto()
-    HairpinProxyLine = auto()
-    ImagesElsewhere = auto()
-    ImagesRemedied = auto()
-    ImagesCut = auto()
-    RebootTrap = auto()
-    ImagesUnknown = auto()
+    AgentAbsent = auto(), "agent", CheckVerdict.NOT_AFFECTED
+    AgentInSync = auto(), "agent", CheckVerdict.PASS
+    AgentDrifted = auto(), "agent", CheckVerdict.AFFECTED
+    AgentUnreadable = auto(), "agent", CheckVerdict.CANNOT_TELL
+    RelayAnswers = auto(), "relay", CheckVerdict.PASS
+    RelaySilent = auto(), "relay", CheckVerdict.AFFECTED
+    DnatFirst = auto(), "dnat", CheckVerdict.PASS
+    DnatOvertaken = auto(), "dnat", CheckVerdict.AFFECTED
+    DnatUnreadable = auto(), "dnat", CheckVerdict.CANNOT_TELL
+    HostsLinesClean = auto(), "hosts-lines", CheckVerdict.PASS
+    StaleHostsLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
+    HairpinProxyLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
+    ImagesElsewhere = auto(), "images", CheckVerdict.PASS
+    ImagesRemedied = auto(), "images", CheckVerdict.PASS
+    ImagesCut = auto(), "images", CheckVerdict.WARNING
+    RebootTrap = auto(), "images", CheckVerdict.WARNING
+    ImagesUnknown = auto(), "images", CheckVerdict.CANNOT_TELL
 
     # A name: what the host's resolver, the upstream and CoreDNS answer.
-    NameAtLoadBalancer = auto()
-    NameAtRelay = auto()
-    NameElsewhere = auto()
-    NameDiffers = auto()
-    NameUnknown = auto()
-    NameUnclear = auto()
+    NameAtLoadBalancer = auto(), "name", CheckVerdict.PASS
+    NameAtRelay = auto(), "name", CheckVerdict.PASS
+    NameElsewhere = auto(), "name", CheckVerdict.NOT_AFFECTED
+    NameDiffers = auto(), "name", CheckVerdict.AFFECTED
+    NameUnknown = auto(), "name", CheckVerdict.AFFECTED
+    NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
 
     # The rehearsal of an image pull.
-    PullWorks = auto()
-    PullName = auto()
-    PullConnect = auto()
-    PullCut = auto()
-    PullCertificate = auto()
-    PullNotRegistry = auto()
-    PullCredentials = auto()
-    PullManifest = auto()
-    PullLayer = auto()
-
-
-CATALOGUE: Final[Mapping[str, Mapping[CheckVerdict, tuple[Code, ...]]]] = {
-    "load-balancer": {
-        CheckVerdict.NOT_AFFECTED: (
-            Code.NotProxy,
-            Code.Ignored,
-            Code.IPModeProxy,
-            Code.HostnameOnly,
-            Code.NoAddress,
-            Code.Tolerated,
-        ),
-        CheckVerdict.PASS: (Code.LoadBalancerRemedied,),
-        CheckVerdict.AFFECTED: (Code.ShortCircuited, Code.IPModeIgnored, Code.Troubled),
-        CheckVerdict.CANNOT_TELL: (Code.ShortCircuitedByObject, Code.LoadBalancerUnclear),
-    },
-    "path": {
-        CheckVerdict.NOT_AFFECTED: (Code.ThroughLoadBalancer, Code.ShortCircuitedAndFine),
-        CheckVerdict.PASS: (Code.RemediedByDnat, Code.RemediedByHosts),
-        CheckVerdict.AFFECTED: (
-            Code.ShortCircuitedAndCut,
-            Code.Undetected,
-            Code.RelayDown,
-            Code.WrongVersion,
-            Code.ControllerWithoutProxy,
-            Code.ControllerDown,
-            Code.LoadBalancerDown,
-            Code.LoadBalancerCut,
-        ),
-        CheckVerdict.CANNOT_TELL: (Code.PathUnclear,),
-    },
-    "certificate": {
-        CheckVerdict.PASS: (Code.CertificateValid,),
-        CheckVerdict.WARNING: (Code.CertificateExpired, Code.CertificateForeign, Code.CertificateWrongName),
-        CheckVerdict.CANNOT_TELL: (Code.CertificateUnknown,),
-    },
-    "node": {
-        CheckVerdict.CANNOT_TELL: (Code.NotThisNode,),
-    },
-    "kube-proxy": {
-        CheckVerdict.PASS: (Code.KubeProxyFound,),
-        CheckVerdict.CANNOT_TELL: (Code.KubeProxyAbsent, Code.KubeProxyUnreadable),
-    },
-    "cni": {
-        CheckVerdict.PASS: (Code.NoSocketBalancer, Code.SocketBalancerByHosts),
-        CheckVerdict.AFFECTED: (Code.SocketBalancer,),
-    },
-    "packet-filter": {
-        CheckVerdict.PASS: (Code.PacketFilter,),
-        CheckVerdict.AFFECTED: (Code.NoPacketFilter,),
-    },
-    "hosts-file": {
-        CheckVerdict.PASS: (Code.HostsWritable, Code.HostsMounted),
-        CheckVerdict.AFFECTED: (Code.HostsSymlink, Code.HostsImmutable, Code.HostsReadOnly),
-        CheckVerdict.CANNOT_TELL: (Code.HostsUnreadable,),
-    },
-    "name-order": {
-        CheckVerdict.PASS: (Code.FilesFirst,),
-        CheckVerdict.AFFECTED: (Code.FilesNotFirst,),
-        CheckVerdict.CANNOT_TELL: (Code.NameOrderUnreadable,),
-    },
-    "resolver": {
-        CheckVerdict.PASS: (Code.ResolverPlain, Code.ResolverSystemd),
-        CheckVerdict.CANNOT_TELL: (Code.ResolverUnreadable,),
-    },
-    "selinux": {
-        CheckVerdict.PASS: (Code.SelinuxOff, Code.SelinuxPermissive, Code.SelinuxEnforcing),
-    },
-    "agent": {
-        CheckVerdict.NOT_AFFECTED: (Code.AgentAbsent,),
-        CheckVerdict.PASS: (Code.AgentInSync,),
-        CheckVerdict.AFFECTED: (Code.AgentDrifted,),
-        CheckVerdict.CANNOT_TELL: (Code.AgentUnreadable,),
-    },
-    "relay": {
-        CheckVerdict.PASS: (Code.RelayAnswers,),
-        CheckVerdict.AFFECTED: (Code.RelaySilent,),
-    },
-    "dnat": {
-        CheckVerdict.PASS: (Code.DnatFirst,),
-        CheckVerdict.AFFECTED: (Code.DnatOvertaken,),
-        CheckVerdict.CANNOT_TELL: (Code.DnatUnreadable,),
-    },
-    "pods": {
-        CheckVerdict.PASS: (Code.PodsByDnat, Code.PodsByCoreDns, Code.PodsLeftToCoreDns),
-        CheckVerdict.WARNING: (Code.PodsNotServed,),
-    },
-    "hosts-lines": {
-        CheckVerdict.PASS: (Code.HostsLinesClean,),
-        CheckVerdict.AFFECTED: (Code.StaleHostsLine, Code.HairpinProxyLine),
-    },
-    "images": {
-        CheckVerdict.PASS: (Code.ImagesElsewhere, Code.ImagesRemedied),
-        CheckVerdict.WARNING: (Code.ImagesCut, Code.RebootTrap),
-        CheckVerdict.CANNOT_TELL: (Code.ImagesUnknown,),
-    },
-    "name": {
-        CheckVerdict.NOT_AFFECTED: (Code.NameElsewhere,),
-        CheckVerdict.PASS: (Code.NameAtLoadBalancer, Code.NameAtRelay),
-        CheckVerdict.AFFECTED: (Code.NameDiffers, Code.NameUnknown),
-        CheckVerdict.CANNOT_TELL: (Code.NameUnclear,),
-    },
-    "pull": {
-        CheckVerdict.PASS: (Code.PullWorks, Code.PullCredentials),
-        CheckVerdict.AFFECTED: (
-            Code.PullName,
-            Code.PullConnect,
-            Code.PullCut,
-            Code.PullCertificate,
-            Code.PullNotRegistry,
-            Code.PullManifest,
-            Code.PullLayer,
-        ),
-    },
-}
-
-_PLACES: Final[Mapping[Code, tuple[str, CheckVerdict]]] = {
-    code: (check, verdict)
-    for check, verdicts in CATALOGUE.items()
-    for verdict, codes in verdicts.items()
-    for code in codes
-}
+    PullWorks = auto(), "pull", CheckVerdict.PASS
+    PullName = auto(), "pull", CheckVerdict.AFFECTED
+    PullConnect = auto(), "pull", CheckVerdict.AFFECTED
+    PullCut = auto(), "pull", CheckVerdict.AFFECTED
+    PullCertificate = auto(), "pull", CheckVerdict.AFFECTED
+    PullNotRegistry = auto(), "pull", CheckVerdict.AFFECTED
+    PullCredentials = auto(), "pull", CheckVerdict.PASS
+    PullManifest = auto(), "pull", CheckVerdict.AFFECTED
+    PullLayer = auto(), "pull", CheckVerdict.AFFECTED

@@ -11,8 +11,9 @@ import yaml
 
 from nodeagent.agent.announcements import EVENT_NAME_CODES
 from nodeagent.coredns.controller import COREDNS_NAME_CODES
-from nodeagent.doctor.codes import CATALOGUE, CheckVerdict
+from nodeagent.doctor.codes import CheckVerdict
 from tests.daemonset.kustomize import DAEMONSET
+from tests.doctor.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

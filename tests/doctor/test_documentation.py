@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from nodeagent.cli.doctor_report import GROUPS
-from nodeagent.doctor.codes import CATALOGUE
+from tests.doctor.catalogue import CATALOGUE
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _TEXT = (_DOCS / "doctor.md").read_text(encoding="utf-8")

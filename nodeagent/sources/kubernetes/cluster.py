@@ -65,7 +65,7 @@ class ResourceState:
 
 
 class Cluster:
-    """Lists and informers everything that decisions rest on, a daemon thread for each resource.
+    """Lists and watches everything that decisions rest on, a daemon thread for each resource.
 
     Args:
         connection: to the API server; not closed here.

@@ -1,0 +1,8 @@
+"""The doctor's codes by check and verdict, as docs/doctor.md lists them."""
+
+from nodeagent.doctor.codes import CheckVerdict, Code
+
+CATALOGUE: dict[str, dict[CheckVerdict, tuple[Code, ...]]] = {}
+for _code in Code:
+    _verdicts = CATALOGUE.setdefault(_code.check, {})
+    _verdicts[_code.verdict] = (*_verdicts.get(_code.verdict, ()), _code)
