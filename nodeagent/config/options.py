@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from msgspec import Meta, Struct, field
 
 from nodeagent.model.addresses import Endpoint, IPNetwork
+from nodeagent.model.dns import HOSTNAME, LONGEST_HOSTNAME
 
 DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
@@ -23,8 +24,7 @@ class DnsName(str):
         """The name, or ValueError with what to write instead."""
         if text.startswith((".", "*.")):
             raise ValueError(f"{text!r}: write it without the leading {text[: text.index('.') + 1]!r}")
-        label = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-        if len(text) > 253 or not re.fullmatch(rf"{label}(\.{label})*", text):
+        if len(text) > LONGEST_HOSTNAME or not re.fullmatch(HOSTNAME, text):
             raise ValueError(f"{text!r} is not a DNS name in lower case (example: corp.example.com)")
         return cls(text)
 

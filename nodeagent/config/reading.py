@@ -16,31 +16,9 @@ import msgspec
 import yaml
 
 from nodeagent.config.options import (
-    AbsolutePath,
-    AddressRange,
     Config,
-    DnsName,
-    DnsServer,
-    InterfaceName,
-    ListenAddress,
-    PodNetwork,
-    RelayRange4,
-    RelayRange6,
 )
 from nodeagent.errors import ConfigError, one_line
-
-_CHECKED = (
-    AbsolutePath,
-    DnsName,
-    DnsServer,
-    InterfaceName,
-    ListenAddress,
-    AddressRange,
-    PodNetwork,
-    RelayRange4,
-    RelayRange6,
-)
-
 
 _LONGEST = 1024 * 1024
 """Characters; the API takes no larger ConfigMap."""
@@ -176,7 +154,7 @@ def _checked(expected: type[Any], value: object) -> object:
     """Builds the types of options that check themselves; their ValueError becomes the option's problem."""
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
-    return expected.parse(value) if issubclass(expected, _CHECKED) else expected(value)
+    return expected.parse(value) if hasattr(expected, "parse") else expected(value)
 
 
 # Notices a changed configuration file, and decides whether it may replace the configuration in effect.

@@ -38,16 +38,16 @@ from nodeagent.config.options import (
     RelayRange4,
     RelayRange6,
 )
+from nodeagent.model.dns import HOSTNAME, LONGEST_HOSTNAME
 
 CONFIG_SCHEMA_VERSION = "1"
 """Raised whenever an option is removed or changes its meaning; new options alone do not raise it."""
 
 Schema = dict[str, Any]
 
-_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _TEXTS: dict[type, Schema] = {
     AbsolutePath: {"pattern": "^/"},
-    DnsName: {"pattern": rf"^{_LABEL}(\.{_LABEL})*$", "maxLength": 253},
+    DnsName: {"pattern": f"^{HOSTNAME}$", "maxLength": LONGEST_HOSTNAME},
     DnsServer: {"examples": ["192.0.2.53", "192.0.2.53:5353", "[2001:db8::53]:5353"], "minLength": 2},
     InterfaceName: {"pattern": "^[A-Za-z0-9_.-]{1,15}$"},
     ListenAddress: {"pattern": r"^$|:[1-9][0-9]{0,4}$", "examples": ["127.0.0.1:9467", "[::1]:9467", ""]},

@@ -7,6 +7,7 @@ from typing import Any
 
 from nodeagent.coredns.corefile.managed_block import blocks_of, without_blocks
 from nodeagent.coredns.editing import COREFILE, Edit
+from nodeagent.coredns.naming import CONFIG_MAP_BYTES
 from nodeagent.errors import ApplyError, SourceError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
@@ -14,8 +15,6 @@ from nodeagent.sources.kubernetes.errors import NotFoundError
 PREVIOUS = "nodeagent.io/previous-corefile"
 """The annotation that keeps the Corefile as it was before nodeagent's first edit since."""
 
-MOST_BYTES = 1 << 20
-"""All values of a ConfigMap together (k8s.io/kubernetes, ValidateConfigMap)."""
 _MOST_ANNOTATION_BYTES = 256 << 10
 """All annotations of an object together (k8s.io/apimachinery, TotalAnnotationSizeLimitB)."""
 
@@ -86,11 +85,11 @@ def changed(config_map: ConfigMap, texts: Mapping[str, str | None], previous: st
     data = {key: text for key, text in merged.items() if text is not None}
     size = sum(len(text.encode()) for text in data.values())
     size += sum(len(value) * 3 // 4 for value in (config_map.raw.get("binaryData") or {}).values())
-    if size > MOST_BYTES:
+    if size > CONFIG_MAP_BYTES:
         raise ApplyError(
             f"ConfigMap {config_map} would hold {size:,} bytes, and the API takes no more than "
-            f"{MOST_BYTES:,}: it was left as it was. Have it hold fewer names: by hosts.exclude, or by an "
-            "Ingress with a wildcard host in place of many"
+            f"{CONFIG_MAP_BYTES:,}: it was left as it was. Have it hold fewer names: by hosts.exclude, or by "
+            "an Ingress with a wildcard host in place of many"
         )
     annotations = {key: value for key, value in config_map.annotations.items() if key != PREVIOUS}
     if previous is not None:

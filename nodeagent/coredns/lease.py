@@ -130,7 +130,6 @@ class LeaderElector:
         self._thread: threading.Thread | None = None
         self.error: SourceError | None = None
         """What is wrong with the Lease now; None while all is well."""
-        self.last_try = clock()
         """When the last try began (the clock's seconds): whether the thread lives."""
 
     @property
@@ -165,7 +164,7 @@ class LeaderElector:
     def try_once(self) -> None:
         """One try at getting or renewing the lease; nothing is raised: `error` tells, and `is_leader`."""
         with self._lock:
-            self.last_try = began = self._clock()
+            began = self._clock()
             try:
                 self._try(began)
             except ConflictError:

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 
-_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_LONGEST = 253
+from nodeagent.model.dns import HOSTNAME, LONGEST_HOSTNAME
+
+_NAME = re.compile(HOSTNAME)
 
 
 def canonical(host: str) -> str:
@@ -15,8 +15,8 @@ def canonical(host: str) -> str:
 
 def defect(name: str) -> str | None:
     """Why `name` (canonical) can't be a name in a hosts file; None when it can (RFC 1123, 2.1)."""
-    if len(name) > _LONGEST:
-        return f"longer than {_LONGEST} characters"
+    if len(name) > LONGEST_HOSTNAME:
+        return f"longer than {LONGEST_HOSTNAME} characters"
     if not _NAME.fullmatch(name):
         return "not a DNS name"
     if name.rpartition(".")[2].isdigit():

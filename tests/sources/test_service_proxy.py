@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeagent import programs
 from nodeagent.model.addresses import Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import service_proxy
@@ -105,14 +106,14 @@ def test_an_address_on_the_interface_of_an_ipvs_proxy_is_caught(interface: str) 
 def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most clusters have no load balancer in ipMode Proxy."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(service_proxy, "_SEARCH", "")
+    monkeypatch.setattr(programs, "_SEARCH", "")
     assert caught_addresses([], ()) == service_proxy.ServiceRules()
 
 
 def test_what_can_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is then no evidence."""
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(service_proxy, "_SEARCH", "")
+    monkeypatch.setattr(programs, "_SEARCH", "")
     found = caught_addresses([CAUGHT], ())
     assert found.caught == frozenset()
     assert found.notes[0] == (

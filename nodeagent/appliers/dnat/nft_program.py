@@ -8,14 +8,11 @@ nft's messages have no translations, and LC_ALL=C keeps those of the C library f
 import errno
 import os
 import re
-import shutil
 import subprocess
 
 from nodeagent.appliers.dnat.nft_script import TABLE
 from nodeagent.errors import ApplyError
-
-# nft lives in sbin, which an ordinary user's PATH lacks on Debian; the dry run needs to find it all the same.
-_SEARCH = "/usr/local/sbin:/usr/sbin:/sbin"
+from nodeagent.programs import find_program, run_program
 
 _AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
 
@@ -106,14 +103,7 @@ class NftProgram:
             standard_input.write(script.encode("ascii"))
             standard_input.seek(0)
             try:
-                return subprocess.run(
-                    [program, *arguments],
-                    stdin=standard_input,
-                    capture_output=True,
-                    check=False,
-                    timeout=self._timeout,
-                    env={"LC_ALL": "C", "PATH": _path()},
-                )
+                return run_program([program, *arguments], self._timeout, standard_input)
             except subprocess.TimeoutExpired as error:
                 raise NftBusyError(
                     f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel took its "
@@ -124,12 +114,8 @@ class NftProgram:
                 raise kind(f"{program} could not be started: {error.strerror}.") from error
 
 
-def _path() -> str:
-    return f"{os.environ.get('PATH', os.defpath)}:{_SEARCH}"
-
-
 def _find() -> str:
-    program = shutil.which("nft", path=_path())
+    program = find_program("nft")
     if program is None:
         raise NftMissingError(
             "There is no nft program on this node (Debian and Ubuntu: apt-get install nftables); no DNAT "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from nodeagent.model.facts import UserHostsLine
+from nodeagent.node_files import hosts_fields
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """How each line that hairpin-proxy wrote ends (its main.rb: COMMENT_LINE_SUFFIX)."""
@@ -24,7 +25,7 @@ class LegacyLine:
 def legacy_lines(user: bytes, line_numbers: Sequence[int]) -> tuple[LegacyLine, ...]:
     """Find the lines of hairpin-proxy among the user's; `line_numbers` are their numbers in the file."""
     return tuple(
-        LegacyLine(number, *_fields(line))
+        LegacyLine(number, *hosts_fields(line))
         for number, line in zip(line_numbers, _lines(user), strict=True)
         if _is_legacy(line)
     )
@@ -44,7 +45,7 @@ def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLi
     """
     names: dict[str, UserHostsLine] = {}
     for number, line in zip(line_numbers, _lines(user), strict=True):
-        address, line_names = _fields(line)
+        address, line_names = hosts_fields(line)
         if not _is_address(address):
             continue
         found = UserHostsLine(number, address, by_hairpin_proxy=_is_legacy(line))
@@ -59,15 +60,9 @@ def _lines(user: bytes) -> list[bytes]:
     return io.BytesIO(user).readlines()
 
 
-def _fields(line: bytes) -> tuple[str, tuple[str, ...]]:
-    """Split a line into its address and its names in lower case; ("", ()) when it holds none."""
-    fields = [field.lower().decode("ascii", "backslashreplace") for field in line.partition(b"#")[0].split()]
-    return (fields[0], tuple(fields[1:])) if fields else ("", ())
-
-
 def _is_legacy(line: bytes) -> bool:
     # A comment of the user's that merely ends so is no line of hairpin-proxy: that always holds an address.
-    return line.strip().endswith(HAIRPIN_PROXY_MARK) and _is_address(_fields(line)[0])
+    return line.strip().endswith(HAIRPIN_PROXY_MARK) and _is_address(hosts_fields(line)[0])
 
 
 def _is_address(text: str) -> bool:

@@ -131,19 +131,28 @@ class ApiPath:
         return cls(group, namespace, resource, name, subresource)
 
 
-class _Cause(Struct):
+class Cause(Struct):
+    """One of a Status's `details.causes`."""
+
     reason: str = ""
+    message: str = ""
 
 
-class _Details(Struct):
+class Details(Struct):
+    """A Status's `details`."""
+
     retryAfterSeconds: float | None = None  # noqa: N815 - the API's field
-    causes: list[_Cause] | None = None
+    causes: list[Cause] | None = None
 
 
-class _Status(Struct):
+class Status(Struct):
+    """meta/v1 Status: what a refusal's body, an ERROR event and the end of a program in a pod hold."""
+
+    status: str = ""
     message: str = ""
     reason: str = ""
-    details: _Details | None = None
+    details: Details | None = None
+    code: int = 500
 
 
 def refusal(asked: Asked, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> ApiError:
@@ -160,7 +169,7 @@ def refusal(asked: Asked, status: int, body: bytes, headers: Mapping[str, str] |
     """
     told = _status(body)
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
-    details = told.details or _Details()
+    details = told.details or Details()
     retry_after = _seconds((headers or {}).get("Retry-After"), details.retryAfterSeconds)
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
         status = 410
@@ -206,12 +215,12 @@ def missing_rule(asked: Asked) -> str:
     return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
 
 
-def _status(body: bytes) -> _Status:
+def _status(body: bytes) -> Status:
     try:
-        return msgspec.json.decode(body, type=_Status)
+        return msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:
         # A proxy's page, say: the HTTP status alone decides then.
-        return _Status()
+        return Status()
 
 
 def _seconds(header: str | None, detail: float | None) -> float | None:

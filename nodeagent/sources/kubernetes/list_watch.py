@@ -17,6 +17,7 @@ from nodeagent.sources.kubernetes.errors import (
     GoneError,
     NotAListError,
     NotJsonError,
+    Status,
     TooLargeError,
 )
 from nodeagent.sources.kubernetes.resources import Item, Resource
@@ -279,13 +280,9 @@ class _Bookmark(Struct):
     metadata: _BookmarkMeta
 
 
-class _StatusCode(Struct):
-    code: int = 500
-
-
 _event_decoder = msgspec.json.Decoder(_WatchEvent)
 _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
-_status_decoder = msgspec.json.Decoder(_StatusCode)
+_status_decoder = msgspec.json.Decoder(Status)
 
 
 def read_event(line: bytes, resource: Resource) -> WatchEvent:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
-from msgspec import Struct, field
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
@@ -17,6 +16,7 @@ from nodeagent.sources.kubernetes.errors import (
     Asked,
     NotFoundError,
     ServerTroubleError,
+    Status,
     UnreachableError,
 )
 
@@ -165,22 +165,6 @@ class NotRunError(ApiError):
     """The container runs, but the program could not be started in it: there is no such program, say."""
 
 
-class _Cause(Struct):
-    reason: str = ""
-    message: str = ""
-
-
-class _Details(Struct):
-    causes: list[_Cause] = field(default_factory=list)
-
-
-class _Status(Struct):
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    details: _Details | None = None
-
-
 def execute(
     connection: Connection, container: Container, command: Sequence[str], timeout: float, limit: int = 4 << 20
 ) -> Executed:
@@ -248,11 +232,11 @@ def _read(opened: Any, asked: Asked, deadline: float, limit: int) -> dict[int, b
 
 def _ended(asked: Asked, streams: dict[int, bytearray]) -> Executed:
     try:
-        status = msgspec.json.decode(bytes(streams[_STATUS]), type=_Status)
+        status = msgspec.json.decode(bytes(streams[_STATUS]), type=Status)
     except msgspec.MsgspecError as error:
         raise UnreachableError(f"{asked}: the connection broke before the program's end was told") from error
     code = 0 if status.status == "Success" else 1
-    for cause in (status.details or _Details()).causes:
+    for cause in (status.details.causes if status.details else None) or ():
         if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdecimal():
             code = int(cause.message[:9])
     if code and status.reason != "NonZeroExitCode":

@@ -6,13 +6,16 @@ Every reading is one small file or a device's name; without root some are refuse
 import array
 import fcntl
 import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeagent.sources.node.programs import said
+from nodeagent.node_files import parse_resolv_conf
+from nodeagent.programs import find_program, run_program
 
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE = 0x10
+_SECONDS = 10.0
 # Cilium pins its socket load balancer's programs there since 1.13 (pkg/socketlb).
 _SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"
 _CNI_SIGNS = (
@@ -97,7 +100,14 @@ def _socket_balancer(root: Path) -> str | None:
 
 
 def _version(program: str) -> str:
-    return (said(program, "--version") or "").strip()
+    path = find_program(program)
+    if path is None:
+        return ""
+    try:
+        done = run_program([path, "--version"], _SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""
 
 
 def _hosts_file(path: Path) -> HostsFileState:
@@ -148,10 +158,9 @@ def _name_order(path: Path) -> tuple[str, ...] | None:
 
 def _name_servers(path: Path) -> tuple[str, ...] | None:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return parse_resolv_conf(path.read_text(encoding="utf-8", errors="replace")).servers
     except OSError:
         return None
-    return tuple(words[1] for line in lines if (words := line.split())[:1] == ["nameserver"] and words[1:])
 
 
 def _selinux(root: Path) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from nodeagent.config.options import DNS_PORT, HostsOptions
 from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.node_files import hosts_fields, parse_resolv_conf
 
 _STUBS = ("127.0.0.53", "127.0.0.54")
 _MOST_SERVERS = 3
@@ -97,14 +98,8 @@ def _followed(file: Path, root: Path) -> Path:
 
 def _parse(text: str, file: str) -> _Listed:
     """Pure: the servers of a resolv.conf (resolv.conf(5)); what is no address is passed over."""
-    named: list[str] = []
-    searched: tuple[str, ...] = ()
-    for line in text.splitlines():
-        keyword, *values = line.split() or [""]
-        if keyword == "nameserver" and values and _is_address(values[0]):
-            named.append(values[0])
-        elif keyword in ("search", "domain"):
-            searched = tuple(value.rstrip(".").lower() for value in values)
+    found = parse_resolv_conf(text)
+    named = [server for server in found.servers if _is_address(server)]
     asked = [address for address in named if address not in _STUBS]
     if asked:
         why_none = ""
@@ -112,7 +107,7 @@ def _parse(text: str, file: str) -> _Listed:
         why_none = f"{file} names systemd-resolved's stub alone, which answers from /etc/hosts"
     else:
         why_none = f"{file} names no server"
-    return _Listed(_endpoints(asked), searched, why_none)
+    return _Listed(_endpoints(asked), found.search, why_none)
 
 
 def _without_cluster(listed: _Listed, cluster_domain: str) -> _Listed:
@@ -173,12 +168,12 @@ class HostResolver:
 
 def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        lines = file.read_bytes().splitlines()
     except OSError:
         return ()
     found: dict[IPAddress, None] = {}
-    for line in text.splitlines():
-        address, *names = line.partition("#")[0].lower().split() or [""]
+    for line in lines:
+        address, names = hosts_fields(line)
         if name.lower() in names:
             try:
                 found[ip_address(address)] = None

@@ -7,9 +7,7 @@ Data planes that keep no such rules (Cilium's BPF maps, OVN's and Antrea's flows
 """
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,12 +18,10 @@ from typing import Literal
 from nodeagent.errors import one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.sources.node.programs import said
+from nodeagent.programs import find_program, run_program
 
 _IPVS_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if"})
 _SECONDS = 10.0
-# nft and iptables live in sbin, which an ordinary user's PATH lacks on Debian.
-_SEARCH = "/usr/local/sbin:/usr/sbin:/sbin"
 _ABSENT = "No such file or directory"
 # In nft's JSON an address is a string of its own: a map's key, or what a rule compares with.
 _QUOTED_ADDRESS = re.compile(r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"')
@@ -114,18 +110,11 @@ def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
 
 def _run(command: list[str]) -> str | None:
     """What the program prints; None where what it is asked for is not there."""
-    path = f"{os.environ.get('PATH', os.defpath)}:{_SEARCH}"
-    program = shutil.which(command[0], path=path)
+    program = find_program(command[0])
     if program is None:
         raise UnreadableRulesError(f"there is no {command[0]} program")
     try:
-        done = subprocess.run(
-            [program, *command[1:]],
-            capture_output=True,
-            check=False,
-            timeout=_SECONDS,
-            env={"LC_ALL": "C", "PATH": path},
-        )
+        done = run_program([program, *command[1:]], _SECONDS)
     except (subprocess.TimeoutExpired, OSError) as error:
         raise UnreadableRulesError(f"{command[0]}: {one_line(error)}") from error
     if done.returncode == 0:
@@ -217,5 +206,8 @@ def base_chains(listing: str) -> tuple[BaseChain, ...]:
 
 
 def _chains() -> tuple[BaseChain, ...]:
-    listing = said("nft", "-j", "list", "chains")
+    try:
+        listing = _run(["nft", "-j", "list", "chains"])
+    except UnreadableRulesError:
+        return ()  # `read_kube_proxy` says so of the rules
     return base_chains(listing) if listing else ()

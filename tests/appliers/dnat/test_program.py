@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.appliers.dnat import nft_program
+from nodeagent import programs
 from nodeagent.appliers.dnat.change import DnatState, difference
 from nodeagent.appliers.dnat.component import Dnat
 from nodeagent.appliers.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
@@ -143,7 +143,7 @@ def _become_nobody() -> None:
 def only_path(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     """Let nft be found nowhere else."""
     monkeypatch.setenv("PATH", str(directory))
-    monkeypatch.setattr(nft_program, "_SEARCH", str(directory))
+    monkeypatch.setattr(programs, "_SEARCH", str(directory))
 
 
 def fake_nft(monkeypatch: pytest.MonkeyPatch, directory: Path, command: str) -> None:
