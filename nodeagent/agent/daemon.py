@@ -138,6 +138,7 @@ class Daemon:
             service.close()
             self._status_file.remove()
             self._ownership.stop()
+        self._drain_relay()
 
     def _on_end(self, *_: object) -> None:
         self._ending = True
@@ -310,6 +311,17 @@ class Daemon:
                 _LOG.info("cleaned up", extra={"fields": {"part": step.part, "change": line}})
         for part, reason in done.errors.items():
             _LOG.error("could not be cleaned up", extra={"fields": {"part": part, "reason": reason}})
+
+    def _drain_relay(self) -> None:
+        """Stay for the connections of this pod's relay, if that ends, too. Another agent may write by now."""
+        if self._settings.daemonset is None or self._config.relay.kind != "node":
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        for look in self._appliers.relay.drain():
+            if look.closed:
+                fields = {"closed": look.closed, "left": look.left}
+                _LOG.info("the relay ends: idle connections were closed", extra={"fields": fields})
 
     def _is_leaving_for_good(self) -> bool:
         daemonset = self._settings.daemonset

@@ -287,6 +287,13 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
     """Of these, how many one port of a load balancer may have before only the node gets more."""
     max_connections_per_client: Annotated[int, Meta(ge=1, le=500_000)] = 1000
     """Of these, how many one client's address (a pod's) may have. The node itself is exempt."""
+    threads: Annotated[int, Meta(ge=0, le=64)] = 0
+    """HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four."""
+    idle_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
+    """When a pod of the DaemonSet ends: connections that were idle for so long are closed."""
+    drain_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 270
+    """When a pod of the DaemonSet ends: how long connections that are in use can go on. The pod's
+    `terminationGracePeriodSeconds` has to be 30 s longer."""
 
     @property
     def haproxy_directory(self) -> AbsolutePath:

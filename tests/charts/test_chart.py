@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from nodeagent import __version__
+from nodeagent.config.options import RelayOptions
 from release.chart_schema import CHART, VALUES_SCHEMA, chart_config_schema
 from tests.charts.rendering import HOOK, annotations_of, chart, everything, files, helm, normal, objects
 from tests.charts.test_same_as_kustomization import ADDED_BY, DEPLOYED_BY
@@ -111,6 +112,11 @@ def test_every_value_has_its_effect() -> None:
         "[$(HOST_IP)]:9467"
     )
     assert the(found, "Deployment", "nodeagent-coredns")["spec"]["replicas"] == 3
+
+
+def test_the_pod_lives_as_long_as_its_relay_drains() -> None:
+    assert pod(objects({"config": {"relay": {"drainSeconds": 600}}}))["terminationGracePeriodSeconds"] == 630
+    assert pod(objects({}))["terminationGracePeriodSeconds"] == RelayOptions().drain_seconds + 30
 
 
 def test_an_image_of_ones_own_does_not_keep_the_released_digest() -> None:

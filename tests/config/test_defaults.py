@@ -29,6 +29,9 @@ relay:
   maxConnections: 8000
   maxConnectionsPerListener: 4000
   maxConnectionsPerClient: 1000
+  threads: 0
+  idleSeconds: 30
+  drainSeconds: 270
 dnat:
   backend: auto
   pods: true

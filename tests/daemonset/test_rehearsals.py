@@ -48,9 +48,8 @@ def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFix
         _read_all(downloads)
 
         old.terminate()
-        assert old.agent.wait() == 0
-        assert "what stands on the node stays" in old.agent.log()
-        # Its relay takes no more connections, but stays for those ten.
+        old.agent.await_line("what stands on the node stays")
+        # Its relay takes no more connections, but stays for those ten, and the agent with it.
         for load in loads:
             load.await_more(2 * _PER_SECOND)
         _read_all(downloads)
@@ -59,6 +58,7 @@ def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFix
             download.finish()
         # That was within the grace period; nothing was killed.
         assert old.relay.wait() == 0
+        assert old.agent.wait() == 0
         old.remove()
         for load in loads:
             load.await_more(_PER_SECOND)
@@ -85,7 +85,7 @@ def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: D
     new = deployment.ready_pod()
     new.agent.await_line("this agent writes on the node")
     old.terminate()
-    old.agent.wait()
+    old.agent.await_line("what stands on the node stays")
     download.read_some()
     assert old.relay.running
     old.kill()  # what the kubelet does at the end of the grace period
@@ -128,7 +128,8 @@ def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -
     pod = deployment.ready_pod()
     deployment.api.stop_listening()
     pod.agent.signal(SIGTERM)
-    assert pod.agent.wait() == 0
+    # It waits whether its relay ends, too.
+    assert pod.agent.wait(seconds=20) == 0
     assert "no clean-up" in pod.agent.log()
     pod.remove()
     assert names(world.node1) != {}

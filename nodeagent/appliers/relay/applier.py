@@ -3,12 +3,13 @@
 import os
 import resource
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nodeagent.appliers.relay import haproxy_config, process
 from nodeagent.appliers.relay import master_socket as master
 from nodeagent.appliers.relay import stats_socket as stats
+from nodeagent.appliers.relay.draining import Look, drain
 from nodeagent.appliers.relay.listening_sockets import held_by, port_holders, port_sockets
 from nodeagent.appliers.relay.reserving import HeldPorts, missing
 from nodeagent.appliers.relay.run_directory import RunDirectory
@@ -45,8 +46,9 @@ class RelayApplier:
         self._launch = options.launch
         self._directory = RunDirectory(Path(options.haproxy_directory))
         self._ranges = (options.ipv4, options.ipv6)
-        self._limits = haproxy_config.Limits.of(options)
+        self._limits = haproxy_config.Limits.of(options, len(os.sched_getaffinity(0)))
         self._drain_seconds = drain_seconds
+        self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
 
     def read(self) -> RelayState:
@@ -193,6 +195,15 @@ class RelayApplier:
         else:
             self._directory.remove()
         self.release()
+
+    def drain(self) -> Iterator[Look]:
+        """Close the connections of a sidecar that is told to end: see `draining.drain`.
+
+        Returns:
+            Each look at it, until it has ended; none for a HAProxy that nodeagent launched, which stays.
+        """
+        if not self._launch:
+            yield from drain(self._directory.master_socket, *self._patience)
 
     def _relay_uid(self) -> int | None:
         """HAProxy's user: it made the socket in the directory, in which nobody else may; None without one."""

@@ -40,6 +40,8 @@ _GLOBAL_AND_DEFAULTS = """\
 global
     # relay.maxConnections. 2 descriptors a connection + 2 a pipe + 2 a listener; 33 kB a busy connection.
     maxconn {connections}
+    # relay.threads. Without it HAProxy starts one for each processor.
+    nbthread {threads}
     # A pipe holds up to 1 MiB while a receiver is slow: 256 MiB at most; beyond it data are copied.
     maxpipes {pipes}
     tune.pipesize 1048576
@@ -62,10 +64,10 @@ defaults
     retries 3
     timeout connect 5s
     # Idle time. A registry that assembles layers and a quiet websocket are both silent for long.
-    timeout client 1h
-    timeout server 1h
-    timeout client-fin 5m
-    timeout server-fin 5m
+    timeout client {idle}s
+    timeout server {idle}s
+    timeout client-fin {fin}s
+    timeout server-fin {fin}s
     # Notices a dead peer after 7 minutes; the kernel's own default, two hours, is later than the timeouts.
     option clitcpka
     option srvtcpka
@@ -95,6 +97,11 @@ backend everyone
     stick-table type integer size 1 expire 10m store conn_cur
 """
 _PIPES = 256
+IDLE_SECONDS = 3600
+"""After which an idle connection is closed; shorter once one side has closed its direction."""
+FIN_SECONDS = 300
+_MOST_THREADS = 4
+_PROCESSORS_PER_THREAD = 4
 
 # Every node checks every listener, so checks are rare while all is well; a real connection needs no check to
 # fail. After the first failure, and while down, they come each second where the servers are few, so that the
@@ -145,7 +152,7 @@ _SECTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many connections the relay takes, and whose are exempt: those from `exempt` are the node's own.
+    """How many connections and threads the relay has; connections from `exempt` are the node's own.
 
     `connections` is for all, `per_listener` and `per_client` for what others than the node may have of it.
     """
@@ -154,15 +161,22 @@ class Limits:
     per_listener: int = RelayOptions().max_connections_per_listener
     per_client: int = RelayOptions().max_connections_per_client
     exempt: tuple[IPNetwork, ...] = (RelayOptions().ipv4, RelayOptions().ipv6)
+    threads: int = 1
 
     @classmethod
-    def of(cls, options: RelayOptions) -> "Limits":
-        """As configured. A connection from a relay address is the node's: nobody else has that address."""
+    def of(cls, options: RelayOptions, processors: int) -> "Limits":
+        """As configured. A connection from a relay address is the node's: nobody else has that address.
+
+        Args:
+            options: the relay's.
+            processors: how many of the node's HAProxy may use.
+        """
         return cls(
             options.max_connections,
             options.max_connections_per_listener,
             options.max_connections_per_client,
             (options.ipv4, options.ipv6),
+            options.threads or max(1, min(_MOST_THREADS, processors // _PROCESSORS_PER_THREAD)),
         )
 
     @property
@@ -204,7 +218,14 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
         if earlier.bind == later.bind:
             raise _refusal(later, f"{earlier.load_balancer} already listens there")
     limits = limits or Limits()
-    head = _GLOBAL_AND_DEFAULTS.format(run_dir=run_dir, connections=limits.connections, pipes=_PIPES)
+    head = _GLOBAL_AND_DEFAULTS.format(
+        run_dir=run_dir,
+        connections=limits.connections,
+        threads=limits.threads,
+        pipes=_PIPES,
+        idle=IDLE_SECONDS,
+        fin=FIN_SECONDS,
+    )
     admission = _admission(ordered, limits)
     intervals = _intervals(len(ordered))
     sections = [head, *(_section(each, admission, intervals) for each in ordered)]

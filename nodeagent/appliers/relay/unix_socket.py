@@ -31,7 +31,7 @@ class Unreachable:
         return f"{self.path}: {self.why}"
 
 
-def ask(path: PurePath, command: str, timeout: float) -> str | Unreachable:
+def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 26) -> str | Unreachable:
     """Sends one command and returns the whole answer.
 
     The write side is closed after the command: the master's socket would wait for further commands otherwise
@@ -41,6 +41,7 @@ def ask(path: PurePath, command: str, timeout: float) -> str | Unreachable:
         path: the socket.
         command: without a newline.
         timeout: seconds for all of it: connecting, sending, reading to the end.
+        most: bytes after which a longer answer is cut off.
 
     Returns:
         The answer, which may be empty; or why there is none.
@@ -62,6 +63,8 @@ def ask(path: PurePath, command: str, timeout: float) -> str | Unreachable:
                 if not chunk:
                     return answer.decode(errors="replace")
                 answer += chunk
+                if len(answer) >= most:
+                    return answer[:most].decode(errors="replace")
     except OSError as error:
         return Unreachable(str(path), _silence(error))
 

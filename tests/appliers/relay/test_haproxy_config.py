@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.appliers.relay import haproxy_config, process
+from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Listener
@@ -55,7 +56,7 @@ def test_any_other_text_is_either_without_listeners_or_refused(text: str) -> Non
 def test_the_description_is_the_digest_of_all_the_rest() -> None:
     text = haproxy_config.render([listener()], RUN)
     assert f"description nodeagent-{haproxy_config.digest(text)}\n" in text
-    assert haproxy_config.digest(text.replace("1h", "2h")) != haproxy_config.digest(text)
+    assert haproxy_config.digest(text.replace("3600s", "7200s")) != haproxy_config.digest(text)
 
 
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs the haproxy program")
@@ -122,3 +123,13 @@ def test_a_section_changed_by_hand_is_named() -> None:
     text = haproxy_config.render([listener()], RUN).replace("send-proxy check", "check")
     with pytest.raises(ValueError, match=f"listen {INGRESS.namespace}_{INGRESS.name}_169"):
         haproxy_config.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads"), [(1, 1), (2, 1), (4, 1), (7, 1), (8, 2), (16, 4), (64, 4), (256, 4)]
+)
+def test_threads_are_a_quarter_of_the_processors_and_few(processors: int, threads: int) -> None:
+    limits = haproxy_config.Limits.of(RelayOptions(), processors)
+    assert f"    nbthread {threads}\n" in haproxy_config.render([listener()], RUN, limits)
+    limits = haproxy_config.Limits.of(RelayOptions(threads=7), processors)
+    assert "    nbthread 7\n" in haproxy_config.render([listener()], RUN, limits)

@@ -164,11 +164,11 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
 @isolated
 def test_a_file_changed_by_hand_is_written_again() -> None:
     with _serving(A) as relays:
-        CONFIG.write_text(CONFIG.read_text().replace("timeout client 1h", "timeout client 1s"))
+        CONFIG.write_text(CONFIG.read_text().replace("timeout client 3600s", "timeout client 1s"))
         change = relays.change([A])
         assert str(change) == "reload HAProxy: the file is not as nodeagent writes it"
         relays.apply(change)
-        assert "timeout client 1h" in CONFIG.read_text()
+        assert "timeout client 3600s" in CONFIG.read_text()
         CONFIG.write_bytes(b"listen \xff what\n")
         assert "will be written anew" in relays.read().notes[0]
         relays.apply(relays.change([A]))

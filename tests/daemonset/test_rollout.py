@@ -1,0 +1,94 @@
+"""A rollout over nodes whose relays have connections: what it waits for, and for how long."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.daemonset.users import Download
+from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.inside import inside
+from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.daemonset.deployment import Deployment
+    from tests.daemonset.pods import Pod
+    from tests.testbed.namespaces import Host
+    from tests.testbed.world import World
+
+pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
+
+_MIN_READY_SECONDS = 10.0
+"""minReadySeconds of the DaemonSet."""
+_IDLE_SECONDS = 30.0
+"""relay.idleSeconds."""
+
+
+def test_a_rollout_waits_for_downloads_and_not_for_idle_connections(
+    world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two nodes, one after the other, as with maxSurge: 1."""
+    nodes = (world.node1, world.node2)
+    image = world.push_image(16)
+    old = {node: deployment.pod(node=node) for node in nodes}
+    for pod in old.values():
+        pod.start()
+        pod.await_ready()
+    with ExitStack() as stack:
+        download = Download(world.node2, image)
+        download.read_some()
+        took = []
+        for node in nodes:
+            idle = stack.enter_context(_kept(node))
+            began = time.monotonic()
+            new = deployment.pod(node=node)
+            new.start()
+            new.await_ready()
+            ready = time.monotonic()
+            time.sleep(_MIN_READY_SECONDS)  # as the controller of DaemonSets waits
+            old[node].terminate()
+            ended = time.monotonic()
+            wait_until(partial(_is_closed, idle), "the idle connection", seconds=_IDLE_SECONDS + 5)
+            closed = time.monotonic()
+            if node is world.node2:
+                download.read_some()
+                assert old[node].relay.running
+                download.finish()
+            _await_gone(old[node])
+            took.append((ready - began, closed - ended, time.monotonic() - began))
+            assert node.curl(f"https://{SITE}/").ok
+    with capsys.disabled():
+        for ready_after, closed_after, whole in took:
+            print(
+                f"\na node's rollout: new pod ready after {ready_after:.1f} s, idle connection closed "
+                f"{closed_after:.1f} s after the stop signal, old pod gone after {whole:.1f} s"
+            )
+    assert max(whole for _, _, whole in took) < 100
+
+
+def _kept(node: Host) -> socket.socket:
+    """A connection to the load balancer that was used and is kept, as containerd keeps its own."""
+    with inside(node):
+        made = socket.create_connection((str(LOAD_BALANCER_IP), 80), timeout=5)
+    made.sendall(f"GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n".encode())
+    assert made.recv(65536).startswith(b"HTTP/1.1 200")
+    return made
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0)
+    try:
+        return connection.recv(65536) == b""
+    except BlockingIOError:
+        return False
+
+
+def _await_gone(pod: Pod) -> None:
+    for container in (pod.relay, pod.agent):
+        assert container.wait(seconds=20) == 0
+    pod.remove()
