@@ -100,7 +100,7 @@ deploy: venv ## write daemonset/deploy.yaml anew from the base
 	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 
 schema: venv ## write docs/schema/ and the chart's values.schema.json again from the code
-	@$(BIN)/python -m nodeagent.cli.document docs/schema
+	@$(BIN)/python -m nodeagent.cli.schemas docs/schema
 	@$(BIN)/python -m release.chart_schema
 
 $(VENV)/.release: $(VENV)/.chart locks/release.txt

@@ -16,9 +16,10 @@ import click
 from mkdocs.structure.files import File
 
 from nodeagent.agent.telemetry.metrics import Metrics
-from nodeagent.cli.doctor_report import doctor_schema
-from nodeagent.cli.document import schema
+from nodeagent.cli.doctor_report import DoctorDocument
+from nodeagent.cli.document import Document
 from nodeagent.cli.main import nodeagent
+from nodeagent.cli.schemas import schema_of
 from nodeagent.config.schema import config_schema
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ def reference_pages() -> dict[str, str]:
         .replace("](../../docs/", "](../"),
         "report": (
             f"# Output of plan and status\n\n{head}`nodeagent plan -o json` and `status -o json`; the "
-            f"[JSON Schema](../schema/report-v1.json).\n\n{''.join(_types(schema()))}"
+            f"[JSON Schema](../schema/report-v1.json).\n\n{''.join(_types(schema_of(Document)))}"
         ),
         "doctor": (
             f"# Output of doctor\n\n{head}`nodeagent doctor -o json`; the "
-            f"[JSON Schema](../schema/doctor-v1.json).\n\n{''.join(_types(doctor_schema()))}"
+            f"[JSON Schema](../schema/doctor-v1.json).\n\n{''.join(_types(schema_of(DoctorDocument)))}"
         ),
         "metrics": f"# Metrics\n\n{head}Labels and health pages: [metrics](../metrics.md).\n\n{_metrics()}",
     }
@@ -95,8 +96,11 @@ def reference_pages() -> dict[str, str]:
 def _commands(command: click.Command, path: str) -> Iterator[str]:
     with click.Context(command, info_name=path, max_content_width=90, terminal_width=90) as context:
         yield f"## {path}\n\n```text\n{command.get_help(context)}\n```\n\n"
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from _commands(inner, f"{path} {name}")
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if inner := command.get_command(context, name):
+                yield from _commands(inner, f"{path} {name}")
 
 
 def _options(section: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -9,22 +9,21 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nodeagent import __version__
 from nodeagent.cli.fleet import namespace_option, timeout_option
-from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.cli.fleet_report import document
 from nodeagent.cli.logs import masked
+from nodeagent.cli.options import cluster_options, option
 from nodeagent.cli.terminal import show
-from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import NodeagentError, one_line
-
-if TYPE_CHECKING:
-    from nodeagent.fleet.asking import Asking
-    from nodeagent.fleet.bundle import Piece
+from nodeagent.fleet.asking import Asking, ask_all, worst_first
+from nodeagent.fleet.bundle import Piece, Pseudonyms, hostnames_in, of_cluster, of_node
+from nodeagent.fleet.roster import read_roster
+from nodeagent.sources.kubernetes.connection import connect
 
 _WORST = 3
 _LONGEST_SECONDS = 60.0
@@ -58,11 +57,7 @@ def bundle(  # noqa: PLR0913 - the options
 
     Exit code 0: written; what could not be read is listed in it. 1: an error, nothing was written.
     """
-    # Here, so that the daemon does not hold them in memory.
-    from nodeagent.fleet.asking import Asking  # noqa: PLC0415
-    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
-
-    options = read_config(config) if config else Config()
+    options = read_config(config)
     file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
     with connect(kubeconfig) as connection:
         asking = Asking(connection, namespace, timeout=timeout, run_dir=Path(options.relay.run_dir))
@@ -81,12 +76,7 @@ def bundle(  # noqa: PLR0913 - the options
     return 0
 
 
-def _collect(asking: "Asking", nodes: tuple[str, ...]) -> "Iterable[Piece]":
-    from nodeagent.cli.fleet_report import document  # noqa: PLC0415 - as above
-    from nodeagent.fleet.asking import ask_all, worst_first  # noqa: PLC0415 - not for the daemon
-    from nodeagent.fleet.bundle import Piece, of_cluster, of_node  # noqa: PLC0415 - as above
-    from nodeagent.fleet.roster import read_roster  # noqa: PLC0415 - as above
-
+def _collect(asking: Asking, nodes: tuple[str, ...]) -> Iterable[Piece]:
     seats = {seat.node: seat for seat in read_roster(asking.connection, asking.namespace)}
     unknown = [node for node in nodes if node not in seats]
     if unknown:
@@ -104,9 +94,7 @@ def _collect(asking: "Asking", nodes: tuple[str, ...]) -> "Iterable[Piece]":
         yield from of_node(patient, seats[node])
 
 
-def _anonymous(pieces: "list[Piece]") -> "list[Piece]":
-    from nodeagent.fleet.bundle import Pseudonyms, hostnames_in  # noqa: PLC0415 - as above
-
+def _anonymous(pieces: list[Piece]) -> list[Piece]:
     pseudonyms = Pseudonyms(hostnames_in(piece.text for piece in pieces), secrets.token_bytes(32))
     return [
         replace(
@@ -119,7 +107,7 @@ def _anonymous(pieces: "list[Piece]") -> "list[Piece]":
     ]
 
 
-def _contents(pieces: "Iterable[Piece]", *, anonymize: bool) -> list[str]:
+def _contents(pieces: Iterable[Piece], *, anonymize: bool) -> list[str]:
     """What the archive holds, and what a reader of it learns."""
     lines = ["This archive holds:"]
     missing = []

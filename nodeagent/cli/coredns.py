@@ -2,35 +2,32 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.invocation import (
+from nodeagent.cli.logs import configure
+from nodeagent.cli.options import (
+    PENDING,
     cluster_options,
     listen_address,
     log_options,
+    object_name,
     option,
     running_options,
     telemetry_option,
 )
-from nodeagent.cli.logs import configure
-from nodeagent.cli.on_node import PENDING
 from nodeagent.cli.terminal import show, show_text
 from nodeagent.cli.text import coredns_text
-from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
-from nodeagent.errors import ConfigError
+from nodeagent.coredns.controller import Controller, ControllerSettings
+from nodeagent.coredns.lease import LeaseName, LeaseTiming
+from nodeagent.coredns.once import clean_up, keeping_others_out, look, restore
+from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.identity import default_node_name
-
-if TYPE_CHECKING:
-    from nodeagent.coredns.lease import LeaseName
-    from nodeagent.sources.kubernetes.connection import Connection
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -60,11 +57,8 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
 
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
-    # The Kubernetes client takes half a second to import, here as below.
-    from nodeagent.coredns.once import look  # noqa: PLC0415
-
-    options = _config(config)
-    with _connected(kubeconfig) as connection:
+    options = read_config(config)
+    with connect(kubeconfig) as connection:
         found = look(connection, node or default_node_name(), options, adopt=adopt)
     diffs: dict[str, str] = {}
     for edit in found.edits.pending:
@@ -115,10 +109,7 @@ def run(  # noqa: PLR0913 - the options
     Exit code 0: ended by a signal. 1: it could not begin.
     """
     configure(log_format, log_level)
-    options = _config(config)
-    from nodeagent.coredns.controller import Controller, ControllerSettings  # noqa: PLC0415
-    from nodeagent.coredns.lease import LeaseTiming  # noqa: PLC0415
-
+    options = read_config(config)
     listen = listen_address(telemetry_listen) or options.telemetry.listen
     settings = ControllerSettings(
         identity,
@@ -129,7 +120,7 @@ def run(  # noqa: PLR0913 - the options
         adopt=adopt,
         timing=LeaseTiming.of(lease_duration),
     )
-    with _connected(kubeconfig) as connection:
+    with connect(kubeconfig) as connection:
         host, port = connection.server
         fields = {"version": __version__, "identity": identity, "server": f"{host}:{port}"}
         _LOG.info("starting", extra={"fields": fields})
@@ -150,10 +141,8 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
 
     Exit code 0: nothing is left. 1: something could not be removed, or a controller still runs.
     """
-    from nodeagent.coredns.once import clean_up, keeping_others_out, restore  # noqa: PLC0415
-
-    options = _config(config)
-    with _connected(kubeconfig) as connection:
+    options = read_config(config)
+    with connect(kubeconfig) as connection:
         holder = keeping_others_out(connection, _lease(lease), f"cleanup on {os.uname().nodename}")
         try:
             if previous:
@@ -171,22 +160,5 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
     return 0
 
 
-def _config(file: Path | None) -> Config:
-    return read_config(file) if file else Config()
-
-
-@contextmanager
-def _connected(kubeconfig: Path | None) -> "Iterator[Connection]":
-    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
-
-    with connect(kubeconfig) as connection:
-        yield connection
-
-
-def _lease(text: str) -> "LeaseName":
-    from nodeagent.coredns.lease import LeaseName  # noqa: PLC0415
-
-    namespace, slash, name = text.partition("/")
-    if not (slash and namespace and name) or "/" in name:
-        raise ConfigError(f"--lease {text!r}: write it as NAMESPACE/NAME")
-    return LeaseName(namespace, name)
+def _lease(text: str) -> LeaseName:
+    return LeaseName(*object_name("--lease", text))

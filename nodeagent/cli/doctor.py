@@ -4,8 +4,13 @@ from typing import Any
 
 import click
 
-from nodeagent.cli.invocation import common_options, invocation, option
+from nodeagent.cli.doctor_report import doctor_text, document
+from nodeagent.cli.invocation import invocation
+from nodeagent.cli.options import common_options, option
 from nodeagent.cli.terminal import block, show, show_text
+from nodeagent.doctor.examination import Question, detections, examine, why_elsewhere
+from nodeagent.doctor.findings import summarize
+from nodeagent.doctor.policy import policy_targets, policy_text
 from nodeagent.plan.hostnames import canonical, defect
 from nodeagent.sources.probes.registry_http import ImageReference
 
@@ -65,12 +70,6 @@ def doctor(
 
     Exit code 0: healthy. 2: affected and not yet remedied. 1: could not tell.
     """
-    # Here, so that the daemon does not hold them in memory.
-    from nodeagent.cli.doctor_report import doctor_text, document  # noqa: PLC0415 - not for the daemon
-    from nodeagent.doctor.examination import Question, detections, examine, why_elsewhere  # noqa: PLC0415 - not for the daemon
-    from nodeagent.doctor.findings import summarize  # noqa: PLC0415
-    from nodeagent.doctor.policy import policy_targets, policy_text  # noqa: PLC0415
-
     call = invocation(**options)
     if policy:
         snapshot = call.snapshot()

@@ -1,8 +1,7 @@
 """What the doctor found, as data (a documented, versioned schema: docs/schema/) and as text for a person."""
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -71,29 +70,6 @@ def document(node_name: str, on_node: bool, summary: Summary, findings: Sequence
         ],
     )
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-
-
-def doctor_schema() -> dict[str, Any]:
-    """Pure: the JSON Schema (draft 2020-12) of the document."""
-    return schema_of(DoctorDocument, "nodeagent/cli/doctor_report.py")
-
-
-def schema_of(document: type[Struct], file: str) -> dict[str, Any]:
-    """Pure: the JSON Schema (draft 2020-12) of a document, the same under every version of Python.
-
-    Args:
-        document: The document's type. Docstrings become descriptions, without the indentation that Python
-            keeps up to 3.12.
-        file: Where the type is defined.
-    """
-    schema = msgspec.json.schema(document)
-    for definition in schema["$defs"].values():
-        definition["description"] = inspect.cleandoc(definition["description"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": f"Made by `make schema` from {file}",
-        **schema,
-    }
 
 
 # Pure: what the doctor found, as text for a person.

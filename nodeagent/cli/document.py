@@ -1,17 +1,9 @@
 """The answer of `plan` and `status` as data: a documented, versioned schema (docs/schema/)."""
 
-import json
-import sys
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
-
-from nodeagent.agent.telemetry.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
-from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, doctor_schema, schema_of
-from nodeagent.cli.fleet_report import FLEET_SCHEMA_VERSION, fleet_schema
-from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
 
 SCHEMA_VERSION = "1"
 """Raised whenever a field goes or changes its meaning; new fields alone do not raise it."""
@@ -170,29 +162,3 @@ class Document(Struct, frozen=True, rename="camel"):
 def encode(document: Document) -> str:
     """Pure: the document as indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-
-
-def schema() -> dict[str, Any]:
-    """Pure: the JSON Schema (draft 2020-12) of the document."""
-    return schema_of(Document, "nodeagent/cli/document.py")
-
-
-def main(directory: str) -> None:
-    """Writes the schemas into `directory`."""
-    target = Path(directory)
-    target.mkdir(parents=True, exist_ok=True)
-    schemas = {
-        f"report-v{SCHEMA_VERSION}": schema(),
-        f"doctor-v{DOCTOR_SCHEMA_VERSION}": doctor_schema(),
-        f"config-v{CONFIG_SCHEMA_VERSION}": config_schema(),
-        f"fleet-v{FLEET_SCHEMA_VERSION}": fleet_schema(),
-        f"agent-status-v{AGENT_STATUS_SCHEMA_VERSION}": schema_of(
-            AgentStatus, "nodeagent/agent/telemetry/status_file.py"
-        ),
-    }
-    for name, found in schemas.items():
-        (target / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

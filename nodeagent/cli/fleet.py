@@ -5,18 +5,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.cli.fleet_report import document, fleet_lines
+from nodeagent.cli.options import cluster_options, option
 from nodeagent.cli.terminal import block, show, show_text
-from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.errors import SourceError
-
-if TYPE_CHECKING:
-    from nodeagent.fleet.asking import Asking, NodeRow
+from nodeagent.fleet.asking import Asking, NodeRow, ask_all, exit_code
+from nodeagent.fleet.roster import read_roster
+from nodeagent.sources.kubernetes.connection import connect
 
 namespace_option = option(
     "--namespace",
@@ -80,11 +79,7 @@ def fleet(  # noqa: PLR0913 - the options
     Exit code 0: all nodes are in sync. 2: at least one is not. 1: none is known not to be, but at least one
     did not answer, or an error. With --watch, that of the last round.
     """
-    # Here, so that the daemon does not hold them in memory.
-    from nodeagent.fleet.asking import Asking, exit_code  # noqa: PLC0415 - not for the daemon
-    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
-
-    options = read_config(config) if config else Config()
+    options = read_config(config)
     with connect(kubeconfig) as connection:
         asking = Asking(connection, namespace, at_once, timeout, Path(options.relay.run_dir))
         if not watch:
@@ -94,10 +89,8 @@ def fleet(  # noqa: PLR0913 - the options
         return _watch(asking, interval, output)
 
 
-def _watch(asking: "Asking", interval: float, output: str) -> int:
+def _watch(asking: Asking, interval: float, output: str) -> int:
     """Rounds until Ctrl-C. That the API server did not answer is shown; it may in the next round."""
-    from nodeagent.fleet.asking import exit_code  # noqa: PLC0415 - as above
-
     code = 1
     try:
         while True:
@@ -116,10 +109,7 @@ def _watch(asking: "Asking", interval: float, output: str) -> int:
         return code
 
 
-def _round(asking: "Asking") -> "Iterator[NodeRow]":
-    from nodeagent.fleet.asking import ask_all  # noqa: PLC0415 - as above
-    from nodeagent.fleet.roster import read_roster  # noqa: PLC0415 - the same
-
+def _round(asking: Asking) -> Iterator[NodeRow]:
     roster = read_roster(asking.connection, asking.namespace)
     with _progress(len(roster)) as advance:
         for row in ask_all(asking, roster):
@@ -142,9 +132,7 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def _show(rows: "list[NodeRow]", output: str) -> None:
-    from nodeagent.cli.fleet_report import document, fleet_lines  # noqa: PLC0415 - not for the daemon
-
+def _show(rows: list[NodeRow], output: str) -> None:
     if output == "json":
         show_text(document(rows))
     else:

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from nodeagent.agent.telemetry.status_file import VerdictCounts
-from nodeagent.cli.doctor_report import schema_of
 from nodeagent.cli.terminal import Line, Styled
 from nodeagent.errors import one_line
 from nodeagent.fleet.asking import ORDER, NodeRow, NodeState, exit_code, worst_first
@@ -74,11 +73,6 @@ def document(rows: Iterable[Row]) -> str:
         ],
     )
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-
-
-def fleet_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the document. Pure."""
-    return schema_of(FleetDocument, "nodeagent/cli/fleet_report.py")
 
 
 # The fleet as a table for a person, the worst node first. Pure.

@@ -2,31 +2,53 @@
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.bundle import bundle
-from nodeagent.cli.coredns import coredns
-from nodeagent.cli.doctor import doctor
-from nodeagent.cli.fleet import fleet
-from nodeagent.cli.on_node import apply, cleanup, plan, status
-from nodeagent.cli.run import run as run_command
 from nodeagent.cli.terminal import block, show
-from nodeagent.cli.uninstall import uninstall
 from nodeagent.errors import NodeagentError
 
 ERROR = 1
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+_MODULES = {
+    "plan": "on_node",
+    "apply": "on_node",
+    "run": "run",
+    "status": "on_node",
+    "doctor": "doctor",
+    "fleet": "fleet",
+    "bundle": "bundle",
+    "cleanup": "on_node",
+    "coredns": "coredns",
+    "uninstall": "uninstall",
+}
+
+
+class _Commands(click.Group):
+    """The subcommands, each imported when it is called: the daemon holds none of the others in memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
+        """Return their names."""
+        return sorted(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's interface
+        """Return one of them; None if there is none of that name."""
+        module = _MODULES.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name)
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, message="nodeagent %(version)s")
 def nodeagent() -> None:
     """Keeps a node's own traffic to PROXY-protocol load balancers working."""
-
-
-for command in (plan, apply, run_command, status, doctor, fleet, bundle, cleanup, coredns, uninstall):
-    nodeagent.add_command(command)
 
 
 def run(arguments: Sequence[str]) -> int:

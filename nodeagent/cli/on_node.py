@@ -14,12 +14,11 @@ from nodeagent.agent.telemetry.listening import remove_stale
 from nodeagent.agent.telemetry.probe import NoAgentError, ask
 from nodeagent.agent.telemetry.status_file import remove_status
 from nodeagent.cli.document import encode
-from nodeagent.cli.invocation import adopt_option, common_options, invocation, output_option
+from nodeagent.cli.invocation import invocation
+from nodeagent.cli.options import PENDING, adopt_option, common_options, output_option
 from nodeagent.cli.report import report
 from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text, plan_text, status_text
-
-PENDING = 2
 
 
 @click.command()

@@ -7,17 +7,21 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.invocation import (
+from nodeagent.agent.daemon import Daemon, Settings
+from nodeagent.cli.logs import configure
+from nodeagent.cli.options import (
     adopt_option,
-    invocation,
     listen_address,
     log_options,
+    object_name,
     option,
     running_options,
     telemetry_option,
 )
-from nodeagent.cli.logs import configure
-from nodeagent.errors import ConfigError
+from nodeagent.config.reading import read_config
+from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.workloads import OwnDaemonSet
+from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -32,14 +36,16 @@ _LOG = logging.getLogger("nodeagent")
 )
 @adopt_option
 @telemetry_option
-def run(
+def run(  # noqa: PLR0913 - the options
     *,
     log_format: Any,  # noqa: ANN401 - one of the words above
     log_level: Any,  # noqa: ANN401 - the same
     daemonset: str | None,
     telemetry_listen: str | None,
     config: Path | None,
-    **options: Any,  # noqa: ANN401 - what `invocation` takes
+    kubeconfig: Path | None,
+    node: str | None,
+    adopt: bool,
 ) -> int:
     """Keep this node as it shall be: watch the API, repair drift, until SIGTERM.
 
@@ -49,41 +55,26 @@ def run(
     Exit code 0: ended by a signal. 1: it could not begin.
     """
     configure(log_format, log_level)
-    call = invocation(config=config, **options)
-    # The daemon's modules and the Kubernetes client take half a second to import.
-    from nodeagent.agent.daemon import Daemon, Settings  # noqa: PLC0415
-    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415
-
+    options = read_config(config)
     settings = Settings(
-        call.node_name,
+        node or default_node_name(),
         config,
-        call.kubeconfig,
-        _own_daemonset(daemonset),
-        listen_address(telemetry_listen) or call.config.telemetry.listen,
-        call.adopt,
+        kubeconfig,
+        OwnDaemonSet(*object_name("--daemonset", daemonset)) if daemonset else None,
+        listen_address(telemetry_listen) or options.telemetry.listen,
+        adopt,
     )
-    with connect(call.kubeconfig) as connection:
+    with connect(kubeconfig) as connection:
         _LOG.info(
             "starting",
             extra={
                 "fields": {
                     "version": __version__,
-                    "node": call.node_name,
+                    "node": settings.node_name,
                     "server": f"{connection.server[0]}:{connection.server[1]}",
                     "config": str(config) if config else "defaults",
                 }
             },
         )
-        Daemon(settings, call.config, connection).run()
+        Daemon(settings, options, connection).run()
     return 0
-
-
-def _own_daemonset(text: str | None) -> Any:  # noqa: ANN401 - its type is imported late
-    if not text:
-        return None
-    from nodeagent.sources.kubernetes.workloads import OwnDaemonSet  # noqa: PLC0415
-
-    namespace, slash, name = text.partition("/")
-    if not (slash and namespace and name) or "/" in name:
-        raise ConfigError(f"--daemonset {text!r}: write it as NAMESPACE/NAME")
-    return OwnDaemonSet(namespace, name)

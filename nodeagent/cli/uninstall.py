@@ -3,18 +3,17 @@
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from nodeagent.cli.invocation import cluster_options, option
+from nodeagent.cli.options import cluster_options, object_name, option
 from nodeagent.cli.terminal import show
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
-from nodeagent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.coredns.lease import LeaseName
+from nodeagent.coredns.once import clean_up, keeping_others_out
+from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
 
 
 @click.command()
@@ -51,15 +50,12 @@ def uninstall(
 
     Exit code 0: done. 1: something is left; run it again.
     """
-    from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - it takes half a second
-    from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait  # noqa: PLC0415
-
     deadline = time.monotonic() + timeout
-    options = read_config(config) if config else Config()
-    agents = Workload("DaemonSet", *_parts("--daemonset", daemonset))
+    options = read_config(config)
+    agents = Workload("DaemonSet", *object_name("--daemonset", daemonset))
     with connect(kubeconfig) as connection:
         if coredns_deployment:
-            controller = Workload("Deployment", *_parts("--coredns-deployment", coredns_deployment))
+            controller = Workload("Deployment", *object_name("--coredns-deployment", coredns_deployment))
             if delete_and_wait(connection, controller, deadline - time.monotonic()):
                 show([f"{controller}: deleted"])
             _clean_coredns(connection, controller.namespace, controller.name, options)
@@ -70,10 +66,7 @@ def uninstall(
     return 0
 
 
-def _clean_coredns(connection: "Connection", namespace: str, name: str, options: Config) -> None:
-    from nodeagent.coredns.lease import LeaseName  # noqa: PLC0415 - as above
-    from nodeagent.coredns.once import clean_up, keeping_others_out  # noqa: PLC0415
-
+def _clean_coredns(connection: Connection, namespace: str, name: str, options: Config) -> None:
     holder = keeping_others_out(connection, LeaseName(namespace, name), f"uninstall on {os.uname().nodename}")
     if holder is None:
         return  # no controller ever wrote anything
@@ -83,10 +76,3 @@ def _clean_coredns(connection: "Connection", namespace: str, name: str, options:
         holder.release()
     for edit in edits:
         show([f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}"])
-
-
-def _parts(option_name: str, text: str) -> tuple[str, str]:
-    namespace, slash, name = text.partition("/")
-    if not (slash and namespace and name) or "/" in name:
-        raise ConfigError(f"{option_name} {text!r}: write it as NAMESPACE/NAME")
-    return namespace, name

@@ -24,11 +24,13 @@ _LONGEST = 1024 * 1024
 """Characters; the API takes no larger ConfigMap."""
 
 
-def read_config(path: Path) -> Config:
-    """Reads the configuration from the YAML file `path`; an empty file means all defaults.
+def read_config(path: Path | None) -> Config:
+    """Read the configuration from the YAML file `path`; an empty file, or none, means all defaults.
 
     Raises ConfigError with one `file:line: key: problem` a line, all problems at once.
     """
+    if path is None:
+        return Config()
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST + 1)
@@ -215,7 +217,7 @@ def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Co
     Raises:
         ConfigError: the file is invalid, or changes what can't change while the program runs.
     """
-    config = read_config(file) if file else Config()
+    config = read_config(file)
     moved = sorted(key for key, value in fixed.options.items() if value(config) != value(current))
     if moved:
         raise ConfigError(

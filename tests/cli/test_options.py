@@ -25,7 +25,10 @@ _ROOT = Path(__file__).parents[2]
 
 def _all_below(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     """Every command that does something, with the words that call it."""
-    for name, command in sorted(group.commands.items()):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from _all_below(command, (*words, name))
         else:
@@ -48,7 +51,7 @@ def test_every_command_has_help(command_line: CommandLine, command: str, option:
 def test_the_help_names_every_command(command_line: CommandLine) -> None:
     reply = command_line.bare("--help")
     assert reply.exit_code == 0
-    for command in nodeagent.commands:
+    for command in nodeagent.list_commands(click.Context(nodeagent)):
         assert re.search(rf"^  {command}  +\S", reply.stdout, re.MULTILINE), command
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, doctor_schema
+from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, DoctorDocument
+from nodeagent.cli.schemas import schema_of
 from nodeagent.doctor.codes import Code
 from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
 
@@ -37,7 +38,7 @@ def command_line(
 def test_the_published_schema_is_the_codes_own() -> None:
     published = json.loads(_FILE.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(published)
-    assert published == doctor_schema(), "run `make schema`"
+    assert published == schema_of(DoctorDocument), "run `make schema`"
 
 
 def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
@@ -86,7 +87,7 @@ def test_bad_options_are_errors_of_usage(
 
 def test_every_code_may_stand_in_the_document() -> None:
     """A code is free text in the schema, so that a new one breaks no reader; verdicts are not."""
-    properties = doctor_schema()["$defs"]["DoctorFinding"]["properties"]
+    properties = schema_of(DoctorDocument)["$defs"]["DoctorFinding"]["properties"]
     assert properties["code"] == {"type": "string"}
     assert len(Code) > len(properties["verdict"])
 
