@@ -15,6 +15,8 @@ IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where root may not make one (in a container without privileges), it may make none of the others either.
 AS_USER := unshare --user --map-user=65534 --map-group=65534 --
 ORDINARY_USER = $(if $(filter 0,$(shell id -u)),$(shell $(AS_USER) true 2>/dev/null && echo '$(AS_USER)'))
+# Some thousand starts of Python, which would compile all of the agent and its libraries each time.
+unexport PYTHONDONTWRITEBYTECODE
 # More to select by, for example: make test AND='and not apiserver'
 AND ?=
 

@@ -36,6 +36,8 @@ def _locked(name: str) -> dict[str, Requirement]:
     return {pin.name: pin for pin in pins}
 
 
+# scripts/lock says why.
+_LEFT_OUT = {"rfc3987-syntax"}
 _LOCKS = {name: _locked(name) for name in _ASKED_FOR}
 _ALL = {name: pin for locked in _LOCKS.values() for name, pin in locked.items()}
 
@@ -57,6 +59,8 @@ def _closure(asked_for: Iterable[str]) -> dict[str, list[Requirement]]:
     while waiting:
         requirement = waiting.pop()
         name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if name in _LEFT_OUT:
+            continue
         found.setdefault(name, []).append(requirement)
         if (name, extras) not in done:
             done.add((name, extras))
