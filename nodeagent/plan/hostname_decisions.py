@@ -9,7 +9,7 @@ from nodeagent.model.desired import HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.dns_verification import NOT_ALLOWED, Verification, allowed, verify_by_dns
-from nodeagent.plan.hostname_limits import Allowance
+from nodeagent.plan.hostname_limits import beyond_limits
 from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
 from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerLookup, LoadBalancerMatch
 from nodeagent.plan.load_balancers import LoadBalancerPlan
@@ -41,16 +41,53 @@ def decide_names(
     owners = LoadBalancerLookup(claims, load_balancers, config.load_balancers.ingress_classes)
     owned = sorted(((claim, owners.of(claim)) for claim in claims), key=_precedence)
     opted_out = _opted_out(claim for claim, _ in owned)
-    allowance = Allowance(config.limits)
     by_name: dict[str, list[_Contender]] = {}
+    for claim in _within_limits(list(_contenders(owned, opted_out, facts, config)), config):
+        by_name.setdefault(claim.name, []).append(claim)
+    return tuple(decision for name in sorted(by_name) for decision in _settle(by_name[name], facts, config))
+
+
+def _contenders(
+    owned: Iterable[tuple[Claim, LoadBalancerMatch]],
+    opted_out: Mapping[tuple[str, str], str],
+    facts: Facts,
+    config: Config,
+) -> Iterator[_Contender]:
     for by, owner in owned:
         for name in dict.fromkeys(map(canonical, by.names)):
             claim = _Contender(name, by, owner)
             blocked = _blocked(claim, opted_out, facts, config)
-            if blocked is None and (refusal := allowance.refusal(by.ref.namespace, name)):
-                blocked = _decision(claim, Verdict.REFUSED, *refusal)
-            by_name.setdefault(name, []).append(replace(claim, blocked=blocked) if blocked else claim)
-    return tuple(decision for name in sorted(by_name) for decision in _settle(by_name[name], facts, config))
+            yield replace(claim, blocked=blocked) if blocked else claim
+
+
+def _within_limits(claims: Sequence[_Contender], config: Config) -> Iterator[_Contender]:
+    """Yields them in their order (the oldest first), those beyond the limits blocked.
+
+    A claim counts from when its load balancer is there as well: so one that is created later, at an address
+    that somebody's status names already, brings no claim before those that have their places.
+    """
+    limits = config.limits
+    places = [claim for claim in claims if claim.blocked is None]
+    refused: Mapping[tuple[str, str], tuple[str, str]] = {}
+    if len(places) > min(limits.hostnames, limits.hostnames_per_namespace):
+        places.sort(key=_age_with_load_balancer)
+        refused = beyond_limits(((claim.by.ref.namespace, claim.name) for claim in places), limits)
+    for claim in claims:
+        refusal = refused.get((claim.by.ref.namespace, claim.name)) if claim.blocked is None else None
+        if refusal is None:
+            yield claim
+        else:
+            yield replace(claim, blocked=_decision(claim, Verdict.REFUSED, *refusal))
+
+
+def _age_with_load_balancer(claim: _Contender) -> tuple[bool, float, str, str, str]:
+    """The later of two ages: the claim's and its load balancer's.
+
+    One that is a guess until DNS decides counts for nothing: what others create can turn it.
+    """
+    plan = claim.owner.load_balancer
+    own = by_age(claim.by)
+    return own if plan is None or claim.owner.choice is not None else max(own, by_age(plan.service))
 
 
 def hosts_lines(

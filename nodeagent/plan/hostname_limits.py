@@ -1,32 +1,37 @@
-"""How many hostnames are taken on: in total, and of one namespace. The oldest claims come first."""
+"""How many hostnames are taken on: in total, and of one namespace."""
+
+from collections.abc import Iterable, Mapping
 
 from nodeagent.config.options import LimitOptions
 
+NamespaceAndName = tuple[str, str]
 
-class Allowance:
-    """What is left, as one claim after the other takes its part: ask for the oldest first.
+
+def beyond_limits(
+    claimed: Iterable[NamespaceAndName], limits: LimitOptions
+) -> Mapping[NamespaceAndName, tuple[str, str]]:
+    """Return those of the hostnames that are not taken on, each with code and reason. Pure.
 
     Args:
+        claimed: namespace and hostname of each claim, those that come first in order of precedence; one that
+            is claimed twice counts once.
         limits: the options.
     """
-
-    def __init__(self, limits: LimitOptions) -> None:
-        self._limits = limits
-        self._names: set[str] = set()
-        self._by_namespace: dict[str, set[str]] = {}
-
-    def refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """Takes the name on for the namespace, or gives code and reason why it is not. Idempotent."""
-        own = self._by_namespace.setdefault(namespace, set())
-        if name not in own and len(own) >= self._limits.hostnames_per_namespace:
+    taken: set[str] = set()
+    by_namespace: dict[str, set[str]] = {}
+    refused: dict[NamespaceAndName, tuple[str, str]] = {}
+    for namespace, name in claimed:
+        own = by_namespace.setdefault(namespace, set())
+        if name not in own and len(own) >= limits.hostnames_per_namespace:
             reason = (
-                f"namespace {namespace} has {len(own)} older hostnames (limits.hostnamesPerNamespace): DNAT "
-                "alone serves this one"
+                f"namespace {namespace} has {len(own)} hostnames that come first "
+                "(limits.hostnamesPerNamespace): DNAT alone serves this one"
             )
-            return "TooManyHostnamesInNamespace", reason
-        if name not in self._names and len(self._names) >= self._limits.hostnames:
-            reason = f"{len(self._names)} hostnames are older (limits.hostnames): DNAT alone serves this one"
-            return "TooManyHostnames", reason
-        own.add(name)
-        self._names.add(name)
-        return None
+            refused[namespace, name] = "TooManyHostnamesInNamespace", reason
+        elif name not in taken and len(taken) >= limits.hostnames:
+            reason = f"{len(taken)} hostnames come first (limits.hostnames): DNAT alone serves this one"
+            refused[namespace, name] = "TooManyHostnames", reason
+        else:
+            own.add(name)
+            taken.add(name)
+    return refused

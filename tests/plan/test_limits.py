@@ -7,7 +7,7 @@ import pytest
 from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.objects import Ingress, ObjectRef, Service
-from tests.plan.made_up import config, desired, hosts, ingress, of_name, service
+from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, service
 
 
 def of(namespace: str, name: str, *, created: int, ports: tuple[str, ...] = ("80", "443")) -> Service:
@@ -113,7 +113,7 @@ def test_hostnames_in_total_are_the_oldest_ones() -> None:
     }
     left = of_name(planned, "d.example.com")
     assert (left.verdict, left.code) == (Verdict.REFUSED, "TooManyHostnames")
-    assert left.reason == "3 hostnames are older (limits.hostnames): DNAT alone serves this one"
+    assert left.reason == "3 hostnames come first (limits.hostnames): DNAT alone serves this one"
 
 
 @pytest.mark.parametrize("excluded", ["localhost", "not a name", "*.example.com"])
@@ -126,3 +126,22 @@ def test_a_hostname_that_is_never_written_takes_no_place(excluded: str) -> None:
         options=config("limits: {hostnames: 1}"),
     )
     assert of_name(planned, "a.example.com").verdict is Verdict.SERVED
+
+
+@pytest.mark.parametrize("limit", ["hostnames", "hostnamesPerNamespace"])
+def test_a_load_balancer_that_is_created_later_brings_no_hostname_before_those_that_have_their_place(
+    limit: str,
+) -> None:
+    """Though the claim is older: its status named an address at which nobody was yet."""
+    early = replace(
+        ingress("early.example.com", name="early", points=(point("192.0.2.9"),), created=0),
+        ref=ObjectRef("Ingress", "web", "early"),
+    )
+    later = ingress("a.example.com", "b.example.com", name="later", created=5)
+    options = config(f"limits: {{{limit}: 2}}", proxies=("blue",))
+    before = desired(service(), early, later, options=options)
+    assert {line.split()[1] for line in hosts(before)} == {"a.example.com", "b.example.com"}
+    taker = service("taker", ips=("192.0.2.9",), created=9, annotations={PROXY_PROTOCOL: "v1"})
+    after = desired(service(), early, later, taker, options=options)
+    assert {line.split()[1] for line in hosts(after)} == {"a.example.com", "b.example.com"}
+    assert of_name(after, "early.example.com").code.startswith("TooManyHostnames")

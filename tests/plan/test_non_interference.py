@@ -108,8 +108,9 @@ def claimed_by_the_tenant(world: World) -> frozenset[str]:
 def names_the_tenants_address(world: World) -> frozenset[str]:
     """The hostnames of objects whose own status names an address that is the tenant's.
 
-    The same of objects without a status, whose class such a status tells of: others say so themselves. These
-    count for their namespace's share from then on (capacity): so the hostnames that it leaves out, too.
+    The same of objects without a status, whose class such a status tells of: others say so themselves. If the
+    tenant's load balancer comes before others, these count for their namespace's share from then on
+    (capacity): so the hostnames that it leaves out, too.
     """
     lost = first_at(world)
     telling = [ingress for ingress in world.cluster.ingresses if names_one_of(ingress.points, lost)]
@@ -122,7 +123,7 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
     }
     if any(names_one_of(gateway.points, lost) for gateway in world.cluster.gateways):
         found |= routed(world)
-    return frozenset(found | left_out(world, found))
+    return frozenset(found | (left_out(world, found) if before_others(world) else frozenset()))
 
 
 def left_out(world: World, told: set[str]) -> frozenset[str]:
