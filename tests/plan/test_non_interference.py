@@ -216,13 +216,44 @@ def test_a_younger_tenant_changes_nothing_for_the_load_balancers_of_others(seed:
 @given(seeds)
 @EXAMPLES
 def test_a_tenant_of_any_age_changes_only_what_is_its_own(seed: int) -> None:
-    """Exempt: addresses that it was first to publish, and which relay address another one has (capacity)."""
+    """Exempt: addresses that it was first to publish, and which relay address another one has: see below."""
     world = make_world(seed)
     exempt = shares_an_address(world)
     if world.config.relay.kind == "service":
         return  # One relay Service serves one load balancer: the first. See the younger tenant.
     before, after = world.before(), world.after()
     assert load_balancers(after, exempt, relayed=False) == load_balancers(before, exempt, relayed=False)
+
+
+@given(seeds)
+@EXAMPLES
+def test_a_relay_address_moves_only_for_an_older_load_balancer_and_a_listed_one_never(seed: int) -> None:
+    """What the property above leaves out, said exactly (docs/decisions/0004).
+
+    Exempt: one that loses or gains a family with an address that it shares.
+    """
+    world = make_world(seed)
+    if world.config.relay.kind == "service":
+        return
+    exempt = shares_an_address(world)
+    listed = {entry.path for entry in world.config.load_balancers.services}
+    listed -= {entry.path for entry in world.config.load_balancers.ignore}
+    ages = {each.ref: by_age(each) for each in (*world.cluster.services, *world.tenant.services)}
+    before, after = relayed_at(world.before()), relayed_at(world.after())
+    # Served here or on another node: a relay address is the same on all.
+    older = min((ages[each.ref] for each in world.tenant.services), default=None)
+    for ref in () if exempt else before:
+        if before[ref] != after.get(ref):
+            assert ref.path not in listed
+            assert older is not None
+            assert older < ages[ref]
+
+
+def relayed_at(planned: Desired) -> dict[ObjectRef, tuple[IPAddress, ...]]:
+    """Load balancers that are relayed, each with its relay addresses."""
+    return {
+        each.load_balancer: each.relay_addresses for each in planned.load_balancers if each.relay_addresses
+    }
 
 
 @given(seeds)
