@@ -12,7 +12,7 @@ from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-PARTS = ("latency", "memory", "cpu", "decisions", "redirects")
+PARTS = ("latency", "memory", "cost", "cpu", "decisions", "redirects")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
@@ -78,6 +78,8 @@ def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Nam
         if "latency" in parts and names:
             events = arguments.events or (_EVENTS_AT_MANY if names >= _MANY else _EVENTS)
             yield from latency.measure(api, daemon, names, events)
+        if "cost" in parts and names:
+            yield resources.each_ingress(api, daemon, names)
         if "memory" in parts and names:
             yield resources.each_event(api, daemon, names)
         if "cpu" in parts and (names == _CPU_NAMES or arguments.names):

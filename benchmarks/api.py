@@ -25,9 +25,13 @@ _LB_CLUSTER_IP = "10.96.0.99"
 JsonObject = dict[str, Any]
 
 
-def ingress(name: str) -> JsonObject:
-    """Build an Ingress as a real server returns it, of the testbed's load balancer, with one host."""
-    return objects.ingress(name, hosts=[host_of(name)], addresses=[str(addresses.LOAD_BALANCER_IP)])
+def ingress(name: str, *, reported: bool = True) -> JsonObject:
+    """Build an Ingress as a real server returns it, with one host.
+
+    Its status reports the testbed's load balancer, unless its controller has not `reported` yet.
+    """
+    status = [str(addresses.LOAD_BALANCER_IP)] if reported else []
+    return objects.ingress(name, hosts=[host_of(name)], addresses=status)
 
 
 def host_of(name: str) -> str:
@@ -65,9 +69,9 @@ class Api:
 
     # Each of these only sends its request, so that the answer's reading holds nothing up: then `answered`.
 
-    def create_ingress(self, name: str) -> None:
-        """Create an Ingress."""
-        self._send("apply", {"objects": [ingress(name)]})
+    def create_ingress(self, name: str, *, reported: bool = True) -> None:
+        """Create an Ingress, or write its status once its controller has `reported`."""
+        self._send("apply", {"objects": [ingress(name, reported=reported)]})
 
     def delete_ingress(self, name: str) -> None:
         """Delete it again."""

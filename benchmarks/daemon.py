@@ -22,6 +22,7 @@ from tests.testbed.world import NODEAGENT_CONFIG
 _TELEMETRY = ("127.0.0.1", 9467)
 _START_SECONDS = 60.0
 _QUIET_SECONDS, _NEXT_TO_NO_CPU = 0.5, 0.005
+_ANY_NUMBER = 1_000_000
 _TICKS = 100.0
 """Of a second; USER_HZ is 100 on every architecture that Linux supports."""
 
@@ -139,9 +140,10 @@ def running(api: Api) -> Iterator[Daemon]:
 
 
 def _config(path: Path) -> Path:
-    """The testbed's configuration, with the benchmark's own load balancer in it."""
+    """The testbed's configuration, with the benchmark's own load balancer and limits beyond any size."""
     document = yaml.safe_load(NODEAGENT_CONFIG.read_text(encoding="utf-8"))
     listed = {"namespace": LB_NAMESPACE, "name": LB_NAME, "proxyProtocol": "v1"}
     document["loadBalancers"]["services"].append(listed)
+    document["limits"] = {"hostnames": _ANY_NUMBER, "hostnamesPerNamespace": _ANY_NUMBER}
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path

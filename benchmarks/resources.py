@@ -11,11 +11,14 @@ from benchmarks.figures import Figure, Goal
 
 MEMORY = "Memory of the agent's process"
 CPU = "CPU time"
+COST = "CPU time of one Ingress"
 BYTES = "Read from the API"
 
 _MEMORY_GOALS = {1000: Goal("resident", 70.0), 10_000: Goal("peak", 120.0)}
 _IDLE_GOAL = Goal("percent", 0.2)
 _EVENTS_A_SECOND = 10
+_COST_GOALS = {10_000: Goal("agent", 40.0), 50_000: Goal("agent", 80.0)}
+_LONE_SECONDS, _MORE_REST_A_NAME = 0.15, 40e-6
 
 
 def memory(daemon: Daemon, names: int) -> Figure:
@@ -55,6 +58,26 @@ def idle(daemon: Daemon, names: int, seconds: float) -> Figure:
     began, before = time.monotonic(), daemon.cpu()
     time.sleep(seconds)
     return _cpu("idle", names, daemon.cpu() - before, time.monotonic() - began, _IDLE_GOAL)
+
+
+def each_ingress(api: Api, daemon: Daemon, names: int, events: int = 40) -> Figure:
+    """Measure what one Ingress takes: it is created, and its controller reports the load balancer."""
+    daemon.await_rest()
+    before = daemon.cpu()
+    for number in range(events):
+        for reported in (False, True):
+            api.create_ingress(f"cost-{number}", reported=reported)
+            api.answered()
+            # Lone events: the agent rests after each pass for as long as the pass took.
+            time.sleep(_LONE_SECONDS + names * _MORE_REST_A_NAME)
+    daemon.await_rest()
+    used = daemon.cpu() - before
+    columns = {"agent": used.own * 1000 / events, "nft": used.children * 1000 / events}
+    for number in range(events):
+        api.delete_ingress(f"cost-{number}")
+        api.answered()
+    daemon.await_rest()
+    return Figure(COST, "an Ingress created, then its status", "ms", names, columns, _COST_GOALS.get(names))
 
 
 def busy(api: Api, daemon: Daemon, names: int, seconds: float) -> Figure:

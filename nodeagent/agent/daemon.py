@@ -255,7 +255,7 @@ class Daemon:
                     return
                 done = reconciler.reconcile(snapshot, calls.drift, everything=everything)
                 watch.settle(done.convergence)
-                self._prover.want(done.desired.to_prove)
+                self._prover.want(done.desired.questions)
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.convergence import Convergence, Step, converge
@@ -17,8 +17,8 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsAnswer
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.dns_verification import remember
-from nodeagent.plan.planner import plan
+from nodeagent.plan.dns_verification import WantedNames
+from nodeagent.plan.planner import Planner
 
 _PORTS_SECONDS = 15.0
 """So often it is looked whether a port that another program holds is free."""
@@ -87,7 +87,9 @@ class Reconciler:
         self._clock = clock
         self._around: Circumstances | None = None
         self._looked_for: object = None
+        self._planner = Planner(config)
         self._wanted: Desired | None = None
+        self._wanted_names = WantedNames()
         self._answering: AbstractSet[Endpoint] = frozenset()
         self._owed: frozenset[Part] = frozenset()
         self._held: dict[Part, tuple[float, str]] = {}
@@ -173,8 +175,8 @@ class Reconciler:
             dns=self._read_dns(),
         )
         if self._wanted is not None and self._config.hosts.verify == "dns":
-            facts = remember(facts, self._wanted)
-        return plan(snapshot, facts, self._config)
+            facts = replace(facts, wanted_names=self._wanted_names.after(self._wanted.hosts))
+        return self._planner.plan(snapshot, facts)
 
     def _admitted(self, drift: Mapping[Part, str]) -> tuple[dict[Part, str], frozenset[Part]]:
         """The drift to mend now, with what was held and is due; and the parts that are held on."""

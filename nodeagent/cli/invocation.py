@@ -62,8 +62,8 @@ class Invocation:
         around = read_circumstances(self.config, snapshot, appliers, kubeconfigs, servers)
         facts = gather_facts(self.node_name, around, self.config, appliers, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
-        if desired.to_prove:
-            facts = replace(facts, dns=ask_once(desired.to_prove, self.config.hosts))
+        if desired.questions:
+            facts = replace(facts, dns=ask_once(desired.questions, self.config.hosts))
             desired = plan(snapshot, facts, self.config)
         return View(snapshot, facts, desired)
 

@@ -301,7 +301,7 @@ class Controller:
         finally:
             self._board.pass_ended()
             self._last_look = time.monotonic()
-        self._prover.want(done.desired.to_prove)
+        self._prover.want(done.desired.questions)
         self._reporter.tell(done)
         if done.errors:
             self._metrics.failed()

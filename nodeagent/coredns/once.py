@@ -42,8 +42,8 @@ def look(connection: Connection, node_name: str, config: Config, *, adopt: bool)
     api = find_api_servers(servers=[connection.server])
     facts = cluster_facts(api, maps, snapshot)
     desired = plan_names(snapshot, facts, config)
-    if desired.to_prove:
-        facts = replace(facts, dns=ask_once(desired.to_prove, config.hosts))
+    if desired.questions:
+        facts = replace(facts, dns=ask_once(desired.questions, config.hosts))
         desired = plan_names(snapshot, facts, config)
     return Look(desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names))
 

@@ -1,7 +1,7 @@
 """What shall stand on the node, and why: the planner's answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
@@ -124,7 +124,11 @@ class NameDecision:
 
 @dataclass(frozen=True, slots=True)
 class DnsQuestion:
-    """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that asks."""
+    """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that asks.
+
+    The addresses are those of each load balancer that claims the hostname, and the relay's; the namespace is
+    that of the claim that has the hostname.
+    """
 
     matter: frozenset[IPAddress]
     namespace: str = ""
@@ -135,7 +139,8 @@ class Desired:
     """The desired state of this node, in a fixed order, with the reason of each decision.
 
     Of `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may give
-    them relay addresses.
+    them relay addresses. `questions` are the hostnames that nothing but DNS can decide: no others are ever
+    asked for.
     """
 
     addresses: tuple[RelayAddress, ...] = ()
@@ -146,28 +151,4 @@ class Desired:
     names: tuple[NameDecision, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     remarks: tuple[str, ...] = ()
-
-    @property
-    def to_prove(self) -> Mapping[str, DnsQuestion]:
-        """The names that nothing but DNS can decide: no others are ever asked for.
-
-        The addresses that matter are those of each load balancer that claims the name, and the relay's; the
-        namespace is that of the claim that has the name.
-        """
-        matter = {
-            decision.load_balancer: frozenset((*decision.addresses, *decision.relay_addresses))
-            for decision in self.load_balancers
-        }
-        unions: dict[tuple[frozenset[IPAddress], frozenset[IPAddress]], frozenset[IPAddress]] = {}
-        found: dict[str, DnsQuestion] = {}
-        for decision in self.names:
-            if not decision.by_dns or decision.load_balancer is None:
-                continue
-            own = matter[decision.load_balancer]
-            earlier = found.get(decision.name)
-            namespace = earlier.namespace if earlier else decision.claimed_by.namespace
-            for more in (decision.among, earlier.matter if earlier else frozenset()):
-                if not more <= own:  # Thousands of names share one set.
-                    own = unions.setdefault((own, more), own | more)
-            found[decision.name] = DnsQuestion(own, namespace)
-        return found
+    questions: Mapping[str, DnsQuestion] = field(default_factory=dict)

@@ -7,6 +7,8 @@ from ipaddress import IPv4Address, IPv6Address
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.dns import DnsAnswer
 
+_NOWHERE: frozenset[IPAddress] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class InterfaceAddress:
@@ -40,8 +42,8 @@ class Facts:
     `ipv6_off` says by what IPv6 is switched off here; empty where it is on.
     `user_names` maps each name that the user's own lines of the hosts file set to that line.
     `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
-    `standing_names` are those of the managed block as it stands, or as it was wanted last, each with the
-    addresses it is written with.
+    `standing_names` are those of the managed block as it is in the file, each with its addresses;
+    `wanted_names` are those of the block as it was desired last.
     `dns` is what DNS said of names so far, name by name; one that was not asked yet is not in it.
     `takes_wildcards` is true where names are written for something that knows wildcards, which no hosts file
     does: CoreDNS.
@@ -59,9 +61,14 @@ class Facts:
     user_names: Mapping[str, UserHostsLine] = field(default_factory=dict)
     short_circuited: frozenset[IPAddress] = frozenset()
     standing_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
+    wanted_names: Mapping[str, frozenset[IPAddress]] = field(default_factory=dict)
     dns: Mapping[str, DnsAnswer] = field(default_factory=dict)
     takes_wildcards: bool = False
     notes: tuple[str, ...] = ()
+
+    def addresses_of(self, name: str) -> frozenset[IPAddress]:
+        """Return the addresses of a hostname's lines, as they are in the file or were desired last."""
+        return self.standing_names.get(name, _NOWHERE) | self.wanted_names.get(name, _NOWHERE)
 
 
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:

@@ -7,19 +7,20 @@ Fail static: while DNS can't be asked, what it said last counts. Where nothing i
 node was restarted) the managed block is the memory: a name that stands there with the relay address of the
 very load balancer that claims it now stays. That verifies nothing for another one, whose relay address is
 another, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
-What a running agent wanted in its last pass counts as standing, too (`remember`): a line is no less proven
+What a running agent wanted in its last pass counts as standing, too (`WantedNames`): a line is no less proven
 when it was withdrawn because its relay did not answer, or when somebody removed it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from nodeagent.config.options import HostsOptions
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.desired import HostsLine, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
+from nodeagent.plan.difference import difference
 from nodeagent.plan.hostnames import covering
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 
@@ -63,18 +64,32 @@ def verify_by_dns(
     `heir`: a line that stands may be this claim's. It does not tell which load balancer it was written for:
     relay addresses can pass from one to another.
     """
-    stands = heir and not facts.standing_names.get(name, frozenset()).isdisjoint(
-        load_balancer.hosts_addresses
-    )
+    stands = heir and not facts.addresses_of(name).isdisjoint(load_balancer.hosts_addresses)
     return replace(_by_dns(name, load_balancer, facts, stands=stands), by_dns=True)
 
 
-def remember(facts: Facts, earlier: Desired) -> Facts:
-    """The facts, with what was wanted in the pass before as good as standing."""
-    standing = dict(facts.standing_names)
-    for line in earlier.hosts:
-        standing[line.name] = standing.get(line.name, frozenset()) | {line.address}
-    return replace(facts, standing_names=standing)
+class WantedNames:
+    """The hostnames of the hosts lines that were desired last: as good as standing."""
+
+    def __init__(self) -> None:
+        self._lines: tuple[HostsLine, ...] = ()
+        self._names: dict[str, frozenset[IPAddress]] = {}
+
+    def after(self, lines: tuple[HostsLine, ...]) -> Mapping[str, frozenset[IPAddress]]:
+        """Return each hostname of these lines with its addresses; what has not changed stays the same."""
+        removed, added = difference(self._lines, lines, lambda line: (*sort_key(line.address), line.name))
+        if removed or added:
+            names = self._names = dict(self._names)
+            for line in removed:
+                left = names[line.name] - {line.address}
+                names[line.name] = left
+            for line in added:
+                names[line.name] = names.get(line.name, frozenset()) | {line.address}
+            for line in removed:
+                if not names.get(line.name, True):
+                    del names[line.name]
+        self._lines = lines
+        return self._names
 
 
 class _Meaning(Enum):

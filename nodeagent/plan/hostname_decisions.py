@@ -1,403 +1,262 @@
-"""Which names are written to the hosts file, and why the others are not."""
+"""Which hostnames are written to the hosts file, and why the others are not: kept from one pass to the next.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+A hostname is decided again if something changed that it rests on: a claim, its load balancer, what DNS says
+of it, its lines in the hosts file, its place under the limits.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, sort_key
-from nodeagent.model.desired import HostsLine, NameDecision, Verdict
+from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
-from nodeagent.plan.claims.claim import Claim
-from nodeagent.plan.dns_verification import NOT_ALLOWED, Verification, allowed, verify_by_dns
-from nodeagent.plan.hostname_limits import beyond_limits
-from nodeagent.plan.hostnames import canonical, covering, defect, is_wildcard
-from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerLookup, LoadBalancerMatch
+from nodeagent.model.objects import ObjectRef
+from nodeagent.plan.difference import changed_keys
+from nodeagent.plan.hostname_contest import Contender, blocked_decision, settle
+from nodeagent.plan.hostname_limits import HostnameLimits
+from nodeagent.plan.hostname_obstacles import NameObstacles, name_obstacles, obstacle
+from nodeagent.plan.load_balancer_lookup import MatchedClaim
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.precedence import by_age
-
-_LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
-# The short forms by which every client inside the cluster knows the API server.
-_API_SERVER = ("kubernetes", "kubernetes.default", "svc")
+from nodeagent.plan.sorted_rows import SortedRows
 
 
-@dataclass(frozen=True, slots=True)
-class _Contender:
-    """One object asks for one name.
+@dataclass(slots=True, eq=False)
+class _Hostname:
+    """What is remembered of one hostname: who claims it, what forbids it, and what was decided."""
 
-    `blocked` is the decision that needs no DNS, if there is one. `heir`: a line that stands may be its own.
+    claimed: list[MatchedClaim] = field(default_factory=list)
+    obstacles: NameObstacles | None = None
+    decisions: tuple[NameDecision, ...] = ()
+    lines: tuple[HostsLine, ...] = ()
+
+
+class HostnameDecisions:
+    """Remembers the decisions on all hostnames.
+
+    Args:
+        config: the configuration.
     """
 
-    name: str
-    by: Claim
-    owner: LoadBalancerMatch
-    blocked: NameDecision | None = None
-    heir: bool = True
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._limits = HostnameLimits(config.limits)
+        self._facts = Facts("")
+        self._hostnames: dict[str, _Hostname] = {}
+        self._names: SortedRows[str, NameDecision] = SortedRows()
+        self._lines: dict[IPAddress, SortedRows[str, HostsLine]] = {}
+        self._hosts: tuple[HostsLine, ...] = ()
+        self._questions: dict[str, DnsQuestion] = {}
+        self._load_balancers: tuple[LoadBalancerPlan, ...] = ()
+        self._relays: Mapping[ObjectRef, tuple[IPAddress, ...]] = {}
+        self._matter: Mapping[ObjectRef, frozenset[IPAddress]] = {}
+        self._unions: dict[tuple[frozenset[IPAddress], frozenset[IPAddress]], frozenset[IPAddress]] = {}
+
+    def update(
+        self,
+        removed: Iterable[MatchedClaim],
+        added: Iterable[MatchedClaim],
+        load_balancers: tuple[LoadBalancerPlan, ...],
+        facts: Facts,
+    ) -> None:
+        """Decide again what the changes touch.
+
+        Args:
+            removed: the claims that are no more, or have another load balancer.
+            added: those that are new, or have this load balancer now.
+            load_balancers: all of them.
+            facts: the node's.
+        """
+        if load_balancers is not self._load_balancers:
+            self._know(load_balancers)
+        touched = self._touched_by(facts)
+        self._facts = facts
+        touched |= self._take_over(removed, added)
+        contenders: dict[str, tuple[Contender, ...]] = {}
+        for name in touched:
+            contenders[name] = self._contenders(name)
+        touched |= self._limits.settle()
+        decided: dict[str, tuple[NameDecision, ...]] = {}
+        lines: dict[IPAddress, dict[str, tuple[HostsLine, ...]]] = {}
+        questions: dict[str, DnsQuestion] = {}
+        for name in touched:
+            known = self._hostnames[name]
+            found = contenders[name] if name in contenders else self._contenders(name)
+            decisions = settle([*map(self._limited, found)], facts, self._config) if found else ()
+            if decisions != known.decisions:
+                same = {decision: decision for decision in known.decisions}
+                known.decisions = tuple(same.get(decision, decision) for decision in decisions)
+                decided[name] = known.decisions
+            self._write(name, known, lines)
+            if (question := self._question(known.decisions)) is not None:
+                questions[name] = question
+            if not known.claimed:
+                del self._hostnames[name]
+        self._publish(touched, decided, lines, questions)
+
+    @property
+    def names(self) -> tuple[NameDecision, ...]:
+        """One decision for each hostname, and one more for each load balancer that claims it in vain."""
+        return self._names.rows()
+
+    @property
+    def hosts(self) -> tuple[HostsLine, ...]:
+        """The lines for all served hostnames, one for each family their load balancer is relayed in."""
+        return self._hosts
+
+    @property
+    def questions(self) -> Mapping[str, DnsQuestion]:
+        """The hostnames that nothing but DNS can decide."""
+        return self._questions
+
+    def _know(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
+        self._load_balancers = load_balancers
+        self._relays = {plan.service.ref: plan.hosts_addresses for plan in load_balancers}
+        self._matter = {
+            plan.service.ref: frozenset((*plan.decision.addresses, *plan.decision.relay_addresses))
+            for plan in load_balancers
+        }
+        self._unions = {}
+
+    def _touched_by(self, facts: Facts) -> set[str]:
+        """The hostnames whose decisions rest on facts that have changed."""
+        before = self._facts
+        if _rules(before) != _rules(facts):
+            for known in self._hostnames.values():
+                known.obstacles = None
+            return set(self._hostnames)
+        by_user = changed_keys(before.user_names, facts.user_names) & self._hostnames.keys()
+        for name in by_user:
+            self._hostnames[name].obstacles = None
+        by_dns = changed_keys(before.dns, facts.dns)
+        by_block = changed_keys(before.standing_names, facts.standing_names)
+        by_block |= changed_keys(before.wanted_names, facts.wanted_names)
+        return by_user | ((by_dns | by_block) & self._hostnames.keys())
+
+    def _take_over(self, removed: Iterable[MatchedClaim], added: Iterable[MatchedClaim]) -> set[str]:
+        touched: set[str] = set()
+        for matched in removed:
+            touched.update(matched.claim.names)
+            for name in matched.claim.names:
+                self._hostnames[name].claimed.remove(matched)
+        for matched in added:
+            touched.update(matched.claim.names)
+            for name in matched.claim.names:
+                known = self._hostnames.get(name)
+                if known is None:
+                    known = self._hostnames[name] = _Hostname()
+                known.claimed.append(matched)
+                if len(known.claimed) > 1:
+                    known.claimed.sort(key=_by_order)
+        return touched
+
+    def _contenders(self, name: str) -> tuple[Contender, ...]:
+        """All that claim the hostname, the oldest first; what is free of obstacles demands its place."""
+        known = self._hostnames[name]
+        if known.obstacles is None:
+            known.obstacles = name_obstacles(name, self._facts, self._config)
+        opted_out = _opted_out(known.claimed)
+        contenders: list[Contender] = []
+        demands: dict[str, tuple[Any, ...]] = {}
+        for matched in known.claimed:
+            claim, match = matched.claim, matched.match
+            namespace = claim.ref.namespace
+            answer = obstacle(known.obstacles, claim.excluded or opted_out.get(namespace, ""), match)
+            if answer is None:
+                contenders.append(Contender(name, claim, match))
+                place = matched.place(name)
+                demands[namespace] = min(place, demands.get(namespace, place))
+            else:
+                blocked = blocked_decision(name, claim, match, answer)
+                contenders.append(Contender(name, claim, match, blocked))
+        self._limits.demand(name, demands)
+        return tuple(contenders)
+
+    def _limited(self, contender: Contender) -> Contender:
+        """The contender, blocked if the limits leave it out."""
+        refusal = self._limits.refusal(contender.claim.ref.namespace, contender.name)
+        if refusal is None or contender.blocked is not None:
+            return contender
+        name, claim, match = contender.name, contender.claim, contender.match
+        return Contender(name, claim, match, blocked_decision(name, claim, match, refusal))
+
+    def _write(
+        self, name: str, known: _Hostname, changed: dict[IPAddress, dict[str, tuple[HostsLine, ...]]]
+    ) -> None:
+        """Note which lines of the hostname are others than before."""
+        addresses = [
+            address
+            for decision in known.decisions
+            if decision.verdict is Verdict.SERVED and decision.load_balancer is not None
+            for address in self._relays[decision.load_balancer]
+        ]
+        if addresses != [line.address for line in known.lines]:
+            for line in known.lines:
+                changed.setdefault(line.address, {})[name] = ()
+            known.lines = tuple(HostsLine(address, name) for address in addresses)
+            for line in known.lines:
+                changed.setdefault(line.address, {})[name] = (line,)
+
+    def _question(self, decisions: Iterable[NameDecision]) -> DnsQuestion | None:
+        """What DNS is asked for a hostname; None if it is not asked."""
+        question: DnsQuestion | None = None
+        for decision in decisions:
+            if not decision.by_dns or decision.load_balancer is None:
+                continue
+            own = self._matter[decision.load_balancer]
+            namespace = question.namespace if question else decision.claimed_by.namespace
+            for more in (decision.among, question.matter if question else frozenset[IPAddress]()):
+                if not more <= own:  # Thousands of hostnames share one set.
+                    own = self._unions.setdefault((own, more), own | more)
+            question = DnsQuestion(own, namespace)
+        return question
+
+    def _publish(
+        self,
+        touched: Iterable[str],
+        decided: Mapping[str, tuple[NameDecision, ...]],
+        lines: Mapping[IPAddress, Mapping[str, tuple[HostsLine, ...]]],
+        questions: Mapping[str, DnsQuestion],
+    ) -> None:
+        """Make the values that are given out; those without a change stay the same objects."""
+        self._names.update(decided)
+        for address, changed in lines.items():
+            self._lines.setdefault(address, SortedRows()).update(changed)
+        if lines:
+            self._lines = {address: rows for address, rows in self._lines.items() if rows.rows()}
+            self._hosts = tuple(
+                line for address in sorted(self._lines, key=sort_key) for line in self._lines[address].rows()
+            )
+        other = [name for name in touched if self._questions.get(name) != questions.get(name)]
+        if other:
+            self._questions = dict(self._questions)
+            for name in other:
+                if name in questions:
+                    self._questions[name] = questions[name]
+                else:
+                    del self._questions[name]
 
 
-def decide_names(
-    claims: Sequence[Claim], load_balancers: Sequence[LoadBalancerPlan], facts: Facts, config: Config
-) -> tuple[NameDecision, ...]:
-    """One decision for each name, and one more for each load balancer that claims it in vain."""
-    owners = LoadBalancerLookup(claims, load_balancers, config.load_balancers.ingress_classes)
-    owned = sorted(((claim, owners.of(claim)) for claim in claims), key=_precedence)
-    opted_out = _opted_out(claim for claim, _ in owned)
-    by_name: dict[str, list[_Contender]] = {}
-    for claim in _within_limits(list(_contenders(owned, opted_out, facts, config)), config):
-        by_name.setdefault(claim.name, []).append(claim)
-    return tuple(decision for name in sorted(by_name) for decision in _settle(by_name[name], facts, config))
+def _rules(facts: Facts) -> tuple[object, ...]:
+    """What of the facts can forbid any hostname."""
+    return facts.node_names, facts.api_server_names, facts.takes_wildcards
 
 
-def _contenders(
-    owned: Iterable[tuple[Claim, LoadBalancerMatch]],
-    opted_out: Mapping[tuple[str, str], str],
-    facts: Facts,
-    config: Config,
-) -> Iterator[_Contender]:
-    for by, owner in owned:
-        for name in dict.fromkeys(map(canonical, by.names)):
-            claim = _Contender(name, by, owner)
-            blocked = _blocked(claim, opted_out, facts, config)
-            yield replace(claim, blocked=blocked) if blocked else claim
+def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
+    """The namespaces that have opted out of a hostname, each with the reason.
 
-
-def _within_limits(claims: Sequence[_Contender], config: Config) -> Iterator[_Contender]:
-    """Yields them in their order (the oldest first), those beyond the limits blocked.
-
-    A claim counts from when its load balancer is there as well: so one that is created later, at an address
-    that somebody's status names already, brings no claim before those that have their places.
+    Where several objects of a namespace claim it, the oldest decides. No other namespace is bound by that.
     """
-    limits = config.limits
-    places = [claim for claim in claims if claim.blocked is None]
-    refused: Mapping[tuple[str, str], tuple[str, str]] = {}
-    if len(places) > min(limits.hostnames, limits.hostnames_per_namespace):
-        places.sort(key=_age_with_load_balancer)
-        refused = beyond_limits(((claim.by.ref.namespace, claim.name) for claim in places), limits)
-    for claim in claims:
-        refusal = refused.get((claim.by.ref.namespace, claim.name)) if claim.blocked is None else None
-        if refusal is None:
-            yield claim
-        else:
-            yield replace(claim, blocked=_decision(claim, Verdict.REFUSED, *refusal))
-
-
-def _age_with_load_balancer(claim: _Contender) -> tuple[bool, float, str, str, str]:
-    """The later of two ages: the claim's and its load balancer's.
-
-    One that is a guess until DNS decides counts for nothing: what others create can turn it.
-    """
-    plan = claim.owner.load_balancer
-    own = by_age(claim.by)
-    return own if plan is None or claim.owner.choice is not None else max(own, by_age(plan.service))
-
-
-def hosts_lines(
-    names: Iterable[NameDecision], load_balancers: Iterable[LoadBalancerPlan]
-) -> tuple[HostsLine, ...]:
-    """The lines for all served names, a line for each family their load balancer is relayed in."""
-    relays = {plan.service.ref: plan.hosts_addresses for plan in load_balancers}
-    served: dict[IPAddress, list[str]] = {}
-    for decision in names:
-        if decision.verdict is Verdict.SERVED and decision.load_balancer is not None:
-            for address in relays[decision.load_balancer]:
-                served.setdefault(address, []).append(decision.name)
-    return tuple(
-        HostsLine(address, name)
-        for address in sorted(served, key=sort_key)
-        for name in sorted(served[address])
-    )
-
-
-def _precedence(owned: tuple[Claim, LoadBalancerMatch]) -> tuple[object, ...]:
-    """The oldest first; of a Route that is attached to two Gateways, the load balancer that is relayed."""
-    claim, owner = owned
-    plan = owner.load_balancer
-    if plan is None:
-        return (*by_age(claim), True, 0)
-    return (*by_age(claim), not plan.is_served, plan.rank)
-
-
-def _opted_out(claims: Iterable[Claim]) -> Mapping[tuple[str, str], str]:
-    """The names that a namespace has opted out of, each with the reason.
-
-    Where several objects of a namespace have a name, its oldest decides. No other namespace is bound by that.
-    """
-    first: dict[tuple[str, str], str] = {}
-    for claim in claims:  # the oldest first
+    first: dict[str, str] = {}
+    for matched in claimed:  # the oldest first
+        claim = matched.claim
         namespace = claim.ref.namespace
-        reason = claim.excluded if claim.excluded and claim.excluded_in == namespace else ""
-        for name in claim.names:
-            first.setdefault((namespace, canonical(name)), reason)
-    return {key: reason for key, reason in first.items() if reason}
+        if namespace not in first:
+            binds = claim.excluded is not None and claim.excluded_in == namespace
+            first[namespace] = claim.excluded or "" if binds else ""
+    return first
 
 
-def _settle(claims: Sequence[_Contender], facts: Facts, config: Config) -> list[NameDecision]:
-    """Decides who has one name, of all that claim it (the oldest first).
-
-    DNS decides: the first claim that it bears out has the name, however old the others are. What is trusted
-    without DNS (`hosts.allow`), or can't be asked, is the oldest's whose load balancer is known. Names move
-    from one load balancer to another so, while the old object still stands.
-    """
-    contenders = _with_heirs(_one_a_load_balancer(claims))
-    borne_out = _borne_out(contenders, facts, config)
-    winner, won = borne_out or (contenders[0], _decide_alone(contenders, facts, config))
-    if len(contenders) == 1:
-        return [won]
-    path = won.load_balancer.path if won.load_balancer else ""
-    losers = [claim for claim in contenders if claim is not winner and _load_balancer_path(claim) != path]
-    return [won, *(_lost(claim, winner, won, facts, config) for claim in losers)]
-
-
-def _one_a_load_balancer(claims: Sequence[_Contender]) -> list[_Contender]:
-    """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known.
-
-    One that DNS can give another load balancer is not the same, and one that only DNS can give any comes
-    last. One that is blocked stands back behind another one for its load balancer, whether DNS can give that
-    another one or not: a load balancer that is created later makes no choice of theirs a veto.
-    """
-    found: dict[tuple[str, Choice | None], _Contender] = {}
-    for claim in claims:
-        if claim.owner.load_balancer is not None:
-            key = (_load_balancer_path(claim), claim.owner.choice)
-            standing = found.get(key)
-            if standing is None or (standing.blocked and not claim.blocked):
-                found[key] = claim
-    led_to = {_load_balancer_path(each) for each in found.values() if not (each.blocked or each.owner.code)}
-    left = [each for each in found.values() if not each.blocked or _load_balancer_path(each) not in led_to]
-    return sorted(left, key=lambda claim: (bool(claim.owner.code), by_age(claim.by))) or [claims[0]]
-
-
-def _with_heirs(contenders: Sequence[_Contender]) -> Sequence[_Contender]:
-    """A line that stands is the oldest claim's that can have one, or another one's of its namespace."""
-    first = next((claim for claim in contenders if claim.blocked is None), contenders[0])
-    namespace = first.by.ref.namespace
-    if all(claim.by.ref.namespace == namespace for claim in contenders):
-        return contenders
-    return [replace(claim, heir=claim.by.ref.namespace == namespace) for claim in contenders]
-
-
-def _borne_out(
-    contenders: Sequence[_Contender], facts: Facts, config: Config
-) -> tuple[_Contender, NameDecision] | None:
-    """The oldest claim that DNS bears out, with its decision; None if there is none."""
-    if not _is_asked(contenders, config):
-        return None
-    for claim in contenders:
-        for plan in _candidates(claim, facts) if claim.blocked is None else ():
-            verification = verify_by_dns(claim.name, plan, facts, heir=claim.heir)
-            if verification.verdict is Verdict.SERVED:
-                return claim, _proven(claim, plan, verification)
-    return None
-
-
-def _is_asked(contenders: Sequence[_Contender], config: Config) -> bool:
-    """Whether DNS is asked: for every name that needs proof, and of trusted ones for those with a choice."""
-    name = contenders[0].name
-    if config.hosts.verify != "dns" or is_wildcard(name):
-        return False
-    open_claims = [claim for claim in contenders if claim.blocked is None]
-    contested = len(open_claims) > 0 and len(contenders) > 1
-    return contested or any(claim.owner.choice for claim in open_claims) or not allowed(name, config.hosts)
-
-
-def _candidates(claim: _Contender, facts: Facts) -> Iterator[LoadBalancerPlan]:
-    """Yields the claim's load balancer, and of its choice those that DNS, or a standing line, leads to."""
-    first = claim.owner.load_balancer
-    if first is not None and first.hosts_addresses:
-        yield first
-    choice = claim.owner.choice
-    if choice is None:
-        return
-    answer = facts.dns.get(claim.name)
-    replies = (answer.latest, answer.told) if answer else ()
-    leads = {address for reply in replies if reply for address in reply.addresses}
-    leads |= facts.standing_names.get(claim.name, frozenset())
-    found = {plan.rank: plan for address in leads if (plan := choice.by_address.get(address)) is not None}
-    yield from (
-        found[rank] for rank in sorted(found) if found[rank] is not first and found[rank].hosts_addresses
-    )
-
-
-def _decide_alone(contenders: Sequence[_Contender], facts: Facts, config: Config) -> NameDecision:
-    """The decision on the oldest claim, where DNS bears out none: its own, or that it is trusted."""
-    claim = contenders[0]
-    if claim.blocked is not None:
-        return claim.blocked
-    plan = claim.owner.load_balancer
-    if plan is None:
-        raise AssertionError(f"a claim of no load balancer got as far as its proof: {claim.by.ref}")
-    asked = _is_asked(contenders, config)
-    unwritten = _unwritten(claim, plan)
-    if unwritten is not None:
-        choice = claim.owner.choice
-        return replace(unwritten, by_dns=asked, among=choice.addresses if choice else frozenset())
-    trusted = allowed(claim.name, config.hosts)
-    if trusted is not None:
-        return _proven(claim, plan, replace(trusted, by_dns=asked))
-    if config.hosts.verify == "allow":
-        return _proven(claim, plan, NOT_ALLOWED)
-    return _proven(claim, plan, verify_by_dns(claim.name, plan, facts, heir=claim.heir))
-
-
-def _unwritten(claim: _Contender, plan: LoadBalancerPlan) -> NameDecision | None:
-    """Why no hosts line can lead to the load balancer, whoever claims the name; None if one can."""
-    if claim.owner.code:
-        return _decision(claim, Verdict.SKIPPED, claim.owner.code, claim.owner.reason)
-    if not plan.is_served:
-        reason = f"{plan.service.ref}: {plan.decision.reason}"
-        return _decision(claim, Verdict.SKIPPED, "LoadBalancerNotServed", reason)
-    return None if plan.hosts_addresses else _decision(claim, Verdict.SKIPPED, *plan.without_lines)
-
-
-def _lost(
-    claim: _Contender, winner: _Contender, won: NameDecision, facts: Facts, config: Config
-) -> NameDecision:
-    """The decision on a claim for a name that is another load balancer's.
-
-    It rests on DNS as the winner's does: an answer that matters to either may turn the two.
-    """
-    service = won.load_balancer.path if won.load_balancer else ""
-    if claim.by.ref == winner.by.ref:
-        reason = f"it has the name for Service {service}: a name has one load balancer"
-        return replace(_decision(claim, Verdict.SKIPPED, "OtherLoadBalancer", reason), by_dns=won.by_dns)
-    if by_age(winner.by) < by_age(claim.by):
-        reason = f"{winner.by.ref} is older and has the name for Service {service}"
-        return replace(_decision(claim, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
-    if allowed(claim.name, config.hosts):
-        reason = f"{winner.by.ref} has the name, as DNS says, for Service {service}"
-        return replace(_decision(claim, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
-    return replace(_decide_alone([claim], facts, config), by_dns=won.by_dns)
-
-
-_Answer = tuple[Verdict | None, str, str]
-_Question = Callable[[_Contender, Facts, Config], _Answer]
-_UNDECIDED: _Answer = (None, "", "")
-
-
-def _blocked(
-    claim: _Contender, opted_out: Mapping[tuple[str, str], str], facts: Facts, config: Config
-) -> NameDecision | None:
-    """The first question that has an answer decides; None where the claim is left to its verification."""
-    if (decision := _first_answer((_by_form, _by_never_list), claim, facts, config)) is not None:
-        return decision
-    excluded = claim.by.excluded or opted_out.get((claim.by.ref.namespace, claim.name))
-    if excluded:
-        return _decision(claim, Verdict.SKIPPED, "ExcludedByAnnotation", excluded)
-    questions = (_by_owner, _by_kind, _by_options, _by_relay, _by_user_line)
-    return _first_answer(questions, claim, facts, config)
-
-
-def _first_answer(
-    questions: Iterable[_Question], claim: _Contender, facts: Facts, config: Config
-) -> NameDecision | None:
-    for ask in questions:
-        verdict, code, reason = ask(claim, facts, config)
-        if verdict is not None:
-            return _decision(claim, verdict, code, reason)
-    return None
-
-
-def _by_form(claim: _Contender, _facts: Facts, _config: Config) -> _Answer:
-    name = claim.name
-    problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
-    if problem:
-        return Verdict.REFUSED, "BadName", f"never written: {problem}"
-    return _UNDECIDED
-
-
-def _by_never_list(claim: _Contender, facts: Facts, config: Config) -> _Answer:
-    name = claim.name
-    if covering(name, _LOCAL):
-        whose = "belongs to the node's loopback"
-    elif name in facts.node_names:
-        whose = "is one of this node's own names"
-    elif name in facts.api_server_names:
-        whose = "is the API server's name"
-    elif covering(name, (config.hosts.cluster_domain, *_API_SERVER)):
-        whose = "belongs to the cluster's own DNS"
-    else:
-        return _UNDECIDED
-    return Verdict.REFUSED, "NeverWritten", f"never written: it {whose}"
-
-
-def _by_owner(claim: _Contender, _facts: Facts, _config: Config) -> _Answer:
-    owner = claim.owner
-    plan = owner.load_balancer
-    if plan is None or (owner.code and owner.choice is None):
-        return Verdict.SKIPPED, owner.code, owner.reason
-    if not plan.is_served and owner.choice is None:
-        return Verdict.SKIPPED, "LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}"
-    return _UNDECIDED
-
-
-def _by_kind(claim: _Contender, facts: Facts, config: Config) -> _Answer:
-    if not is_wildcard(claim.name):
-        return _UNDECIDED
-    if facts.takes_wildcards:
-        if allowed(claim.name, config.hosts):
-            return _UNDECIDED
-        reason = (
-            "not answered: that DNS has a wildcard record proves nothing of the names below it; hosts.allow "
-            "has to cover it"
-        )
-        return Verdict.REFUSED, "WildcardNotAllowed", reason
-    if config.dnat.backend == "none":
-        return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
-    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
-
-
-def _by_options(claim: _Contender, _facts: Facts, config: Config) -> _Answer:
-    if not config.hosts.enabled:
-        if config.dnat.backend == "none":
-            return Verdict.REFUSED, "HostsDisabled", "not covered: hosts.enabled is false, and DNAT is off"
-        return Verdict.SKIPPED, "HostsDisabled", "hosts.enabled is false: DNAT alone serves it"
-    suffix = covering(claim.name, config.hosts.exclude)
-    if suffix:
-        return Verdict.SKIPPED, "Excluded", f"covered by hosts.exclude: {suffix}"
-    return _UNDECIDED
-
-
-def _by_relay(claim: _Contender, _facts: Facts, _config: Config) -> _Answer:
-    plan = claim.owner.load_balancer
-    if plan is not None and not plan.hosts_addresses and claim.owner.choice is None:
-        return Verdict.SKIPPED, *plan.without_lines
-    return _UNDECIDED
-
-
-def _by_user_line(claim: _Contender, facts: Facts, config: Config) -> _Answer:
-    line = facts.user_names.get(claim.name)
-    if line is None:
-        return _UNDECIDED
-    if line.by_hairpin_proxy:
-        reason = (
-            f"left to hairpin-proxy's line {line.line_number} of {config.hosts.file}: --adopt takes it over"
-        )
-        return Verdict.SKIPPED, "HairpinProxyLine", reason
-    reason = f"left to line {line.line_number} of {config.hosts.file}, which sets it to {line.address}"
-    return Verdict.SKIPPED, "UserLine", reason
-
-
-def _decision(claim: _Contender, verdict: Verdict, code: str, reason: str) -> NameDecision:
-    plan = claim.owner.load_balancer
-    return NameDecision(claim.name, claim.by.ref, plan.service.ref if plan else None, verdict, code, reason)
-
-
-def _proven(claim: _Contender, plan: LoadBalancerPlan, verification: Verification) -> NameDecision:
-    how = claim.owner.how
-    if plan is not claim.owner.load_balancer:
-        how = f"{plan.service.ref} by what DNS says"
-    choice = claim.owner.choice
-    return NameDecision(
-        claim.name,
-        claim.by.ref,
-        plan.service.ref,
-        verification.verdict,
-        verification.code,
-        f"{verification.reason}; {how}" if how else verification.reason,
-        verification.by_dns,
-        verification.gist,
-        choice.addresses if choice and verification.by_dns else frozenset(),
-    )
-
-
-def _load_balancer_path(claim: _Contender) -> str:
-    return claim.owner.load_balancer.service.ref.path if claim.owner.load_balancer else ""
+def _by_order(matched: MatchedClaim) -> tuple[object, ...]:
+    return matched.order

@@ -6,25 +6,25 @@ who writes Ingresses does not have. Where that leaves several, DNS chooses among
 Nobody's newer object changes the answer for an older one: what an object is judged by is older than itself.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from operator import is_
+from typing import Any, Self
 
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
 from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
+from nodeagent.plan.class_reports import ClassReports
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.precedence import by_age
+from nodeagent.plan.precedence import Age, by_age
 
 _SERVED_OTHERWISE = frozenset(
     {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSpoken", "AddressInUse", "PortTaken"}
 )
 """Codes of load balancers that are reached without nodeagent, or on other nodes. A newer one that is served
 here must not get what is theirs; a pending one, in contrast, has nothing yet."""
-
-_Key = TypeVar("_Key")
-_Age = tuple[bool, float, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,66 +53,167 @@ class LoadBalancerMatch:
     choice: Choice | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchedClaim:
+    """A claim and its load balancer; `order` sorts all of them, the first by precedence first.
+
+    `places` are those of its hostnames if there are several.
+    """
+
+    claim: Claim
+    match: LoadBalancerMatch
+    order: tuple[object, ...]
+    places: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, claim: Claim, match: LoadBalancerMatch) -> Self:
+        """Return the value."""
+        several = len(claim.names) > 1
+        places = {name: place for place, name in enumerate(claim.names)} if several else None
+        return cls(claim, match, _order(claim, match), places)
+
+    def place(self, name: str) -> tuple[Any, ...]:
+        """Return what sorts the hostnames of all claims for their places within the limits.
+
+        The later of two ages counts first: the claim's and its load balancer's. One that is a guess until DNS
+        decides counts for nothing: what others create can turn it.
+        """
+        plan, own = self.match.load_balancer, self.claim.age
+        age = own if plan is None or self.match.choice is not None else max(own, by_age(plan.service))
+        return (age, self.order, 0 if self.places is None else self.places[name])
+
+
 class LoadBalancerLookup:
     """Finds the load balancer for each of many objects; knows what all of them together tell.
 
+    It remembers the claims, and what it found: a claim is matched again if what it was matched by changed.
+
     Args:
-        claims: all of them: what some report is evidence for others.
-        load_balancers: all of them.
         configured: the option `loadBalancers.ingressClasses`.
     """
 
-    def __init__(
-        self,
-        claims: Iterable[Claim],
-        load_balancers: Sequence[LoadBalancerPlan],
-        configured: Sequence[ClassService] = (),
-    ) -> None:
-        self._found: dict[LoadBalancerHints, LoadBalancerMatch | None] = {}
+    def __init__(self, configured: Sequence[ClassService] = ()) -> None:
         self._configured = {entry.ingress_class: entry for entry in reversed(configured)}
+        # By id, which is no other claim's while the claim is held here.
+        self._matched: dict[int, MatchedClaim] = {}
+        # What is found by hints alone, and how many claims have these hints.
+        self._found: dict[LoadBalancerHints, LoadBalancerMatch | None] = {}
+        self._users: Counter[LoadBalancerHints] = Counter()
+        # The claims that are matched by what others report, or for want of any hint.
+        self._by_evidence: dict[int, Claim] = {}
+        self._reports = ClassReports()
+        # The load balancer that objects with these hints report.
+        self._reported: dict[LoadBalancerHints, str] = {}
+        self._choice: Choice | None = None
+        self._served: Choice | None = None
+        self._arrange(())
+
+    def update(
+        self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Iterable[Claim], added: Iterable[Claim]
+    ) -> tuple[list[MatchedClaim], list[MatchedClaim]]:
+        """Take over all load balancers, and the claims that are no more and that are new.
+
+        Returns:
+            What was matched so before and is not any more, and what is matched so now.
+        """
+        removed, added = tuple(removed), tuple(added)
+        gone = [self._matched.pop(id(claim)) for claim in removed]
+        self._count_users(removed, added)
+        again: Iterable[Claim] = ()
+        if len(load_balancers) != len(self._plans) or not all(map(is_, load_balancers, self._plans)):
+            again = [matched.claim for matched in self._matched.values()]
+            self._arrange(load_balancers)
+            self._reports = ClassReports()
+            self._learn((), (*again, *added))
+        elif self._learn(removed, added):
+            again = [claim for claim in self._by_evidence.values() if id(claim) in self._matched]
+        new: list[MatchedClaim] = []
+        for claim in again:
+            before = self._matched[id(claim)]
+            match = self._match(claim)
+            if match is not before.match and match != before.match:
+                gone.append(before)
+                new.append(self._keep(claim, match))
+        new += [self._keep(claim, self._match(claim)) for claim in added]
+        for claim in removed:
+            self._by_evidence.pop(id(claim), None)
+            if not self._users[claim.hints]:
+                self._found.pop(claim.hints, None)
+                self._reported.pop(claim.hints, None)
+                del self._users[claim.hints]
+        return gone, new
+
+    def _keep(self, claim: Claim, match: LoadBalancerMatch) -> MatchedClaim:
+        matched = self._matched[id(claim)] = MatchedClaim.of(claim, match)
+        return matched
+
+    def _count_users(self, removed: Iterable[Claim], added: Iterable[Claim]) -> None:
+        for claim in removed:
+            self._users[claim.hints] -= 1
+        for claim in added:
+            self._users[claim.hints] += 1
+
+    def _arrange(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
+        """Look at all load balancers; what is found as before stays the same object."""
+        self._plans = load_balancers
         self._by_path = {plan.service.ref.path: plan for plan in load_balancers}
-        self._proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
         self._by_point = _by_point(load_balancers)
         self._by_gateway = {
             (plan.service.ref.namespace, plan.service.gateway): plan
             for plan in sorted(load_balancers, key=_served_last)
             if plan.service.gateway
         }
-        self._first = _first_with_a_place(self._proxies)
-        served = [plan for plan in self._proxies if plan.is_served]
+        proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
+        self._first = _first_with_a_place(proxies)
+        served = [plan for plan in proxies if plan.is_served]
         others = any(plan is not self._first for plan in served)
-        self._choice = _choice_of(served) if others else None
-        self._served = _choice_of(served) if served else None
-        # Of each class, the load balancers that Ingresses of it report, with the age of its first report.
-        self._learned: dict[str, dict[str, _Age]] = {}
-        # Of each load balancer, the classes and controllers of what reports it, each with that age.
-        self._serves: dict[str, dict[tuple[str, str | None], _Age]] = {}
-        self._learn(claims)
+        self._choice = _choice_of(served if others else (), self._choice)
+        self._served = _choice_of(served, self._served)
+        self._reported = {}
+        before, self._found = self._found, {}
+        for hints in self._users:
+            match, earlier = self._by_hints(hints), before.get(hints)
+            self._found[hints] = earlier if match == earlier else match
 
-    def of(self, claim: Claim) -> LoadBalancerMatch:
+    def _learn(self, removed: Iterable[Claim], added: Iterable[Claim]) -> bool:
+        """Take over what the claims report; return whether anything was learned by it."""
+        for claim in removed:
+            if path := self._path_reported(claim.hints):
+                self._reports.remove((claim.hints.ingress_class or "", claim.hints.controller, path), claim)
+        for claim in added:
+            if path := self._path_reported(claim.hints):
+                self._reports.add((claim.hints.ingress_class or "", claim.hints.controller, path), claim)
+        return self._reports.learn()
+
+    def _path_reported(self, hints: LoadBalancerHints) -> str:
+        """The load balancer that an object of a class reports; empty without either."""
+        path = self._reported.get(hints)
+        if path is None:
+            found = self._by_status(hints) if hints.ingress_class and hints.points else None
+            path = found.load_balancer.service.ref.path if found and found.load_balancer else ""
+            self._reported[hints] = path
+        return path
+
+    def _match(self, claim: Claim) -> LoadBalancerMatch:
         """The load balancer of what asks for names: the first way that leads to one or to a reason."""
         hints = claim.hints
         if hints not in self._found:
-            self._found[hints] = (
-                _unattached(hints)
-                or self._by_status(hints)
-                or self._by_gateway_name(hints.gateway)
-                or _unusable_status(hints)
-                or self._by_configured_class(hints)
-            )
-        return self._found[hints] or self._by_learned_class(claim) or self._by_only_candidate(claim)
+            self._found[hints] = self._by_hints(hints)
+        found = self._found[hints]
+        if found is not None:
+            self._by_evidence.pop(id(claim), None)
+            return found
+        self._by_evidence[id(claim)] = claim
+        return self._by_learned_class(claim) or self._by_only_candidate(claim)
 
-    def _learn(self, claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            hints = claim.hints
-            ingress_class = hints.ingress_class
-            if not ingress_class or not hints.points:
-                continue
-            found = self._by_status(hints)
-            if found and found.load_balancer:
-                path, age = found.load_balancer.service.ref.path, by_age(claim)
-                _keep_older(self._learned.setdefault(ingress_class, {}), path, age)
-                _keep_older(self._serves.setdefault(path, {}), (ingress_class, hints.controller), age)
+    def _by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+        return (
+            _unattached(hints)
+            or self._by_status(hints)
+            or self._by_gateway_name(hints.gateway)
+            or _unusable_status(hints)
+            or self._by_configured_class(hints)
+        )
 
     def _by_status(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
@@ -160,7 +261,7 @@ class LoadBalancerLookup:
     def _by_learned_class(self, claim: Claim) -> LoadBalancerMatch | None:
         """The load balancer that older Ingresses of the class report; of several, the first report's."""
         ingress_class = claim.hints.ingress_class
-        learned = self._learned.get(ingress_class, {}) if ingress_class else {}
+        learned = self._reports.learned.get(ingress_class, {}) if ingress_class else {}
         older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
         if not older:
             return None
@@ -191,7 +292,7 @@ class LoadBalancerLookup:
 
     def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
         """The classes that the load balancer is known to serve, when the object is of none of them."""
-        known = self._serves.get(plan.service.ref.path, {})
+        known = self._reports.serves.get(plan.service.ref.path, {})
         serves = [key for key, age in known.items() if _is_evidence(age, claim)]
         hints = claim.hints
         if hints.ingress_class:
@@ -209,27 +310,42 @@ def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan |
     return next(placed, plans[0] if plans else None)
 
 
-def _keep_older(ages: dict[_Key, _Age], key: _Key, age: _Age) -> None:
-    known = ages.get(key)
-    if known is None or age < known:
-        ages[key] = age
+def _order(claim: Claim, match: LoadBalancerMatch) -> tuple[object, ...]:
+    """The oldest first; of a Route that is attached to two Gateways, the load balancer that is relayed.
+
+    The rest tells objects of two API groups apart that are called the same.
+    """
+    plan = match.load_balancer
+    place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
+    return (
+        *claim.age,
+        *place,
+        claim.number,
+        claim.hints.controller or "",
+        claim.names,
+        claim.excluded or "",
+    )
 
 
-def _is_evidence(age: _Age, claim: Claim) -> bool:
+def _is_evidence(age: Age, claim: Claim) -> bool:
     """Whether what was reported by an object of that age counts for a claim: a newer one changes nothing.
 
     Objects in files have no ages: there, all of them count.
     """
-    undated = age[0] and claim.created is None
-    return undated or age < by_age(claim)
+    undated = age[0] and claim.undated
+    return undated or age < claim.age
 
 
-def _choice_of(plans: Sequence[LoadBalancerPlan]) -> Choice:
-    """`plans` are in order: where an address leads to several, the first has it."""
+def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choice | None:
+    """`plans` are in order: where an address leads to several, the first has it. None for no plans."""
+    if not plans:
+        return None
     found: dict[IPAddress, LoadBalancerPlan] = {}
     for plan in plans:
         for address in (*plan.own_addresses, *plan.hosts_addresses):
             found.setdefault(address, plan)
+    if before is not None and before.by_address == found:
+        return before
     return Choice(found, frozenset(found))
 
 

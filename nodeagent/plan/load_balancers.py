@@ -1,7 +1,7 @@
 """What is done for each LoadBalancer Service: whether it is relayed, and why."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
@@ -52,6 +52,42 @@ class LoadBalancerPlan:
     def is_served(self) -> bool:
         """Whether it is relayed on this node."""
         return self.decision.verdict is Verdict.SERVED
+
+
+class LoadBalancerPlanner:
+    """Remembers the decisions on all load balancers, and what they rested on.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._rested_on: tuple[object, ...] = ()
+        self._plans: tuple[LoadBalancerPlan, ...] = ()
+
+    def plan(self, snapshot: Snapshot, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
+        """Return the decisions; what is decided as before stays the same object."""
+        rests_on = (
+            snapshot.services,
+            snapshot.node,
+            snapshot.config_maps,
+            snapshot.service_ranges,
+            snapshot.relay_service,
+            snapshot.relay_endpoints,
+            # Nothing that is about single hostnames.
+            replace(facts, user_names={}, standing_names={}, wanted_names={}, dns={}),
+        )
+        if rests_on != self._rested_on:
+            known = {plan.service.ref: plan for plan in self._plans}
+            plans = tuple(
+                known[plan.service.ref] if known.get(plan.service.ref) == plan else plan
+                for plan in decide_load_balancers(snapshot, facts, self._config)
+            )
+            self._rested_on = rests_on
+            if plans != self._plans:
+                self._plans = plans
+        return self._plans
 
 
 def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:

@@ -1,44 +1,88 @@
-"""plan(): the one decision, made of the decisions in the modules beside it."""
+"""The one decision, made of the decisions in the modules beside it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain, compress
+from operator import attrgetter
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, DnatRules, RelayAddress
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
-from nodeagent.plan.claims.collecting import claims_of
-from nodeagent.plan.hostname_decisions import decide_names, hosts_lines
+from nodeagent.plan.claims.collecting import ClaimCollector
+from nodeagent.plan.hostname_decisions import HostnameDecisions
 from nodeagent.plan.hostnames import canonical
-from nodeagent.plan.load_balancers import decide_load_balancers
+from nodeagent.plan.load_balancer_lookup import LoadBalancerLookup
+from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 from nodeagent.plan.pod_ranges import pod_ranges
+
+_PROBLEMS = attrgetter("problems")
+
+
+class Planner:
+    """Decides, and remembers what it decided last: what did not change since is not decided again.
+
+    What it returns depends on what it is given alone, not on what it remembers. Of two decisions that are
+    equal it returns the same object, so that others find what changed as cheaply.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._claims = ClaimCollector()
+        self._load_balancers = LoadBalancerPlanner(config)
+        self._lookup = LoadBalancerLookup(config.load_balancers.ingress_classes)
+        self._hostnames = HostnameDecisions(config)
+        self._relayed = _Relayed(())
+
+    def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
+        """Return the desired state of the node; the same input in any order gives an equal value."""
+        config = self._config
+        facts = _with_node_names(snapshot, facts)
+        load_balancers = self._load_balancers.plan(snapshot, facts)
+        removed, added = self._lookup.update(load_balancers, *self._claims.update(snapshot))
+        hostnames = self._hostnames
+        hostnames.update(removed, added, load_balancers, facts)
+        if load_balancers is not self._relayed.plans:
+            self._relayed = _Relayed(load_balancers)
+        relayed = self._relayed
+        pods = pod_ranges(snapshot, facts, config)
+        guarded = _guarded(config, relayed.addresses)
+        return Desired(
+            addresses=relayed.addresses,
+            listeners=relayed.listeners,
+            dnat=DnatRules(
+                relayed.redirects if config.dnat.backend != "none" else (),
+                pods.redirected,
+                guarded,
+                pods.admitted if guarded else (),
+            ),
+            hosts=hostnames.hosts,
+            load_balancers=relayed.decisions,
+            names=hostnames.names,
+            unreadable=tuple(sorted(snapshot.unreadable)),
+            remarks=(*facts.notes, *pods.remarks, *sorted(snapshot.not_covered), *_problems(snapshot)),
+            questions=hostnames.questions,
+        )
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
-    """Pure and deterministic: the same input in any order gives the same value."""
-    facts = _with_node_names(snapshot, facts)
-    load_balancers = decide_load_balancers(snapshot, facts, config)
-    names = decide_names(claims_of(snapshot), load_balancers, facts, config)
-    pods = pod_ranges(snapshot, facts, config)
-    dnat = config.dnat.backend != "none"
-    addresses = tuple(address for plan in load_balancers for address in plan.relay_addresses)
-    guarded = _guarded(config, addresses)
-    return Desired(
-        addresses=addresses,
-        listeners=tuple(listener for plan in load_balancers for listener in plan.listeners),
-        dnat=DnatRules(
-            tuple(redirect for plan in load_balancers for redirect in plan.redirects) if dnat else (),
-            pods.redirected,
-            guarded,
-            pods.admitted if guarded else (),
-        ),
-        hosts=hosts_lines(names, load_balancers),
-        load_balancers=tuple(plan.decision for plan in load_balancers),
-        names=names,
-        unreadable=tuple(sorted(snapshot.unreadable)),
-        remarks=(*facts.notes, *pods.remarks, *sorted(snapshot.not_covered), *_problems(snapshot)),
-    )
+    """Return the desired state, decided from the beginning. Pure."""
+    return Planner(config).plan(snapshot, facts)
+
+
+class _Relayed:
+    """What all load balancers come to, worked out once for the same ones."""
+
+    def __init__(self, plans: tuple[LoadBalancerPlan, ...]) -> None:
+        self.plans = plans
+        self.addresses = tuple(address for plan in plans for address in plan.relay_addresses)
+        self.listeners = tuple(listener for plan in plans for listener in plan.listeners)
+        self.redirects = tuple(redirect for plan in plans for redirect in plan.redirects)
+        self.decisions = tuple(plan.decision for plan in plans)
 
 
 def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
@@ -49,13 +93,14 @@ def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
 
 
 def _problems(snapshot: Snapshot) -> list[str]:
-    objects: tuple[Ingress | Gateway | Route | ControllerRoute, ...] = (
-        *snapshot.ingresses,
-        *snapshot.gateways,
-        *snapshot.routes,
-        *snapshot.controller_routes,
+    collections: tuple[tuple[Ingress | Gateway | Route | ControllerRoute, ...], ...] = (
+        snapshot.ingresses,
+        snapshot.gateways,
+        snapshot.routes,
+        snapshot.controller_routes,
     )
-    return sorted(f"{found.ref}: {problem}" for found in objects for problem in found.problems)
+    troubled = chain.from_iterable(compress(each, map(_PROBLEMS, each)) for each in collections)
+    return sorted(f"{found.ref}: {problem}" for found in troubled for problem in found.problems)
 
 
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:

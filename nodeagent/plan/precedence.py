@@ -10,6 +10,9 @@ from typing import Protocol
 from nodeagent.config.options import Config
 from nodeagent.model.objects import ObjectRef, Service
 
+Age = tuple[bool, float, str, str, str]
+"""Sorts the oldest object first: whether its creation time is unknown, that time, then what it is called."""
+
 
 class _Aged(Protocol):
     """What has an age and a name."""
@@ -20,7 +23,7 @@ class _Aged(Protocol):
     def created(self) -> datetime | None: ...
 
 
-def by_age(found: _Aged) -> tuple[bool, float, str, str, str]:
+def by_age(found: _Aged) -> Age:
     """A key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)

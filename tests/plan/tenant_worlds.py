@@ -91,7 +91,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class Maker:
     """Makes objects of some namespaces and ages (in seconds: the cluster's own are from 0 to 5)."""
 
     chance: Random
@@ -227,8 +227,8 @@ class _Maker:
 def make_world(seed: int, *, oldest: int = -5, youngest: int = 9) -> World:
     """Make the world of a number; the tenant's objects have these ages."""
     chance = Random(seed)  # noqa: S311 - a test's
-    cluster = _Maker(chance, OTHERS, 0, 5, greedy=False).objects()
-    tenant = _Maker(chance, (TENANT,), oldest, youngest, greedy=True).objects()
+    cluster = Maker(chance, OTHERS, 0, 5, greedy=False).objects()
+    tenant = Maker(chance, (TENANT,), oldest, youngest, greedy=True).objects()
     ports = tuple(ServicePort(f"p{port}", "TCP", port) for port in PORTS)
     relay = RelayService(ObjectRef("Service", "relay", "relay"), (ip_address("10.96.0.99"),), ports)
     cluster = replace(

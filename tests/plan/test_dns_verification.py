@@ -12,7 +12,7 @@ from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
-from nodeagent.plan.dns_verification import remember
+from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.readiness import defer_until_ready
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 
@@ -157,14 +157,16 @@ def test_a_line_that_waits_for_its_relay_is_not_forgotten_by_proof() -> None:
     """After a reboot, say: HAProxy is not up yet, its names are withdrawn, and DNS is away as well."""
     first = planned(None, stands_at=[RELAY])
     assert hosts(defer_until_ready(first, frozenset())) == []
-    away = remember(replace(FACTS, dns={NAME: DnsAnswer(failed())}), first)
+    away = replace(FACTS, dns={NAME: DnsAnswer(failed())}, wanted_names=WantedNames().after(first.hosts))
     second = desired(service(), ingress(NAME), facts=away, options=DNS)
     assert of_name(second, NAME).code == "Kept"
 
-    elsewhere = remember(replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4"))}), second)
+    elsewhere = replace(
+        FACTS, dns={NAME: DnsAnswer(told("198.51.100.4"))}, wanted_names=WantedNames().after(second.hosts)
+    )
     third = desired(service(), ingress(NAME), facts=elsewhere, options=DNS)
     assert hosts(third) == []
-    again = remember(replace(FACTS, dns={NAME: DnsAnswer(failed())}), third)
+    again = replace(FACTS, dns={NAME: DnsAnswer(failed())}, wanted_names=WantedNames().after(third.hosts))
     assert of_name(desired(service(), ingress(NAME), facts=again, options=DNS), NAME).code == "DnsTimeout"
 
 
@@ -227,7 +229,7 @@ def test_only_what_nothing_else_decides_is_asked() -> None:
         *("*.example.net", "bad_name", "192.0.2.7", ""),
     )
     other = ingress("elsewhere.example.net", name="other", points=(point("198.51.100.99"),))
-    assert desired(service(), claimed, other, options=options).to_prove == {NAME: DnsQuestion(MATTER, "web")}
+    assert desired(service(), claimed, other, options=options).questions == {NAME: DnsQuestion(MATTER, "web")}
 
 
 def test_with_verify_allow_nothing_is_asked() -> None:
@@ -235,13 +237,13 @@ def test_with_verify_allow_nothing_is_asked() -> None:
     options = config("hosts: {verify: allow, allow: [example.com]}")
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1"))})
     desire = desired(service(), ingress(NAME), facts=facts, options=options)
-    assert not desire.to_prove
+    assert not desire.questions
     assert of_name(desire, NAME).code == "NotProven"
 
 
 def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
     """Else its proof would be forgotten as often as the relay restarts."""
-    assert defer_until_ready(planned(told("192.0.2.1")), frozenset()).to_prove == {
+    assert defer_until_ready(planned(told("192.0.2.1")), frozenset()).questions == {
         NAME: DnsQuestion(MATTER, "web")
     }
 
@@ -269,7 +271,7 @@ def test_no_name_is_written_without_a_reason_to_trust_it(
     proven = any(reply and owner in reply.addresses for reply in (latest, before))
     written = hosts(desire) == [f"{RELAY} {NAME}"]
     assert written is (of_name(desire, NAME).verdict is Verdict.SERVED)
-    assert desire.to_prove == {NAME: DnsQuestion(MATTER, "web")}
+    assert desire.questions == {NAME: DnsQuestion(MATTER, "web")}
     if written:
         assert proven or stands
     if latest and owner in latest.addresses:
@@ -351,7 +353,7 @@ def test_a_line_that_stands_does_not_pass_to_another_namespace_with_the_relay_ad
 
 def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> None:
     """Otherwise a name that moves would wait for something else to happen."""
-    matter = moving(told("192.0.2.1")).to_prove[NAME].matter
+    matter = moving(told("192.0.2.1")).questions[NAME].matter
     assert {ip_address("192.0.2.1"), ip_address("192.0.2.2")} <= matter
 
 

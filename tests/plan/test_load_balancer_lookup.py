@@ -81,7 +81,7 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
     assert decision.load_balancer == older.ref
     assert not planned.hosts
-    assert ip_address("192.0.2.2") in planned.to_prove[NAME].matter
+    assert ip_address("192.0.2.2") in planned.questions[NAME].matter
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
     facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
     planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
@@ -110,7 +110,7 @@ def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
     """Also for a name that is trusted without: the administrator trusts the name, not the guess."""
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
     assert of_name(planned, NAME).load_balancer == service().ref
-    assert planned.to_prove[NAME].matter >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
+    assert planned.questions[NAME].matter >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
     facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()), facts=facts)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
-from nodeagent.plan.claims.collecting import claims_of
+from nodeagent.plan.claims.collecting import ClaimCollector
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
 from nodeagent.plan.precedence import by_age
@@ -128,7 +128,7 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
 
 def left_out(world: World, told: set[str]) -> frozenset[str]:
     """The hostnames that the share of a namespace leaves out, where the namespace has one of these."""
-    claims = claims_of(world.cluster) if told else ()
+    claims = ClaimCollector().update(world.cluster)[1] if told else ()
     namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
     return frozenset(
         each.name
@@ -155,7 +155,7 @@ def judged_by_what_is_older(world: World) -> frozenset[str]:
 
 def routed(world: World) -> frozenset[str]:
     """The hostnames of Routes."""
-    claims = claims_of(world.cluster)
+    claims = ClaimCollector().update(world.cluster)[1]
     return frozenset(
         canonical(name) for each in claims if each.ref.kind == "HTTPRoute" for name in each.names
     )

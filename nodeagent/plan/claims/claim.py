@@ -1,42 +1,75 @@
 """What an object that asks for names says, whatever its kind."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from weakref import WeakValueDictionary
 
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
+from nodeagent.plan.precedence import Age
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LoadBalancerHints:
     """What objects tell of the load balancer that serves them.
 
-    One value is shared by all that tell the same, and known by identity: of ten thousand Ingresses most
-    tell the same, and to hash the addresses of each costs more than all else.
+    One value is shared by all that tell the same (`HintsPool`), and known by identity: of ten thousand
+    Ingresses most tell the same, and to hash the addresses of each costs more than all else.
 
     `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
     `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
     the object is attached to: a Service may bear its name. `unattached` says why nothing serves it, if so.
     """
 
-    points: tuple[LoadBalancerPoint, ...] = ()
-    problems: tuple[str, ...] = ()
-    status: str = "its status.loadBalancer"
-    ingress_class: str | None = None
-    controller: str | None = None
-    gateway: ObjectRef | None = None
-    unattached: str = ""
+    points: tuple[LoadBalancerPoint, ...]
+    problems: tuple[str, ...]
+    status: str
+    ingress_class: str | None
+    controller: str | None
+    gateway: ObjectRef | None
+    unattached: str
+
+
+class HintsPool:
+    """Keeps each value of hints once, as long as a claim has it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[tuple[object, ...], LoadBalancerHints] = WeakValueDictionary()
+
+    def hints(  # noqa: PLR0913 - the fields of the hints
+        self,
+        *,
+        points: tuple[LoadBalancerPoint, ...] = (),
+        problems: tuple[str, ...] = (),
+        status: str = "its status.loadBalancer",
+        ingress_class: str | None = None,
+        controller: str | None = None,
+        gateway: ObjectRef | None = None,
+        unattached: str = "",
+    ) -> LoadBalancerHints:
+        """Return the one value that says this."""
+        said = (points, problems, status, ingress_class, controller, gateway, unattached)
+        known = self._known.get(said)
+        if known is None:
+            known = self._known[said] = LoadBalancerHints(*said)
+        return known
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One object asks for names, as written.
+    """One object asks for names: canonical, each once.
 
     `excluded` is why it is to be left alone, if it is, and `excluded_in` the namespace of whoever said so.
+    `number` is its place among the claims of one object.
     """
 
     ref: ObjectRef
-    created: datetime | None
+    age: Age
     names: tuple[str, ...]
     hints: LoadBalancerHints
     excluded: str | None = None
     excluded_in: str = ""
+    number: int = 0
+
+    @property
+    def undated(self) -> bool:
+        """Whether the object has no creation time, as in files."""
+        return self.age[0]

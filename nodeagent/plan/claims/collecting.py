@@ -1,16 +1,98 @@
-"""All claims of a cluster."""
+"""All claims of a cluster, kept from one pass to the next: an object that stays keeps its claims."""
 
-from nodeagent.model.objects import Snapshot
-from nodeagent.plan.claims.claim import Claim
-from nodeagent.plan.claims.gateway_api import claims_of_routes
-from nodeagent.plan.claims.ingresses import claim_of_controller_route, claims_of_ingresses, ingress_classes
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from nodeagent.model.objects import ControllerRoute, Ingress, Route, Snapshot
+from nodeagent.plan.claims.claim import Claim, HintsPool
+from nodeagent.plan.claims.gateway_api import Parents, claims_of_route
+from nodeagent.plan.claims.ingresses import claims_of_controller_route, claims_of_ingress, ingress_classes
+from nodeagent.plan.difference import difference
+
+_Owner = TypeVar("_Owner", Ingress, Route, ControllerRoute)
+_OwnerKey = tuple[str, str, str]
 
 
-def claims_of(snapshot: Snapshot) -> tuple[Claim, ...]:
-    """Pure: one or more for each object that asks for names, in no particular order."""
-    classes = ingress_classes(snapshot.ingress_classes)
-    return (
-        *claims_of_ingresses(snapshot.ingresses, classes),
-        *claims_of_routes(snapshot),
-        *(claim_of_controller_route(route, classes) for route in snapshot.controller_routes),
-    )
+class ClaimCollector:
+    """Remembers the claims of the Snapshot that it saw last."""
+
+    def __init__(self) -> None:
+        self._pool = HintsPool()
+        self._ingresses: _Collection[Ingress] = _Collection()
+        self._routes: _Collection[Route] = _Collection()
+        self._controller_routes: _Collection[ControllerRoute] = _Collection()
+        self._parents = Parents({}, {}, {})
+        self._parents_made_of: tuple[object, ...] = ((), (), ())
+
+    def update(self, snapshot: Snapshot) -> tuple[list[Claim], list[Claim]]:
+        """Return the claims that are no more since the last Snapshot, and those that are new."""
+        classes = ingress_classes(snapshot.ingress_classes)
+        parents = self._parents_of(snapshot)
+        pool = self._pool
+        changes = (
+            self._ingresses.update(
+                snapshot.ingresses, classes, lambda ingress: claims_of_ingress(ingress, classes, pool)
+            ),
+            self._routes.update(
+                snapshot.routes, parents, lambda route: claims_of_route(route, parents, pool)
+            ),
+            self._controller_routes.update(
+                snapshot.controller_routes,
+                classes,
+                lambda route: claims_of_controller_route(route, classes, pool),
+            ),
+        )
+        gone = [claim for removed, _ in changes for claim in removed]
+        return gone, [claim for _, added in changes for claim in added]
+
+    def _parents_of(self, snapshot: Snapshot) -> Parents:
+        made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
+        if snapshot.routes and made_of != self._parents_made_of:
+            self._parents, self._parents_made_of = Parents.of(*made_of), made_of
+        return self._parents
+
+
+class _Collection(Generic[_Owner]):
+    """The objects of one kind, each with its claims."""
+
+    def __init__(self) -> None:
+        self._owners: Sequence[_Owner] = ()
+        self._context: object = None
+        # By id, which is no other object's while the object is held here. One may be listed twice.
+        self._claims: dict[int, tuple[_Owner, int, tuple[Claim, ...]]] = {}
+
+    def update(
+        self, owners: Sequence[_Owner], context: object, claims_of: Callable[[_Owner], tuple[Claim, ...]]
+    ) -> tuple[list[Claim], list[Claim]]:
+        """Take over the objects as they are now; `context` is all else that their claims rest on."""
+        if context is self._context or context == self._context:
+            removed, added = difference(self._owners, owners, _key)
+        else:
+            removed, added = list(self._owners), list(owners)
+        self._owners, self._context = owners, context
+        known: dict[_OwnerKey, list[tuple[Claim, ...]]] = {}
+        for owner in removed:
+            _, count, claims = self._claims.pop(id(owner))
+            if count > 1:
+                self._claims[id(owner)] = (owner, count - 1, claims)
+            else:
+                known.setdefault(_key(owner), []).append(claims)
+        new: list[Claim] = []
+        for owner in added:
+            listed = self._claims.get(id(owner))
+            if listed is not None:
+                self._claims[id(owner)] = (owner, listed[1] + 1, listed[2])
+                continue
+            claims = claims_of(owner)
+            before = known.get(_key(owner), []) if known else []
+            if claims in before:
+                # The same objects as before: what rests on them stays as well.
+                claims = before.pop(before.index(claims))
+            else:
+                new += claims
+            self._claims[id(owner)] = (owner, 1, claims)
+        return [claim for lists in known.values() for claims in lists for claim in claims], new
+
+
+def _key(owner: Ingress | Route | ControllerRoute) -> _OwnerKey:
+    return (owner.ref.kind, owner.ref.namespace, owner.ref.name)

@@ -7,6 +7,7 @@ status stands yet means nothing: what the rules say is what the controller will 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from nodeagent.model.objects import (
     GATEWAY_API,
@@ -19,11 +20,11 @@ from nodeagent.model.objects import (
     ObjectRef,
     ParentRef,
     Route,
-    Snapshot,
 )
-from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
+from nodeagent.plan.claims.claim import Claim, HintsPool, LoadBalancerHints
 from nodeagent.plan.hostnames import canonical, is_wildcard
 from nodeagent.plan.opt_out import opt_out
+from nodeagent.plan.precedence import by_age
 
 _KINDS_OF_PROTOCOL = {
     "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
@@ -60,6 +61,20 @@ class Parents:
     listener_sets: Mapping[tuple[str, str, str], ListenerSet]
     """By API group, namespace and name."""
     namespaces: Mapping[str, Namespace]
+
+    @classmethod
+    def of(
+        cls,
+        gateways: Iterable[Gateway],
+        listener_sets: Iterable[ListenerSet],
+        namespaces: Iterable[Namespace],
+    ) -> Self:
+        """Return the objects by what they are called."""
+        return cls(
+            {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways},
+            {(found.group, found.ref.namespace, found.ref.name): found for found in listener_sets},
+            {namespace.name: namespace for namespace in namespaces},
+        )
 
     def attachments(self, route: Route) -> Iterator[Attachment]:
         """Yields every listener that the Route asks for and that takes it, whatever their hostnames."""
@@ -166,24 +181,24 @@ def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
             return rule.key not in labels
 
 
-def claims_of_routes(snapshot: Snapshot) -> Iterator[Claim]:
-    """Yields a claim for each Route and Gateway through which names reach it, and for those that don't."""
-    if not snapshot.routes:
-        return
-    parents = Parents(
-        {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in snapshot.gateways},
-        {(found.group, found.ref.namespace, found.ref.name): found for found in snapshot.listener_sets},
-        {namespace.name: namespace for namespace in snapshot.namespaces},
-    )
-    hints = {gateway.ref: _hints(gateway) for gateway in snapshot.gateways}
-    for route in snapshot.routes:
-        attachments = tuple(parents.attachments(route))
-        hostnames = tuple(map(canonical, route.hostnames))
-        reached: set[str] = set()
-        for (gateway, excluded, by), names in _names_by_gateway(route, attachments, hostnames).items():
-            reached.update(names)
-            yield Claim(route.ref, route.created, tuple(names), hints[gateway], excluded, by)
-        yield from _left_over(route, parents, attachments, hostnames, reached)
+def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Claim, ...]:
+    """Return a claim for each Gateway through which the Route is reached, and for what is not reached."""
+    attachments = tuple(parents.attachments(route))
+    hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
+    age = by_age(route)
+    reached: set[str] = set()
+    claims: list[Claim] = []
+    found = _names_by_gateway(route, attachments, hostnames)
+    for number, ((gateway, excluded, by), names) in enumerate(found.items()):
+        reached.update(names)
+        hints = _hints(parents.gateways[gateway.namespace, gateway.name], pool)
+        claims.append(Claim(route.ref, age, tuple(names), hints, excluded, by, number))
+    left_over = tuple(_left_over(hostnames, reached))
+    reason = "no listener that it is attached to has this name" if attachments else parents.obstacle(route)
+    if left_over and reason:
+        unattached = pool.hints(unattached=reason)
+        claims.append(Claim(route.ref, age, left_over, unattached, number=len(claims)))
+    return tuple(claims)
 
 
 def _names_by_gateway(
@@ -200,22 +215,11 @@ def _names_by_gateway(
     return found
 
 
-def _left_over(
-    route: Route,
-    parents: Parents,
-    attachments: Sequence[Attachment],
-    hostnames: Iterable[str],
-    reached: Collection[str],
-) -> Iterator[Claim]:
-    """Yields a claim for the hostnames by which no listener is reached, so that somebody is told why."""
-    names = tuple(
-        hostname
-        for hostname in hostnames
-        if hostname not in reached and not any(intersection(hostname, name) for name in reached)
-    )
-    reason = "no listener that it is attached to has this name" if attachments else parents.obstacle(route)
-    if names and reason:
-        yield Claim(route.ref, route.created, names, LoadBalancerHints(unattached=reason))
+def _left_over(hostnames: Iterable[str], reached: Collection[str]) -> Iterator[str]:
+    """Yield the hostnames by which no listener is reached, so that somebody is told why."""
+    for hostname in hostnames:
+        if hostname not in reached and not any(intersection(hostname, name) for name in reached):
+            yield hostname
 
 
 def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
@@ -226,8 +230,8 @@ def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
     return None, ""
 
 
-def _hints(gateway: Gateway) -> LoadBalancerHints:
-    return LoadBalancerHints(
+def _hints(gateway: Gateway, pool: HintsPool) -> LoadBalancerHints:
+    return pool.hints(
         points=gateway.points,
         problems=gateway.problems,
         status=f"status.addresses of {gateway.ref}",

@@ -4,13 +4,15 @@ The Kubernetes documentation, "Ingress class" and "Default IngressClass"; the an
 Kubernetes 1.18 and still understood by every controller.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nodeagent.model.annotations import CLASS_ANNOTATION
 from nodeagent.model.objects import ControllerRoute, Ingress, IngressClass
-from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
+from nodeagent.plan.claims.claim import Claim, HintsPool, LoadBalancerHints
+from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.opt_out import opt_out
+from nodeagent.plan.precedence import by_age
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +48,39 @@ def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
     )
 
 
-def claims_of_ingresses(ingresses: Iterable[Ingress], classes: IngressClasses) -> Iterator[Claim]:
-    """Yields the hosts of the rules and the TLS section of each, served where its status or class says."""
-    shared: dict[object, LoadBalancerHints] = {}
-    for ingress in ingresses:
-        ingress_class = classes.of_ingress(ingress)
-        told = (ingress.points, ingress.problems, ingress_class)
-        hints = shared.get(told)
-        if hints is None:
-            hints = shared[told] = LoadBalancerHints(
-                points=ingress.points,
-                problems=ingress.problems,
-                ingress_class=ingress_class,
-                controller=classes.controller_of(ingress_class),
-            )
-        excluded = opt_out(ingress.annotations) if ingress.annotations else None
-        yield Claim(ingress.ref, ingress.created, ingress.hosts, hints, excluded, ingress.ref.namespace)
+def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool) -> tuple[Claim, ...]:
+    """Return the claim to the hosts of its rules and TLS section, served where its status or class says."""
+    ingress_class = classes.of_ingress(ingress)
+    hints = pool.hints(
+        points=ingress.points,
+        problems=ingress.problems,
+        ingress_class=ingress_class,
+        controller=classes.controller_of(ingress_class),
+    )
+    return (_claim(ingress, ingress.hosts, hints),)
 
 
-def claim_of_controller_route(route: ControllerRoute, classes: IngressClasses) -> Claim:
-    """Its hosts; it has no status, so its class tells where it is served: its own, or its controller's."""
+def claims_of_controller_route(
+    route: ControllerRoute, classes: IngressClasses, pool: HintsPool
+) -> tuple[Claim, ...]:
+    """Return the claim to its hosts; it has no status, so its class tells where it is served.
+
+    The class is its own, or its controller's.
+    """
+    hints = pool.hints(
+        status="its status",
+        ingress_class=route.annotations.get(CLASS_ANNOTATION) or classes.only_of(route.controller),
+        controller=route.controller,
+    )
+    return (_claim(route, route.hosts, hints),)
+
+
+def _claim(by: Ingress | ControllerRoute, hosts: Iterable[str], hints: LoadBalancerHints) -> Claim:
     return Claim(
-        route.ref,
-        route.created,
-        route.hosts,
-        LoadBalancerHints(
-            status="its status",
-            ingress_class=route.annotations.get(CLASS_ANNOTATION) or classes.only_of(route.controller),
-            controller=route.controller,
-        ),
-        opt_out(route.annotations) if route.annotations else None,
-        route.ref.namespace,
+        by.ref,
+        by_age(by),
+        tuple(dict.fromkeys(map(canonical, hosts))),
+        hints,
+        opt_out(by.annotations) if by.annotations else None,
+        by.ref.namespace,
     )

@@ -1,0 +1,131 @@
+"""Why a hostname that an object claims is not written, whatever DNS says. Pure.
+
+The first obstacle decides: what the hostname is, then what its owner asked for, then the load balancer, the
+options, and the user's own line of the hosts file.
+"""
+
+from dataclasses import dataclass
+
+from nodeagent.config.options import Config
+from nodeagent.model.desired import Verdict
+from nodeagent.model.facts import Facts
+from nodeagent.plan.dns_verification import allowed
+from nodeagent.plan.hostnames import covering, defect, is_wildcard
+from nodeagent.plan.load_balancer_lookup import LoadBalancerMatch
+
+_LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
+# The short forms by which every client inside the cluster knows the API server.
+_API_SERVER = ("kubernetes", "kubernetes.default", "svc")
+
+Answer = tuple[Verdict, str, str]
+"""Verdict, code and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameObstacles:
+    """What forbids a hostname whoever claims it: at all, by the options, by the user's line."""
+
+    never: Answer | None
+    by_options: Answer | None
+    by_user_line: Answer | None
+
+
+_NONE = NameObstacles(None, None, None)
+
+
+def name_obstacles(name: str, facts: Facts, config: Config) -> NameObstacles:
+    """Return what the hostname (canonical) alone says.
+
+    Of the facts, the node's and the API's names count, and the user's own line with this hostname.
+    """
+    never = _by_form(name) or _by_never_list(name, facts, config)
+    if never:
+        return NameObstacles(never, None, None)
+    by_options = _by_kind(name, facts, config) or _by_options(name, config)
+    by_user_line = _by_user_line(name, facts, config)
+    return NameObstacles(None, by_options, by_user_line) if by_options or by_user_line else _NONE
+
+
+def obstacle(obstacles: NameObstacles, opted_out: str, match: LoadBalancerMatch) -> Answer | None:
+    """Return the first obstacle of one claim; None where it is left to its verification.
+
+    `opted_out` is why its owner or its namespace wants it left alone; empty if not.
+    """
+    if obstacles.never:
+        return obstacles.never
+    if opted_out:
+        return Verdict.SKIPPED, "ExcludedByAnnotation", opted_out
+    return _by_match(match) or obstacles.by_options or _by_relay(match) or obstacles.by_user_line
+
+
+def _by_form(name: str) -> Answer | None:
+    problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
+    return (Verdict.REFUSED, "BadName", f"never written: {problem}") if problem else None
+
+
+def _by_never_list(name: str, facts: Facts, config: Config) -> Answer | None:
+    if covering(name, _LOCAL):
+        whose = "belongs to the node's loopback"
+    elif name in facts.node_names:
+        whose = "is one of this node's own names"
+    elif name in facts.api_server_names:
+        whose = "is the API server's name"
+    elif covering(name, (config.hosts.cluster_domain, *_API_SERVER)):
+        whose = "belongs to the cluster's own DNS"
+    else:
+        return None
+    return Verdict.REFUSED, "NeverWritten", f"never written: it {whose}"
+
+
+def _by_match(match: LoadBalancerMatch) -> Answer | None:
+    plan = match.load_balancer
+    if plan is None or (match.code and match.choice is None):
+        return Verdict.SKIPPED, match.code, match.reason
+    if not plan.is_served and match.choice is None:
+        return Verdict.SKIPPED, "LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}"
+    return None
+
+
+def _by_kind(name: str, facts: Facts, config: Config) -> Answer | None:
+    if not is_wildcard(name):
+        return None
+    if facts.takes_wildcards:
+        if allowed(name, config.hosts):
+            return None
+        reason = (
+            "not answered: that DNS has a wildcard record proves nothing of the names below it; hosts.allow "
+            "has to cover it"
+        )
+        return Verdict.REFUSED, "WildcardNotAllowed", reason
+    if config.dnat.backend == "none":
+        return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
+    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
+
+
+def _by_options(name: str, config: Config) -> Answer | None:
+    if not config.hosts.enabled:
+        if config.dnat.backend == "none":
+            return Verdict.REFUSED, "HostsDisabled", "not covered: hosts.enabled is false, and DNAT is off"
+        return Verdict.SKIPPED, "HostsDisabled", "hosts.enabled is false: DNAT alone serves it"
+    suffix = covering(name, config.hosts.exclude)
+    return (Verdict.SKIPPED, "Excluded", f"covered by hosts.exclude: {suffix}") if suffix else None
+
+
+def _by_relay(match: LoadBalancerMatch) -> Answer | None:
+    plan = match.load_balancer
+    if plan is not None and not plan.hosts_addresses and match.choice is None:
+        return Verdict.SKIPPED, *plan.without_lines
+    return None
+
+
+def _by_user_line(name: str, facts: Facts, config: Config) -> Answer | None:
+    line = facts.user_names.get(name)
+    if line is None:
+        return None
+    if line.by_hairpin_proxy:
+        reason = (
+            f"left to hairpin-proxy's line {line.line_number} of {config.hosts.file}: --adopt takes it over"
+        )
+        return Verdict.SKIPPED, "HairpinProxyLine", reason
+    reason = f"left to line {line.line_number} of {config.hosts.file}, which sets it to {line.address}"
+    return Verdict.SKIPPED, "UserLine", reason

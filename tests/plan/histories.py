@@ -1,0 +1,257 @@
+"""Random histories, each made from a number: a cluster and a node that change a little between two passes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import ip_address, ip_network
+from random import Random
+from typing import Any, TypeVar
+
+from msgspec import structs
+
+from nodeagent.config.options import (
+    ClassService,
+    Config,
+    ControllerConfigMap,
+    DnsName,
+    LimitOptions,
+    ServiceName,
+)
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.annotations import CLASS_ANNOTATION
+from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import Facts, UserHostsLine
+from nodeagent.model.objects import (
+    ConfigMap,
+    Gateway,
+    GatewayListener,
+    IngressClass,
+    LabelRule,
+    Namespace,
+    ObjectRef,
+    RelayEndpoint,
+    ServiceRange,
+    Snapshot,
+    Unreadable,
+)
+from nodeagent.plan.dns_verification import WantedNames
+from tests import strategies
+from tests.plan.tenant_worlds import ADDRESSES, HOSTS, OTHERS, TENANT, Maker, make_world
+
+_Item = TypeVar("_Item")
+_COLLECTIONS = ("services", "ingresses", "gateways", "listener_sets", "routes", "controller_routes")
+_CONTROLLERS = ("k8s.io/ingress-nginx", "traefik.io/ingress-controller")
+_RELAY = ip_address("169.254.66.3")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a pass is given."""
+
+    snapshot: Snapshot
+    facts: Facts
+    config: Config
+
+
+class History:
+    """A sequence of moments.
+
+    Args:
+        seed: the number it is made from.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._chance = Random(seed)  # noqa: S311 - a test's
+        world = make_world(seed)
+        more: dict[str, Any] = {
+            name: (*getattr(world.cluster, name), *getattr(world.tenant, name)) for name in _COLLECTIONS
+        }
+        self._snapshot = replace(world.cluster, **more)
+        self._facts = world.facts
+        self._config = self._limited(world.config)
+        self._maker = Maker(self._chance, (*OTHERS, TENANT), -5, 9, greedy=False)
+        self._wanted = WantedNames()
+
+    def moments(self, count: int) -> Iterator[Moment]:
+        """Yield the moments; between two, a few things change, or nothing does."""
+        for _ in range(count):
+            yield Moment(self._snapshot, self._facts, self._config)
+            for _ in range(self._chance.choice([0, 1, 1, 1, 2, 5])):
+                self._change()
+
+    def remember(self, desired: Desired) -> None:
+        """What was desired is mostly a fact of the next moment, as the agent has it."""
+        if self._chance.random() < 0.9:
+            self._facts = replace(self._facts, wanted_names=self._wanted.after(desired.hosts))
+
+    def _change(self) -> None:
+        kind = self._chance.choices(
+            [self._of_objects, self._of_cluster, self._of_node, self._of_config], weights=[12, 4, 8, 1]
+        )[0]
+        kind()
+
+    def _of_objects(self) -> None:
+        """An object is created, deleted, changed, listed again as it was, or elsewhere in the list."""
+        name = self._chance.choice([*_COLLECTIONS, "ingresses", "ingresses", "routes"])
+        known = list(getattr(self._snapshot, name))
+        what = self._chance.choice(["create", "delete", "change", "change", "same", "move", "twin"])
+        at = self._chance.randrange(len(known)) if known else 0
+        if what == "create" or not known:
+            made = self._made(name)
+            known = [each for each in known if each.ref != made.ref]
+            known.insert(self._chance.randint(0, len(known)), made)
+        elif what == "delete":
+            del known[at]
+        elif what == "change":
+            known[at] = replace(self._made(name), ref=known[at].ref)
+        elif what == "same":
+            known[at] = replace(known[at])
+        elif what == "move":
+            known.insert(self._chance.randint(0, len(known)), known.pop(at))
+        elif name == "controller_routes":
+            # Two API groups have a kind of this name.
+            known.append(replace(known[at], hosts=self._maker.hosts()))
+        changed: dict[str, Any] = {name: tuple(known)}
+        self._snapshot = replace(self._snapshot, **changed)
+
+    def _made(self, name: str) -> Any:  # noqa: ANN401 - an object of that collection
+        maker, chance = self._maker, self._chance
+        if name == "ingresses":
+            made = maker.ingress()
+            points = () if chance.random() < 0.4 else made.points
+            annotations = dict(made.annotations)
+            if chance.random() < 0.2:
+                annotations[CLASS_ANNOTATION] = chance.choice(["nginx", "internal"])
+            problems = ("status: odd",) if chance.random() < 0.1 else ()
+            return replace(made, points=points, annotations=annotations, problems=problems)
+        if name == "controller_routes":
+            return replace(maker.controller_route(), controller=chance.choice(_CONTROLLERS))
+        if name == "gateways":
+            return self._gateway(maker.gateway())
+        return {
+            "services": maker.service,
+            "listener_sets": maker.listener_set,
+            "routes": maker.route,
+        }[name]()
+
+    def _gateway(self, made: Gateway) -> Gateway:
+        if self._chance.random() < 0.7:
+            return made
+        rule = LabelRule("team", self._chance.choice(["In", "NotIn"]), ("blue",))
+        listener = made.listeners[0]
+        allowed = replace(listener.namespaces, origin="Selector", selector=(rule,))
+        second = GatewayListener("tls", 8443, "TLS", self._chance.choice(HOSTS))
+        return replace(made, listeners=(replace(listener, namespaces=allowed), second), problems=("odd",))
+
+    def _of_cluster(self) -> None:
+        chance, snapshot = self._chance, self._snapshot
+        changes: dict[str, Any] = {
+            "namespaces": tuple(
+                Namespace(name, {"team": chance.choice(["blue", "red"])})
+                for name in (*OTHERS, TENANT)
+                if chance.random() < 0.8
+            ),
+            "ingress_classes": tuple(
+                IngressClass(name, chance.choice([None, *_CONTROLLERS]), chance.random() < 0.3)
+                for name in ("nginx", "internal")
+                if chance.random() < 0.8
+            ),
+            "config_maps": (
+                ConfigMap(
+                    ObjectRef("ConfigMap", "ingress", "controller"),
+                    {"use-proxy-protocol": chance.choice(["true", "false", "odd"])},
+                ),
+            )
+            if chance.random() < 0.8
+            else (),
+            "service_ranges": (
+                ServiceRange("kubernetes", (ip_network(chance.choice(["10.96.0.0/16", "192.0.2.2/31"])),)),
+            ),
+            "relay_endpoints": tuple(
+                RelayEndpoint(ip_address(f"10.244.3.{last}"), "p443", 443, ready=chance.random() < 0.7)
+                for last in range(chance.randint(0, 3))
+            ),
+            "node": None
+            if snapshot.node is None or chance.random() < 0.2
+            else replace(
+                snapshot.node,
+                names=tuple(chance.sample([*HOSTS[:4], "node1"], 1)),
+                provider_id=chance.choice(["", "hcloud://1", "aws:///eu-west-1a/i-1"]),
+            ),
+            "unreadable": (Unreadable("a.yaml:1", "not YAML"),) if chance.random() < 0.5 else (),
+            "not_covered": ("gateways not covered: no",) if chance.random() < 0.5 else (),
+        }
+        name = chance.choice(list(changes))
+        if name == "node" and changes[name] is None:
+            changes = {"node": make_world(chance.randrange(1000)).cluster.node}
+        self._snapshot = replace(snapshot, **{name: changes[name]})
+
+    def _of_node(self) -> None:
+        chance, facts = self._chance, self._facts
+        host = chance.choice(HOSTS)
+        line = UserHostsLine(chance.randint(1, 9), "203.0.113.9", chance.random() < 0.3)
+        lines = frozenset(chance.sample([_RELAY, *ADDRESSES[:2], ip_address("169.254.66.5")], 1))
+        changes: list[Callable[[], Facts]] = [
+            lambda: replace(facts, dns=self._changed(facts.dns, host, self._answer())),
+            lambda: replace(facts, dns=self._changed(facts.dns, host, self._answer())),
+            lambda: replace(facts, dns=dict(facts.dns)),
+            lambda: replace(facts, user_names=self._changed(facts.user_names, host, line)),
+            lambda: replace(facts, standing_names=self._changed(facts.standing_names, host, lines)),
+            lambda: replace(facts, node_names=frozenset({"node1", chance.choice(HOSTS)})),
+            lambda: replace(facts, api_server_names=frozenset({chance.choice(HOSTS)})),
+            lambda: replace(facts, takes_wildcards=not facts.takes_wildcards),
+            lambda: replace(facts, short_circuited=frozenset(chance.sample(ADDRESSES, 2))),
+            lambda: replace(facts, source_addresses=tuple(chance.sample(ADDRESSES, 1))),
+            lambda: replace(facts, notes=(f"note {chance.randint(0, 2)}",)),
+        ]
+        self._facts = chance.choice(changes)()
+
+    def _answer(self) -> DnsAnswer:
+        chance = self._chance
+        addresses: list[IPAddress] = chance.sample([*ADDRESSES, _RELAY], chance.randint(1, 2))
+        told = DnsReply(DnsOutcome.ADDRESSES, tuple(addresses))
+        if chance.random() < 0.3:
+            return DnsAnswer(DnsReply(DnsOutcome.TIMEOUT, trouble="no answer"), chance.choice([None, told]))
+        if chance.random() < 0.2:
+            told = DnsReply(chance.choice([DnsOutcome.NXDOMAIN, DnsOutcome.NO_ADDRESS]))
+        return DnsAnswer(told, told)
+
+    def _changed(self, known: Mapping[str, _Item], name: str, item: _Item) -> dict[str, _Item]:
+        changed = {**known, name: item}
+        if self._chance.random() < 0.3:
+            del changed[name]
+        return changed
+
+    def _of_config(self) -> None:
+        config = make_world(self._chance.randrange(1000)).config
+        self._config = self._limited(config)
+
+    def _limited(self, config: Config) -> Config:
+        chance = self._chance
+        options = config.load_balancers
+        classes = tuple(
+            ClassService(
+                DnsName(chance.choice(OTHERS)),
+                DnsName(chance.choice(strategies.NAMES)),
+                ingress_class=chance.choice(["nginx", "internal", _CONTROLLERS[1]]),
+            )
+            for _ in range(chance.choice([0, 0, 1]))
+        )
+        maps = tuple(
+            ControllerConfigMap(
+                DnsName("ingress"),
+                DnsName("controller"),
+                service=ServiceName(DnsName("ingress"), DnsName(chance.choice(strategies.NAMES))),
+            )
+            for _ in range(chance.choice([0, 0, 1]))
+        )
+        return structs.replace(
+            config,
+            load_balancers=structs.replace(options, ingress_classes=classes, controller_config_maps=maps),
+            limits=LimitOptions(
+                hostnames=chance.choice([2, 4, 20_000]),
+                hostnames_per_namespace=chance.choice([1, 3, 5000]),
+                ports_per_service=chance.choice([2, 64]),
+                load_balancers_per_namespace=chance.choice([2, 32]),
+            ),
+        )
