@@ -66,7 +66,7 @@ test: test-packages $(VENV)/.release ## all tests but the long forms of test-soa
 	@failed=0; $(MAKE) --no-print-directory test-unit || failed=1; $(MAKE) --no-print-directory test-root || failed=1; exit $$failed
 
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
-	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root $(AND)'
+	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root and not matrix $(AND)'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix $(AND)'
@@ -84,7 +84,7 @@ vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
 test-matrix: test-packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
-	@$(BIN)/python -m pytest $(IN_PARALLEL) -m root tests/endtoend tests/testbed tests/acceptance
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root or matrix' tests/endtoend tests/testbed tests/acceptance
 
 test-fresh: test-packages ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'

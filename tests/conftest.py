@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples Hypothesis tries of each property."""
     # The same examples each time: a gate that fails by chance is not believed. New ones are for --soak.
-    settings.register_profile("short", max_examples=40, deadline=None, derandomize=True)
+    settings.register_profile("short", max_examples=20, deadline=None, derandomize=True)
     settings.register_profile("soak", max_examples=1000, deadline=None)
     settings.load_profile("soak" if config.getoption("--soak") else "short")
 

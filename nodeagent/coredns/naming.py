@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from itertools import accumulate, repeat
 
 from nodeagent.coredns.corefile.answering import Answer
 from nodeagent.coredns.corefile.names import OwnLine, own_names
@@ -157,7 +157,7 @@ def fit(
 
 
 def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> Iterator[str]:
-    """The exact names, or the wildcards: one of each namespace in turn."""
+    """The exact names, or the wildcards: of each namespace in turn, as many bytes of one as of another."""
     owners: dict[str, str] = {}
     for decision in naming.decisions:
         if decision.verdict is Verdict.SERVED:
@@ -166,10 +166,11 @@ def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> It
     for answer in naming.answers:
         if answer.is_wildcard == wildcards:
             found.setdefault(owners.get(answer.name, ""), []).append(answer.name)
-    queues = [
-        sorted(names, key=lambda name: (name not in standing, name)) for _, names in sorted(found.items())
-    ]
-    return (name for name in chain.from_iterable(zip_longest(*queues)) if name is not None)
+    turns: list[tuple[int, str, str]] = []
+    for namespace, names in found.items():
+        names.sort(key=lambda name: (name not in standing, name))
+        turns += zip(accumulate(map(len, names)), repeat(namespace), names)
+    return (name for _, _, name in sorted(turns))
 
 
 def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]:

@@ -73,7 +73,7 @@ def rules_from(role: Object, namespace: str | None = None) -> list[Rule]:
 
 def rules_from_yaml(text: str) -> list[Rule]:
     """Give the rules of all ClusterRole and Role documents in a YAML text, other documents passed over."""
-    documents = [document for document in yaml.safe_load_all(text) if document]
+    documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
     return [
         rule
         for document in documents

@@ -6,9 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from release.chart_schema import CHART
+from tests.daemonset.kustomize import documents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +45,7 @@ def everything(values: Mapping[str, Any] | None = None, namespace: str = "nodeag
         found
         for name, text in files(values, namespace).items()
         if name.endswith(".yaml")
-        for found in yaml.safe_load_all(text)
-        if found
+        for found in documents(text)
     ]
 
 

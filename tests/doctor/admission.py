@@ -11,9 +11,10 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import celpy
-import yaml
 from celpy import celtypes
 from celpy.adapter import json_to_cel
+
+from tests.daemonset.kustomize import documents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ class Policy:
     """
 
     def __init__(self, text: str) -> None:
-        self.policy, self.binding = yaml.safe_load_all(text)
+        self.policy, self.binding = documents(text)
         assert self.binding["spec"]["policyName"] == self.policy["metadata"]["name"]
         spec = self.policy["spec"]
         environment = celpy.Environment(annotations={"JSONPatch": JSONPatch})

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kubernetes_validate
 import pytest
-import yaml
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import detections
@@ -21,6 +19,8 @@ from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.questions import ask_cluster
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Resource, faults
+from tests.daemonset.kubernetes_schemas import validate
+from tests.daemonset.kustomize import documents
 from tests.doctor.admission import Policy
 from tests.plan.golden import CLUSTERS
 from tests.plan.made_up import config, point, service
@@ -54,8 +54,8 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
 
 def _services(directory: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(directory.rglob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text("utf-8")):
-            for obj in (document or {}).get("items", [document]) if document else []:
+        for document in documents(path.read_text("utf-8")):
+            for obj in document.get("items", [document]):
                 if obj["kind"] == "Service":
                     yield obj
 
@@ -163,9 +163,9 @@ def test_a_service_that_the_configuration_lists_is_matched_by_its_name_alone() -
 def test_the_policy_is_one_that_the_api_takes() -> None:
     for version in ("v1", "v1beta1"):
         text = policy_text([_target({_DIGITALOCEAN: "true"})], replace(V1, policy_api=version))
-        for obj in yaml.safe_load_all(text):
+        for obj in documents(text):
             assert obj["apiVersion"] == f"admissionregistration.k8s.io/{version}"
-            kubernetes_validate.validate(obj, "1.36", strict=True)
+            validate(obj, "1.36")
 
 
 def test_the_policy_is_a_remedy_where_the_server_has_it() -> None:

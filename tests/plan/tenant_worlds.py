@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from ipaddress import ip_address, ip_network
 from random import Random
 from typing import TypeVar
@@ -62,7 +63,7 @@ PORTS = (80, 443, 8443)
 _Object = TypeVar("_Object", Service, Ingress, Gateway, ListenerSet, Route, ControllerRoute)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class World:
     """A cluster without the tenant, what the node and the administrator say, and the tenant's objects."""
 
@@ -71,10 +72,12 @@ class World:
     facts: Facts
     config: Config
 
+    @cached_property
     def before(self) -> Desired:
         """plan(S)."""
         return plan(self.cluster, self.facts, self.config)
 
+    @cached_property
     def after(self) -> Desired:
         """plan(S + T)."""
         found, more = self.cluster, self.tenant

@@ -76,7 +76,7 @@ def shares_an_address(world: World) -> frozenset[ObjectRef]:
     )
     left_out = {
         each.load_balancer
-        for planned in ((world.before(), world.after()) if sharing else ())
+        for planned in ((world.before, world.after) if sharing else ())
         for each in planned.load_balancers
         if each.code in {"TooManyLoadBalancers", "TooManyListeners"}
     }
@@ -99,7 +99,7 @@ def claimed_by_the_tenant(world: World) -> frozenset[str]:
     That others keep such a name where DNS does not speak for the tenant is a property of its own, below.
     """
     planned = plan(world.tenant, world.facts, world.config)
-    after = world.after()
+    after = world.after
     mine = {decision.name for decision in planned.names}
     mine |= {decision.name for decision in after.names if decision.claimed_by.namespace == TENANT}
     return frozenset(mine)
@@ -132,7 +132,7 @@ def left_out(world: World, told: set[str]) -> frozenset[str]:
     namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
     return frozenset(
         each.name
-        for each in (world.after().names if namespaces else ())
+        for each in (world.after.names if namespaces else ())
         if each.code == "TooManyHostnamesInNamespace" and each.claimed_by.namespace in namespaces
     )
 
@@ -208,7 +208,7 @@ def names(planned: Desired, wanted: Callable[[NameDecision], bool]) -> dict[obje
 def test_a_younger_tenant_changes_nothing_for_the_load_balancers_of_others(seed: int) -> None:
     """Nothing is exempt: not a relay address, not a remark."""
     world = make_world(seed, oldest=6)
-    before, after = world.before(), world.after()
+    before, after = world.before, world.after
     nobody = frozenset[ObjectRef]()
     assert load_balancers(after, nobody, relayed=True) == load_balancers(before, nobody, relayed=True)
 
@@ -221,7 +221,7 @@ def test_a_tenant_of_any_age_changes_only_what_is_its_own(seed: int) -> None:
     exempt = shares_an_address(world)
     if world.config.relay.kind == "service":
         return  # One relay Service serves one load balancer: the first. See the younger tenant.
-    before, after = world.before(), world.after()
+    before, after = world.before, world.after
     assert load_balancers(after, exempt, relayed=False) == load_balancers(before, exempt, relayed=False)
 
 
@@ -264,7 +264,7 @@ def test_hostnames_of_others_stay_with_their_load_balancers(seed: int) -> None:
     exempt = claimed_by_the_tenant(world) | judged_by_what_is_older(world) | names_the_tenants_address(world)
     if world.config.relay.kind == "service" and before_others(world):
         return
-    before, after = world.before(), world.after()
+    before, after = world.before, world.after
     wanted = partial(compared, exempt | claimed_for(shares_an_address(world), before))
     assert names(after, wanted) == names(before, wanted)
 
@@ -294,17 +294,17 @@ def test_a_younger_claim_takes_a_hostname_only_if_dns_speaks_for_it(seed: int) -
     if world.config.relay.kind == "service":
         return
     mine, exempt = first_at(world), names_the_tenants_address(world)
-    after = world.after()
+    after = world.after
     written: dict[str, set[IPAddress]] = {}
     for line in after.hosts:
         written.setdefault(line.name, set()).add(line.address)
-    for decision in world.before().names:
+    for decision in world.before.names:
         if decision.verdict is not Verdict.SERVED or decision.name in exempt:
             continue
         answer = world.facts.dns.get(decision.name)
         if answer and (mine | addresses_given(after, decision.name)).intersection(answer.latest.addresses):
             continue
-        kept = {line.address for line in world.before().hosts if line.name == decision.name}
+        kept = {line.address for line in world.before.hosts if line.name == decision.name}
         assert written.get(decision.name) == kept
 
 
@@ -333,14 +333,12 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_bears_out(seed: int) -> None:
         return
     mine, lost = first_at(world), shares_an_address(world)
     exempt = names_the_tenants_address(world)
-    written = {
-        each.name: each.load_balancer for each in world.after().names if each.verdict is Verdict.SERVED
-    }
-    for decision in world.before().names:
+    written = {each.name: each.load_balancer for each in world.after.names if each.verdict is Verdict.SERVED}
+    for decision in world.before.names:
         answer = world.facts.dns.get(decision.name)
         if decision.code != "Proven" or decision.load_balancer in lost or decision.name in exempt:
             continue
-        theirs = addresses_given(world.after(), decision.name) if older_for(world, decision) else frozenset()
+        theirs = addresses_given(world.after, decision.name) if older_for(world, decision) else frozenset()
         if answer and not (mine | theirs).intersection(answer.latest.addresses):
             assert written.get(decision.name) == decision.load_balancer
 
@@ -354,13 +352,13 @@ def older_for(world: World, decision: NameDecision) -> bool:
         ages |= {each.ref: by_age(each) for each in part.controller_routes}
     return any(
         each.name == decision.name and is_won(each) and ages[each.claimed_by] < ages[decision.claimed_by]
-        for each in world.after().names
+        for each in world.after.names
     )
 
 
 def test_the_tenant_in_these_worlds_gets_far_enough() -> None:
     """Else the properties would say nothing: its Services and hostnames are served, and contested."""
-    planned = [make_world(seed, oldest=6).after() for seed in range(300)]
+    planned = [make_world(seed, oldest=6).after for seed in range(120)]
     served = [
         sum(
             each.load_balancer.namespace == TENANT and each.verdict is Verdict.SERVED
@@ -374,5 +372,5 @@ def test_the_tenant_in_these_worlds_gets_far_enough() -> None:
     ]
     codes = {each.code for one in planned for each in one.names}
     codes |= {each.code for one in planned for each in one.load_balancers}
-    assert min(sum(map(bool, served)), sum(map(bool, written))) >= 50
+    assert min(sum(map(bool, served)), sum(map(bool, written))) >= 20
     assert codes >= {"Conflict", "SharedAddress", "TooManyPorts", "TooManyHostnamesInNamespace", "RelayTaken"}

@@ -44,7 +44,7 @@ def _vagrant(tmp_path: Path, **variables: str) -> CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("variables", "machines"),
     [
-        ({}, ["lb", "cp", "node1", "node2"]),
+        pytest.param({}, ["lb", "cp", "node1", "node2"], marks=pytest.mark.matrix),
         (
             {"NODES": "3", "KUBE_PROXY_MODE": "ipvs", "NODEAGENT": "0"},
             ["lb", "cp", "node1", "node2", "node3"],
@@ -62,8 +62,11 @@ def test_vagrant_finds_it_valid(tmp_path: Path, variables: dict[str, str], machi
     ("variable", "value", "complaint"),
     [
         ("NODES", "ten", "NODES is a number from 1 to 9, not ten"),
-        ("KUBE_PROXY_MODE", "ebpf", "KUBE_PROXY_MODE is one of nftables, iptables, ipvs, not ebpf"),
-        ("NODEAGENT", "no", "NODEAGENT is 0 or 1, not no"),
+        pytest.param(
+            *("KUBE_PROXY_MODE", "ebpf", "KUBE_PROXY_MODE is one of nftables, iptables, ipvs, not ebpf"),
+            marks=pytest.mark.matrix,
+        ),
+        pytest.param("NODEAGENT", "no", "NODEAGENT is 0 or 1, not no", marks=pytest.mark.matrix),
     ],
 )
 def test_a_wrong_variable_is_refused_before_anything_is_made(
