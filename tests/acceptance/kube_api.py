@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
-from nodeagent.sources.kubernetes.errors import Asked
+from nodeagent.sources.kubernetes.errors import ApiRequest
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class KubeApi:
         server = self._client.configuration.host
         try:
             response = official.translated(
-                Asked(method, path, server),
+                ApiRequest(method, path, server),
                 lambda: self._client.rest_client.pool_manager.request(
                     method,
                     server + path,

@@ -1,4 +1,4 @@
-"""The connection to the API server: raw HTTP, by the official client's configuration and transport.
+"""The connection to the API server: raw HTTP, by the transport of a pod or of a kubeconfig.
 
 Answers stay bytes, for the decoders to take the few fields that decisions rest on.
 """
@@ -9,20 +9,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes import official
 from nodeagent.sources.kubernetes.errors import (
     ApiPath,
-    Asked,
+    ApiRequest,
     NotJsonError,
     TooLargeError,
     UnauthorizedError,
     UnreachableError,
     refusal,
 )
-from nodeagent.sources.kubernetes.lines import LineStream
+from nodeagent.sources.kubernetes.in_cluster import PodTransport
+from nodeagent.sources.kubernetes.official import OfficialTransport
+from nodeagent.sources.kubernetes.transport import LineStream, Response, Transport
 
 CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must stand: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
@@ -50,9 +51,9 @@ def connect(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.
         SourceError: there is no usable configuration; the text names the file.
     """
     if kubeconfig is None and environment.get("KUBERNETES_SERVICE_HOST"):
-        return Connection(lambda: official.new_client(None))
+        return Connection(lambda: PodTransport.of(environment))
     path = str(kubeconfig) if kubeconfig else environment.get("KUBECONFIG") or str(Path("~/.kube/config"))
-    return Connection(lambda: official.new_client(path))
+    return Connection(lambda: OfficialTransport(path))
 
 
 class Connection:
@@ -62,16 +63,16 @@ class Connection:
         bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
 
     Args:
-        load: gives a new `kubernetes.client.ApiClient`; called again when credentials are refused.
+        load: returns a new transport; called again when credentials are refused.
 
     Raises:
         SourceError: whatever `load` raises.
     """
 
-    def __init__(self, load: Callable[[], Any]) -> None:
+    def __init__(self, load: Callable[[], Transport]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._client = load()
+        self._transport = load()
         self.bytes_read = 0
 
     def __enter__(self) -> Self:
@@ -82,20 +83,20 @@ class Connection:
 
     def close(self) -> None:
         """Closes idle connections; those in use end with their answers."""
-        self._client.rest_client.pool_manager.clear()
+        self._transport.close()
 
     @property
     def server(self) -> tuple[str, int]:
         """Host (a name or an address) and port of the API server: never to be redirected."""
-        url = urlsplit(self._client.configuration.host)
-        return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
+        return self._transport.server
 
-    def asked(self, verb: str, path: str) -> Asked:
-        """Gives a request as errors name it: with the server, and the proxy where one stands before it."""
+    def request(self, verb: str, path: str) -> ApiRequest:
+        """Return a request as errors name it: with the server, and the proxy if there is one before it."""
         host, port = self.server
-        proxy = self._client.rest_client.pool_manager.proxy
-        through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
-        return Asked(verb, path, f"[{host}]:{port}{through}" if ":" in host else f"{host}:{port}{through}")
+        through = f" through the proxy {proxy}" if (proxy := self._transport.proxy) else ""
+        return ApiRequest(
+            verb, path, f"[{host}]:{port}{through}" if ":" in host else f"{host}:{port}{through}"
+        )
 
     def get_json(
         self,
@@ -120,11 +121,11 @@ class Connection:
             ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
-        asked = self.asked("list" if about.resource and not about.name else "get", path)
+        request = self.request("list" if about.resource and not about.name else "get", path)
         deadline = time.monotonic() + timeout
         limits = (min(CONNECT_TIMEOUT, timeout), timeout)
-        response = self._open(asked, query or {}, limits, {"Accept-Encoding": "gzip"})
-        return self._body(asked, response, deadline, most)
+        response = self._open(request, query or {}, limits, {"Accept-Encoding": "gzip"})
+        return self._body(request, response, deadline, most)
 
     def get_text(
         self, path: str, query: Mapping[str, str], timeout: float = 60.0, most: int = LARGEST_ANSWER
@@ -141,11 +142,11 @@ class Connection:
             TooLargeError: it has more than `most` bytes.
             ApiError: another one of its kinds.
         """
-        asked = self.asked("get", path)
+        request = self.request("get", path)
         deadline = time.monotonic() + timeout
         limits = (min(CONNECT_TIMEOUT, timeout), timeout)
-        response = self._open(asked, query, limits, {"Accept": "*/*"})
-        return self._body(asked, response, deadline, most, json=False)
+        response = self._open(request, query, limits, {"Accept": "*/*"})
+        return self._body(request, response, deadline, most, json=False)
 
     def post_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
         """Creates an object; not idempotent: a repetition answers AlreadyExistsError.
@@ -161,7 +162,7 @@ class Connection:
         Raises:
             ApiError: one of its kinds.
         """
-        return self._write(self.asked("create", path), body, timeout)
+        return self._write(self.request("create", path), body, timeout)
 
     def put_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
         """Replaces an object by compare-and-swap: `body` bears the resourceVersion that was read.
@@ -179,7 +180,7 @@ class Connection:
             ConflictError: somebody else wrote it since; nothing was changed.
             ApiError: another one of its kinds.
         """
-        return self._write(self.asked("update", path), body, timeout)
+        return self._write(self.request("update", path), body, timeout)
 
     def delete_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
         """Deletes an object; idempotent but for its answer: a repetition raises NotFoundError.
@@ -196,13 +197,13 @@ class Connection:
         Raises:
             ApiError: one of its kinds.
         """
-        return self._write(self.asked("delete", path), body, timeout)
+        return self._write(self.request("delete", path), body, timeout)
 
-    def _write(self, asked: Asked, body: Mapping[str, Any], timeout: float) -> bytes:
+    def _write(self, request: ApiRequest, body: Mapping[str, Any], timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
         limits = (min(CONNECT_TIMEOUT, timeout), timeout)
-        response = self._open(asked, {}, limits, {"Content-Type": "application/json"}, body)
-        return self._body(asked, response, deadline)
+        response = self._open(request, {}, limits, {"Content-Type": "application/json"}, body)
+        return self._body(request, response, deadline)
 
     def stream_lines(
         self,
@@ -225,16 +226,18 @@ class Connection:
         Raises:
             ApiError: one of its kinds, here or while iterating.
         """
-        asked = self.asked("watch", path)
-        response = self._open(asked, query, (connect_timeout, idle_timeout), {})
-        _check_content_type(asked, response)
-        return LineStream(response, lambda read: official.translated(asked, read), self._count)
+        request = self.request("watch", path)
+        response = self._open(request, query, (connect_timeout, idle_timeout), {})
+        _check_content_type(request, response)
+        return LineStream(response, self._count)
 
-    def open_websocket(self, asked: Asked, target: str, protocols: Iterable[str], timeout: float) -> Any:  # noqa: ANN401 - a websocket.WebSocket
+    def open_websocket(
+        self, request: ApiRequest, target: str, protocols: Iterable[str], timeout: float
+    ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
         """Opens a websocket, once more with renewed credentials if they are refused.
 
         Args:
-            asked: the request, as `asked` gives it.
+            request: the request, as `request` returns it.
             target: path and query.
             protocols: subprotocols to offer, the best first.
             timeout: seconds for each step of the handshake.
@@ -242,18 +245,11 @@ class Connection:
         Raises:
             ApiError: one of its kinds.
         """
-
-        def attempt(client: Any) -> Any:  # noqa: ANN401 - the client's ApiClient
-            headers = {"User-Agent": "nodeagent"}
-            with self._lock:
-                official.authorize(client, headers, asked, "GET")
-            return official.open_websocket(client, asked, target, headers, protocols, timeout)
-
-        used = self._client
+        used = self._transport
         try:
-            return attempt(used)
+            return used.open_websocket(request, target, protocols, timeout)
         except UnauthorizedError:
-            return attempt(self._renewed(used, asked))
+            return self._renewed(used, request).open_websocket(request, target, protocols, timeout)
 
     def _count(self, size: int) -> None:
         with self._lock:
@@ -261,64 +257,44 @@ class Connection:
 
     def _open(
         self,
-        asked: Asked,
+        request: ApiRequest,
         query: Mapping[str, str],
         limits: tuple[float, float],
         headers: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - urllib3's response
+    ) -> Response:
         """Sends a request, once more with renewed credentials if they are refused."""
-        used = self._client
-        try:
-            return self._send(used, asked, query, limits, headers, body)
-        except UnauthorizedError:
-            return self._send(self._renewed(used, asked), asked, query, limits, headers, body)
+        target = request.path + (f"?{urlencode(query)}" if query else "")
+        sent = {"Accept": "application/json", "User-Agent": "nodeagent", **headers}
 
-    def _renewed(self, refused: Any, asked: Asked) -> Any:  # noqa: ANN401 - the client's ApiClient
-        """Loads the configuration anew: a tokenFile and an exec plugin may have something fresher.
+        def attempt(transport: Transport) -> Response:
+            method = _METHODS.get(request.verb, "GET")
+            return _accepted(request, transport.send(request, method, target, sent, body, limits))
+
+        used = self._transport
+        try:
+            return attempt(used)
+        except UnauthorizedError:
+            return attempt(self._renewed(used, request))
+
+    def _renewed(self, refused: Transport, request: ApiRequest) -> Transport:
+        """Loads the configuration again: a tokenFile and an exec plugin may have something fresher.
 
         Of several threads refused at once, one does it for all.
         """
         with self._lock:
-            if self._client is refused:
+            if self._transport is refused:
                 try:
-                    self._client = self._load()
+                    self._transport = self._load()
                 except SourceError as error:
-                    raise UnauthorizedError(f"{asked}: credentials can't be renewed: {error}") from error
-                refused.rest_client.pool_manager.clear()
-            return self._client
-
-    def _send(  # noqa: PLR0913, PLR0917 - a request's parts
-        self,
-        client: Any,  # noqa: ANN401 - the client's ApiClient
-        asked: Asked,
-        query: Mapping[str, str],
-        limits: tuple[float, float],
-        headers: Mapping[str, str],
-        body: Mapping[str, Any] | None,
-    ) -> Any:  # noqa: ANN401 - urllib3's response
-        sent = {"Accept": "application/json", "User-Agent": "nodeagent", **headers}
-        method = _METHODS.get(asked.verb, "GET")
-        # The client's refresh hook reads token files and runs exec plugins: one thread at a time.
-        with self._lock:
-            official.authorize(client, sent, asked, method)
-        url = client.configuration.host + asked.path + (f"?{urlencode(query)}" if query else "")
-        response = official.translated(
-            asked,
-            lambda: client.rest_client.request(method, url, sent, body, _request_timeout=limits).response,
-        )
-        if 200 <= response.status < 300:
-            return response
-        try:
-            told = official.translated(asked, lambda: response.read(_LONGEST_REFUSAL, decode_content=True))
-        finally:
-            response.close()
-        raise refusal(asked, response.status, told, response.headers)
+                    raise UnauthorizedError(f"{request}: credentials can't be renewed: {error}") from error
+                refused.close()
+            return self._transport
 
     def _body(
         self,
-        asked: Asked,
-        response: Any,  # noqa: ANN401 - urllib3's
+        request: ApiRequest,
+        response: Response,
         deadline: float,
         most: int = LARGEST_ANSWER,
         *,
@@ -326,32 +302,46 @@ class Connection:
     ) -> bytes:
         try:
             if json:
-                _check_content_type(asked, response)
-            return official.translated(asked, lambda: b"".join(_until(deadline, most, asked, response)))
+                _check_content_type(request, response)
+            return b"".join(_until(deadline, most, request, response))
         finally:
-            self._count(response.tell())
-            # After a whole answer this leaves the connection in the pool; a broken one is closed.
-            if not response.closed:
-                response.close()
+            self._count(response.wire_bytes)
+            # After a whole answer this leaves the connection to the next request; a broken one is closed.
+            response.close()
 
 
-def _until(deadline: float, most: int, asked: Asked, response: Any) -> Iterable[bytes]:  # noqa: ANN401 - urllib3's
+def _accepted(request: ApiRequest, response: Response) -> Response:
+    """The response if it is a success; raises the error for any other."""
+    if 200 <= response.status < 300:
+        return response
+    told = b""
+    try:
+        for piece in response.pieces(_LONGEST_REFUSAL):
+            told += piece
+            if len(told) > _LONGEST_REFUSAL:
+                break
+    finally:
+        response.close()
+    raise refusal(request, response.status, told[:_LONGEST_REFUSAL], response.header("Retry-After"))
+
+
+def _until(deadline: float, most: int, request: ApiRequest, response: Response) -> Iterable[bytes]:
     """Yields the body's pieces; an answer that goes on for ever is given up at the deadline or the bound."""
     left = most
-    for piece in response.stream(_READ_AT_ONCE, decode_content=True):
+    for piece in response.pieces(_READ_AT_ONCE):
         left -= len(piece)
         if left < 0:
-            raise TooLargeError(f"{asked}: the answer has more than {most} bytes; given up")
+            raise TooLargeError(f"{request}: the answer has more than {most} bytes; given up")
         if time.monotonic() > deadline:
-            raise UnreachableError(f"{asked}: the answer took too long; given up")
+            raise UnreachableError(f"{request}: the answer took too long; given up")
         yield piece
 
 
-def _check_content_type(asked: Asked, response: Any) -> None:  # noqa: ANN401 - urllib3's
-    kind = response.headers.get("Content-Type", "")
+def _check_content_type(request: ApiRequest, response: Response) -> None:
+    kind = response.header("Content-Type")
     if not kind.startswith("application/json"):
         response.close()
         raise NotJsonError(
-            f"{asked}: the answer is {kind or 'of no content type'}, not JSON: is this an API server, "
+            f"{request}: the answer is {kind or 'of no content type'}, not JSON: is this an API server, "
             "or does a proxy or a login page stand before it?"
         )

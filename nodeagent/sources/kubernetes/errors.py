@@ -5,7 +5,6 @@ Codes and reasons: "API conventions: Response Status Kind" and "API concepts: Re
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -91,7 +90,7 @@ _LONGEST_QUOTE = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """One request, as its errors name it.
 
     Attributes:
@@ -155,14 +154,14 @@ class Status(Struct):
     code: int = 500
 
 
-def refusal(asked: Asked, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> ApiError:
+def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
     """Gives the error for an answer that is no success.
 
     Args:
-        asked: the request.
+        request: the request.
         status: the HTTP status, or the code of an ERROR event's Status.
         body: the answer's body; a Status object's words are repeated, anything else is passed over.
-        headers: the answer's headers; Retry-After is read, in seconds, as API servers write it.
+        retry_after: the header Retry-After, in seconds, as API servers write it; empty if there is none.
 
     Returns:
         The error, to be raised.
@@ -170,30 +169,32 @@ def refusal(asked: Asked, status: int, body: bytes, headers: Mapping[str, str] |
     told = _status(body)
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
     details = told.details or Details()
-    retry_after = _seconds((headers or {}).get("Retry-After"), details.retryAfterSeconds)
+    wait = _seconds(retry_after, details.retryAfterSeconds)
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
         status = 410
     match status:
         case 400:
             error: ApiError = BadRequestError(
-                f"{asked}: 400: the server can't make sense of the request: {words}"
+                f"{request}: 400: the server can't make sense of the request: {words}"
             )
         case 401:
-            error = UnauthorizedError(f"{asked}: 401: the server does not accept these credentials; {_RENEW}")
+            error = UnauthorizedError(
+                f"{request}: 401: the server does not accept these credentials; {_RENEW}"
+            )
         case 403 if _ANONYMOUS in told.message:
-            error = UnauthorizedError(f"{asked}: 403: the request bore no credentials ({words}); {_RENEW}")
+            error = UnauthorizedError(f"{request}: 403: the request bore no credentials ({words}); {_RENEW}")
         case 403:
-            error = ForbiddenError(f"{asked}: 403: {words}; grant it with {missing_rule(asked)}")
+            error = ForbiddenError(f"{request}: 403: {words}; grant it with {missing_rule(request)}")
         case 404:
-            error = NotFoundError(f"{asked}: 404: {words}")
+            error = NotFoundError(f"{request}: 404: {words}")
         case 409 if told.reason == "AlreadyExists":
-            error = AlreadyExistsError(f"{asked}: 409: {words}")
+            error = AlreadyExistsError(f"{request}: 409: {words}")
         case 409:
-            error = ConflictError(f"{asked}: 409: {words}", retry_after)
+            error = ConflictError(f"{request}: 409: {words}", wait)
         case 410:
-            error = GoneError(f"{asked}: 410: {words}; a new list is due", retry_after)
+            error = GoneError(f"{request}: 410: {words}; a new list is due", wait)
         case _:
-            error = ServerTroubleError(f"{asked}: {status}: {words}", status, retry_after)
+            error = ServerTroubleError(f"{request}: {status}: {words}", status, wait)
     return error
 
 
@@ -202,14 +203,14 @@ _RENEW = (
 )
 
 
-def missing_rule(asked: Asked) -> str:
+def missing_rule(request: ApiRequest) -> str:
     """Gives the RBAC rule that allows a request, as it stands in a Role's YAML."""
-    about = ApiPath.parse(asked.path)
+    about = ApiPath.parse(request.path)
     if not about.resource:
-        rule = f"nonResourceURLs: {json.dumps([asked.path])}, verbs: {json.dumps([asked.verb])}"
+        rule = f"nonResourceURLs: {json.dumps([request.path])}, verbs: {json.dumps([request.verb])}"
         return f"a ClusterRole: {{{rule}}}"
     resource = f"{about.resource}/{about.subresource}" if about.subresource else about.resource
-    verbs = ["list", "watch"] if asked.verb in {"list", "watch"} else [asked.verb]
+    verbs = ["list", "watch"] if request.verb in {"list", "watch"} else [request.verb]
     role = f"a Role in namespace {about.namespace}" if about.namespace else "a ClusterRole"
     rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([resource])}"
     return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
@@ -223,5 +224,5 @@ def _status(body: bytes) -> Status:
         return Status()
 
 
-def _seconds(header: str | None, detail: float | None) -> float | None:
+def _seconds(header: str, detail: float | None) -> float | None:
     return float(header) if header and header.isascii() and header.isdigit() else detail

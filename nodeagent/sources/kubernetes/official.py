@@ -1,27 +1,131 @@
-"""What is used of the official client: its configuration, its credentials, its transport.
+"""The transport for kubeconfigs: the official client's configuration, credentials and connections.
 
-The only importer of `kubernetes`, and inside functions: it costs 0.3 s and 35 MB. It knows clusters' CAs,
+The only importer of `kubernetes`, and inside functions: it costs 0.3 s and 25 MB. It knows clusters' CAs,
 client certificates, tokens and their refresh, exec plugins and proxies. Its models are not used.
 """
 
-import socket
-from collections.abc import Callable, Iterable, Mapping
-from http.client import IncompleteRead
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes.errors import Asked, UnauthorizedError, UnreachableError, refusal
-
-# As client-go dials: probes after 30 s of silence, every 15 s, given up after 9.
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 9),
-)
+from nodeagent.sources.kubernetes.errors import ApiRequest, UnauthorizedError, UnreachableError, refusal
+from nodeagent.sources.kubernetes.transport import KEEPALIVE, failure_words, unreachable
 
 _Result = TypeVar("_Result")
+
+
+class OfficialTransport:
+    """HTTP as a kubeconfig says.
+
+    Args:
+        kubeconfig: path (several, joined by colons, are merged); None for the pod's ServiceAccount.
+
+    Raises:
+        SourceError: there is no usable configuration; the text names the file.
+    """
+
+    def __init__(self, kubeconfig: str | None) -> None:
+        self._client = new_client(kubeconfig)
+        self._lock = threading.Lock()
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """Host and port of the API server."""
+        url = urlsplit(self._client.configuration.host)
+        return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
+
+    @property
+    def proxy(self) -> str:
+        """Host and port of the proxy; empty if there is none."""
+        proxy = self._client.rest_client.pool_manager.proxy
+        return f"{proxy.host}:{proxy.port}" if proxy else ""
+
+    def send(  # noqa: PLR0913, PLR0917 - a request's parts
+        self,
+        request: ApiRequest,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        limits: tuple[float, float],
+    ) -> "OfficialResponse":
+        """Send a request, and read the head of its answer; see `Transport.send`."""
+        sent = self._authorized(request, headers, method)
+        url = self._client.configuration.host + target
+        send = self._client.rest_client.request
+        return OfficialResponse(
+            request,
+            translated(request, lambda: send(method, url, sent, body, _request_timeout=limits).response),
+        )
+
+    def open_websocket(
+        self, request: ApiRequest, target: str, protocols: Iterable[str], timeout: float
+    ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
+        """Open a websocket; see `Connection.open_websocket`."""
+        headers = self._authorized(request, {"User-Agent": "nodeagent"}, "GET")
+        return open_websocket(self._client, request, target, headers, protocols, timeout)
+
+    def close(self) -> None:
+        """Close idle connections; those in use end with their answers."""
+        self._client.rest_client.pool_manager.clear()
+
+    def _authorized(self, request: ApiRequest, headers: Mapping[str, str], method: str) -> dict[str, str]:
+        """The headers with the credentials, refreshed as the client does it.
+
+        Raises:
+            UnauthorizedError: a token file or an exec plugin gives none.
+        """
+        from kubernetes.config import ConfigException  # noqa: PLC0415 - see the module's head
+
+        sent = dict(headers)
+        try:
+            # The client's refresh hook reads token files and runs exec plugins: one thread at a time.
+            with self._lock:
+                self._client.update_params_for_auth(sent, [], ["BearerToken"], request.path, method, None)
+        except (ConfigException, OSError) as error:
+            raise UnauthorizedError(f"{request}: the credentials can't be read: {error}") from error
+        return sent
+
+
+class OfficialResponse:
+    """An answer by urllib3; see `Response`."""
+
+    def __init__(self, request: ApiRequest, answer: Any) -> None:  # noqa: ANN401 - urllib3's response
+        self.status: int = answer.status
+        self.wire_bytes = 0
+        self._request = request
+        self._answer = answer
+
+    def header(self, name: str) -> str:
+        """Return a header's value; empty if there is none."""
+        return str(self._answer.headers.get(name, ""))
+
+    def pieces(self, most: int) -> Iterator[bytes]:
+        """Yield the body, unpacked."""
+        stream = self._answer.stream(most, decode_content=True)
+        while (piece := translated(self._request, lambda: next(stream, None))) is not None:
+            self.wire_bytes = self._answer.tell()
+            yield piece
+
+    def read1(self, most: int) -> bytes:
+        """Return what has arrived; empty at the end."""
+        piece: bytes = translated(self._request, lambda: self._answer.read1(most, decode_content=False))
+        self.wire_bytes += len(piece)
+        return piece
+
+    def close(self) -> None:
+        """Give up the connection if the body was not read to its end."""
+        if not self._answer.closed:
+            self._answer.close()
+
+    def interrupt(self) -> None:
+        """Make another thread that reads see the end at once."""
+        # It may have ended, or been closed by its own thread, at this very moment: then all is well.
+        with suppress(ValueError, RuntimeError, OSError):
+            self._answer.shutdown()
 
 
 def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's ApiClient
@@ -51,25 +155,11 @@ def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's Ap
         raise SourceError(f"{where}: gives no way to the API server: {error}; nothing was changed") from error
     # Retries are the callers' decision: they know what to do meanwhile.
     found.retries = False
-    found.socket_options = [*HTTPConnection.default_socket_options, *_KEEPALIVE]
+    found.socket_options = [*HTTPConnection.default_socket_options, *KEEPALIVE]
     return client.ApiClient(found)
 
 
-def authorize(client: Any, headers: dict[str, str], asked: Asked, method: str) -> None:  # noqa: ANN401
-    """Adds the credentials to a request's headers, refreshed as the client does it; not thread-safe.
-
-    Raises:
-        UnauthorizedError: a token file or an exec plugin gives none.
-    """
-    from kubernetes.config import ConfigException  # noqa: PLC0415 - see the module's head
-
-    try:
-        client.update_params_for_auth(headers, [], ["BearerToken"], asked.path, method, None)
-    except (ConfigException, OSError) as error:
-        raise UnauthorizedError(f"{asked}: the credentials can't be read: {error}") from error
-
-
-def translated(asked: Asked, do: Callable[[], _Result]) -> _Result:
+def translated(request: ApiRequest, do: Callable[[], _Result]) -> _Result:
     """Does something on the network for a request; the transport's failures become UnreachableError."""
     from kubernetes.client import ApiException  # noqa: PLC0415 - see the module's head
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with it
@@ -77,14 +167,12 @@ def translated(asked: Asked, do: Callable[[], _Result]) -> _Result:
     try:
         return do()
     except (HTTPError, ApiException, OSError) as error:
-        raise UnreachableError(
-            f"{asked}: {_reason(error)}; is the server up, and its address and CA right?"
-        ) from error
+        raise unreachable(request, _cause(error)) from error
 
 
 def open_websocket(  # noqa: PLR0913, PLR0917 - a handshake's parts
     client: Any,  # noqa: ANN401 - the client's ApiClient
-    asked: Asked,
+    request: ApiRequest,
     target: str,
     headers: Mapping[str, str],
     protocols: Iterable[str],
@@ -96,7 +184,7 @@ def open_websocket(  # noqa: PLR0913, PLR0917 - a handshake's parts
 
     Args:
         client: a `kubernetes.client.ApiClient`.
-        asked: the request, for errors.
+        request: the request, for errors.
         target: path and query.
         headers: the credentials' headers.
         protocols: subprotocols to offer, the best first.
@@ -140,38 +228,38 @@ def open_websocket(  # noqa: PLR0913, PLR0917 - a handshake's parts
             **through,
         )
     except websocket.WebSocketBadStatusException as error:
-        raise refusal(asked, error.status_code, error.resp_body or b"", error.resp_headers) from error
+        raise refusal(request, error.status_code, error.resp_body or b"", _retry_after(error)) from error
     except (websocket.WebSocketException, OSError) as error:
-        raise websocket_failure(asked, error) from error
+        raise websocket_failure(request, error) from error
     return opened
 
 
-def websocket_failure(asked: Asked, error: Exception) -> UnreachableError:
+def _retry_after(error: Any) -> str:  # noqa: ANN401 - a websocket.WebSocketBadStatusException
+    return str((error.resp_headers or {}).get("retry-after", ""))
+
+
+def websocket_failure(request: ApiRequest, error: Exception) -> UnreachableError:
     """Gives the error for a websocket that could not be opened or read."""
     import websocket  # noqa: PLC0415 - see the module's head
 
     if isinstance(error, websocket.WebSocketTimeoutException | TimeoutError):
-        return UnreachableError(f"{asked}: no answer in time")
+        return UnreachableError(f"{request}: no answer in time")
     if isinstance(error, websocket.WebSocketConnectionClosedException | ConnectionError):
-        return UnreachableError(f"{asked}: the connection broke: {_reason(error)}")
-    return UnreachableError(f"{asked}: {_reason(error)}")
+        return UnreachableError(f"{request}: the connection broke: {failure_words(_cause(error))}")
+    return UnreachableError(f"{request}: {failure_words(_cause(error))}")
 
 
-def _reason(error: Exception) -> str:
-    """The failure in the fewest words that still tell it."""
+def _cause(error: Exception) -> Exception:
+    """The failure behind urllib3's, as the standard library has it."""
     from urllib3.exceptions import TimeoutError as Timeout  # noqa: PLC0415 - see the module's head
 
     cause: BaseException = error
     while (deeper := cause.__cause__ or _wrapped(cause)) is not None:
         cause = deeper
-    if isinstance(cause, IncompleteRead):
-        return "the connection broke in the middle of the answer"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    # Only now: a refused connection is one of urllib3's time-outs, too.
-    if isinstance(error, Timeout):
-        return "no answer in time"
-    return " ".join(str(getattr(cause, "reason", None) or cause).split())
+    # Only then: a refused connection is one of urllib3's time-outs, too.
+    if isinstance(error, Timeout) and not (isinstance(cause, OSError) and cause.strerror):
+        return TimeoutError()
+    return cause if isinstance(cause, Exception) else error
 
 
 def _wrapped(error: BaseException) -> BaseException | None:

@@ -26,7 +26,6 @@ from nodeagent.sources.kubernetes.errors import (
     TooLargeError,
     refusal,
 )
-from nodeagent.sources.kubernetes.lines import LineStream
 from nodeagent.sources.kubernetes.list_watch import (
     Bookmark,
     Deleted,
@@ -39,6 +38,7 @@ from nodeagent.sources.kubernetes.list_watch import (
 )
 from nodeagent.sources.kubernetes.resources import Resource
 from nodeagent.sources.kubernetes.store import Store
+from nodeagent.sources.kubernetes.transport import LineStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +367,7 @@ class Reflector:
             case Failed(code, body):
                 # A new list is due whatever the code, as client-go has it.
                 self._at.version = None
-                raise refusal(self._connection.asked("watch", self.resource.path), code, body)
+                raise refusal(self._connection.request("watch", self.resource.path), code, body)
             case Unknown():
                 self.progress.ignored += 1
         return changed

@@ -13,7 +13,7 @@ from nodeagent.sources.kubernetes import official
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
-    Asked,
+    ApiRequest,
     NotFoundError,
     ServerTroubleError,
     Status,
@@ -187,23 +187,23 @@ def execute(
     """
     deadline = time.monotonic() + timeout
     path = f"/api/v1/namespaces/{quote(container.namespace)}/pods/{quote(container.pod)}/exec"
-    asked = connection.asked("create", path)
+    request = connection.request("create", path)
     query = [
         ("container", container.name),
         ("stdout", "true"),
         ("stderr", "true"),
         *(("command", word) for word in command),
     ]
-    opened = connection.open_websocket(asked, f"{path}?{urlencode(query)}", _PROTOCOLS, timeout)
+    opened = connection.open_websocket(request, f"{path}?{urlencode(query)}", _PROTOCOLS, timeout)
     try:
-        streams = _read(opened, asked, deadline, limit)
+        streams = _read(opened, request, deadline, limit)
     finally:
         # No closing handshake: all that was to come has come, or is not wanted any more.
         opened.shutdown()
-    return _ended(asked, streams)
+    return _ended(request, streams)
 
 
-def _read(opened: Any, asked: Asked, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
+def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
     """All messages until the server closes, by stream."""
     import websocket  # noqa: PLC0415 - a command that asks no pod needs none
 
@@ -211,7 +211,7 @@ def _read(opened: Any, asked: Asked, deadline: float, limit: int) -> dict[int, b
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise UnreachableError(f"{asked}: no answer in time")
+            raise UnreachableError(f"{request}: no answer in time")
         opened.settimeout(left)
         try:
             kind, message = opened.recv_data()
@@ -219,28 +219,30 @@ def _read(opened: Any, asked: Asked, deadline: float, limit: int) -> dict[int, b
             # The status comes last: with it the answer is whole, however the connection ends.
             if streams[_STATUS] and not isinstance(error, websocket.WebSocketTimeoutException):
                 return streams
-            raise official.websocket_failure(asked, error) from error
+            raise official.websocket_failure(request, error) from error
         if kind == websocket.ABNF.OPCODE_CLOSE:
             return streams
         channel = message[0] if message else -1
         if channel in streams:
             held = streams[channel]
             if channel == _STDOUT and len(held) + len(message) - 1 > limit:
-                raise ApiError(f"{asked}: the program printed more than {limit} bytes; given up")
+                raise ApiError(f"{request}: the program printed more than {limit} bytes; given up")
             held += message[1 : 1 + max(0, (limit if channel == _STDOUT else _MOST_ELSE) - len(held))]
 
 
-def _ended(asked: Asked, streams: dict[int, bytearray]) -> Executed:
+def _ended(request: ApiRequest, streams: dict[int, bytearray]) -> Executed:
     try:
         status = msgspec.json.decode(bytes(streams[_STATUS]), type=Status)
     except msgspec.MsgspecError as error:
-        raise UnreachableError(f"{asked}: the connection broke before the program's end was told") from error
+        raise UnreachableError(
+            f"{request}: the connection broke before the program's end was told"
+        ) from error
     code = 0 if status.status == "Success" else 1
     for cause in (status.details.causes if status.details else None) or ():
         if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdecimal():
             code = int(cause.message[:9])
     if code and status.reason != "NonZeroExitCode":
-        raise NotRunError(f"{asked}: the program was not run: {status.message[:500]}")
+        raise NotRunError(f"{request}: the program was not run: {status.message[:500]}")
     return Executed(
         code, bytes(streams[_STDOUT]), streams[_STDERR].decode("utf-8", "replace"), status.message
     )

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from nodeagent.sources.kubernetes import errors
-from nodeagent.sources.kubernetes.errors import ApiPath, Asked, missing_rule, refusal
+from nodeagent.sources.kubernetes.errors import ApiPath, ApiRequest, missing_rule, refusal
 
-ASKED = Asked("list", "/apis/networking.k8s.io/v1/ingresses", "10.96.0.1:443")
+ASKED = ApiRequest("list", "/apis/networking.k8s.io/v1/ingresses", "10.96.0.1:443")
 
 
 def status(**fields: object) -> bytes:
@@ -37,9 +37,9 @@ def test_each_status_has_its_error_whatever_the_body(
 
 
 def test_retry_after_comes_from_the_header_or_the_details() -> None:
-    assert refusal(ASKED, 429, b"", {"Retry-After": "7"}).retry_after == 7
+    assert refusal(ASKED, 429, b"", "7").retry_after == 7
     assert refusal(ASKED, 503, status(details={"retryAfterSeconds": 3})).retry_after == 3
-    assert refusal(ASKED, 503, b"", {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}).retry_after is None
+    assert refusal(ASKED, 503, b"", "Wed, 21 Oct 2026 07:28:00 GMT").retry_after is None
 
 
 def test_a_version_from_the_servers_future_asks_for_a_new_list() -> None:
@@ -80,8 +80,8 @@ def test_anonymous_is_a_matter_of_credentials_not_of_rights() -> None:
     ],
 )
 def test_a_forbidden_request_names_the_rule_that_is_missing(verb: str, path: str, rule: str) -> None:
-    assert missing_rule(Asked(verb, path, "x")) == rule
-    assert rule in str(refusal(Asked(verb, path, "x"), 403, status(message="no")))
+    assert missing_rule(ApiRequest(verb, path, "x")) == rule
+    assert rule in str(refusal(ApiRequest(verb, path, "x"), 403, status(message="no")))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.sources.kubernetes.errors import TooLargeError
-from nodeagent.sources.kubernetes.lines import LONGEST_LINE, LineSplitter
+from nodeagent.sources.kubernetes.transport import LONGEST_LINE, LineSplitter
 
 LINES = st.lists(st.binary(min_size=1, max_size=30).filter(lambda line: b"\n" not in line), max_size=8)
 
