@@ -239,7 +239,7 @@ def test_a_relay_address_moves_only_for_an_older_load_balancer_and_a_listed_one_
     listed = {entry.path for entry in world.config.load_balancers.services}
     listed -= {entry.path for entry in world.config.load_balancers.ignore}
     ages = {each.ref: by_age(each) for each in (*world.cluster.services, *world.tenant.services)}
-    before, after = relayed_at(world.before()), relayed_at(world.after())
+    before, after = relayed_at(world.before), relayed_at(world.after)
     # Served here or on another node: a relay address is the same on all.
     older = min((ages[each.ref] for each in world.tenant.services), default=None)
     for ref in () if exempt else before:
