@@ -16,8 +16,8 @@ import msgspec
 
 from benchmarks.api import ingress
 from benchmarks.figures import Figure, spread
-from nodeagent.agent.scope import changed_parts
-from nodeagent.appliers.hosts.applier import HostsApplier
+from nodeagent.agent.scope import changed_components
+from nodeagent.appliers.hosts.component import Hosts
 from nodeagent.config.reading import read_config
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
@@ -41,23 +41,21 @@ def measure(names: int) -> Iterator[Figure]:
     with TemporaryDirectory() as directory:
         path = Path(directory) / "hosts"
         path.write_bytes(b"127.0.0.1\tlocalhost\n")
-        applier = HostsApplier(
-            path, (_CONFIG.relay.ipv4, _CONFIG.relay.ipv6), path.parent / "run", adopt=False
-        )
+        hosts = Hosts(path, (_CONFIG.relay.ipv4, _CONFIG.relay.ipv6), path.parent / "run", adopt=False)
         wanted = None
         for turn in range(_TURNS):
             with _timed(seconds["facts: the hosts file's names"]):
-                user_names = applier.read().outside_names()
+                user_names = hosts.read().user_names
             facts = Facts("node1", frozenset({"node1"}), user_names=user_names)
             with _timed(seconds["plan()"]):
                 desired = plan(snapshots[turn % 2], facts, _CONFIG)
             with _timed(seconds["compared with the last plan"]):
-                changed_parts(wanted, desired)
+                changed_components(wanted, desired)
             wanted = desired
             with _timed(seconds["hosts file: change worked out"]):
-                change = applier.change(desired.hosts)
+                change = hosts.diff(hosts.read(), desired)
             with _timed(seconds["hosts file: written"]):
-                applier.apply(change)
+                hosts.shrink(change)
             content = path.read_bytes()
             with _timed(seconds["floor: the same bytes written, fsync, rename"]):
                 _write(path, content)

@@ -5,11 +5,11 @@ import time
 from nodeagent.agent.announcements import announcements
 from nodeagent.agent.announcing import Announcer
 from nodeagent.agent.narration import narrate
-from nodeagent.agent.parts import ALL_PARTS
-from nodeagent.agent.reconciler import Pass, Reconciler
+from nodeagent.agent.reconciler import NodePass, Reconciler
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
 from nodeagent.agent.triggers import Calls
+from nodeagent.appliers.component import COMPONENTS
 from nodeagent.model.desired import Desired
 
 PLAN = "plan"
@@ -36,38 +36,40 @@ class Account:
         """The next pass tells everything: this agent has just become the node's writer."""
         self._told = None
 
-    def of_pass(self, done: Pass, calls: Calls, reconciler: Reconciler) -> None:
+    def of_pass(self, done: NodePass, calls: Calls, reconciler: Reconciler) -> None:
         """Tells what the pass decided, did, mended and could not do; `calls` are what called for it."""
         narrate(done, self._told)
-        if done.desired != self._told:
-            self._metrics.decided(done.desired)
-        for announcement in announcements(done.desired):
+        desired = done.convergence.desired
+        if desired != self._told:
+            self._metrics.decided(desired)
+        for announcement in announcements(desired):
             self._announcer.announce(announcement)
-        self._told = done.desired
+        self._told = desired
         self._board.part_ok(PLAN)
         self._parts(done)
         self._repairs(done, reconciler)
-        if not done.errors and not reconciler.retries.failures:
+        if not done.convergence.errors and not reconciler.retries.failures:
             self._metrics.synced(time.time())
             self._board.synced()
             if calls.events and calls.first is not None:
                 self._metrics.event_applied(time.monotonic() - calls.first)
 
-    def _parts(self, done: Pass) -> None:
-        for part in done.parts:
-            seconds = done.seconds.get(part, 0.0)
-            if part in done.errors:
+    def _parts(self, done: NodePass) -> None:
+        errors = done.convergence.errors
+        for part in done.components:
+            seconds = done.convergence.seconds.get(part, 0.0)
+            if part in errors:
                 self._metrics.apply_failed(part, seconds)
-                self._board.part_failed(part, done.errors[part])
+                self._board.part_failed(part, errors[part])
             else:
                 self._metrics.applied(part, seconds)
                 self._board.part_ok(part)
 
-    def _repairs(self, done: Pass, reconciler: Reconciler) -> None:
+    def _repairs(self, done: NodePass, reconciler: Reconciler) -> None:
         for part, repair in done.repairs.items():
             self._metrics.repaired(part)
             if repair.verdict.announce and part not in self._fought:
                 self._metrics.fight_began(part)
         self._fought = reconciler.fighting
-        for part in ALL_PARTS - self._fought:
+        for part in set(COMPONENTS) - self._fought:
             self._metrics.fight_ended(part)

@@ -1,52 +1,35 @@
-"""What stands on the node compared with what shall stand: one change, or one error, for each applier."""
+"""The actual state compared with the desired state: one change, or one error, for each component."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
-from nodeagent.agent.appliers import Appliers
-from nodeagent.agent.parts import Part
-from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.appliers.dnat.change import DnatChange
-from nodeagent.appliers.hosts.change import HostsChange
-from nodeagent.appliers.relay import RelayChange
+from nodeagent.agent.node import ActualState
+from nodeagent.appliers.component import ComponentName, Preview
+from nodeagent.appliers.hosts.change import HostsState
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
-
-_Change = TypeVar("_Change")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The changes, None where the applier failed to read; `errors` then holds its words, by applier."""
+    """The changes by component, true where something is to do; a component that can't be read has an error.
 
-    addresses: AddressChange | None
-    relay: RelayChange | None
-    dnat: DnatChange | None
-    hosts: HostsChange | None
+    `previews` are of the changes that are true. `written_names` are those that the managed block of the hosts
+    file holds now; None when it could not be read. `notes` are what a person should know besides.
+    """
+
+    changes: Mapping[ComponentName, Any]
+    previews: Mapping[ComponentName, Preview]
+    errors: Mapping[ComponentName, str]
     dnat_backend: str
-    dnat_script: str
-    errors: Mapping[Part, str]
-    remarks: tuple[str, ...] = ()
+    written_names: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
-    def pending(self) -> tuple[Part, ...]:
-        """The names of the appliers that have something to do."""
-        changes: dict[Part, object] = {
-            "addresses": self.addresses,
-            "relay": self.relay,
-            "dnat": self.dnat,
-            "hosts": self.hosts,
-        }
-        return tuple(name for name, change in changes.items() if change)
-
-    @property
-    def written_names(self) -> frozenset[str] | None:
-        """The names that the managed block of the hosts file holds now; None when it could not be read."""
-        if self.hosts is None:
-            return None
-        desired = {line.name for line in self.hosts.lines}
-        return frozenset((desired - set(self.hosts.added)) | set(self.hosts.removed))
+    def pending(self) -> tuple[ComponentName, ...]:
+        """The names of the components that have something to do."""
+        return tuple(name for name, change in self.changes.items() if change)
 
     @property
     def in_sync(self) -> bool:
@@ -54,62 +37,24 @@ class Comparison:
         return not self.pending and not self.errors
 
 
-def compare(desired: Desired, appliers: Appliers) -> Comparison:
-    """Reads what stands and works out the changes; changes nothing."""
-    errors: dict[Part, str] = {}
-    remarks: list[str] = []
-
-    def attempt(name: Part, work: Callable[[], _Change]) -> _Change | None:
+def compare(desired: Desired, actual: ActualState) -> Comparison:
+    """Work out the changes; changes nothing."""
+    changes: dict[ComponentName, Any] = {}
+    previews: dict[ComponentName, Preview] = {}
+    errors: dict[ComponentName, str] = {}
+    notes: list[str] = []
+    names: frozenset[str] | None = None
+    for component in actual.components:
         try:
-            return work()
+            state = actual.of(component.name)
+            notes += state.notes
+            change = component.diff(state, desired)
         except ApplyError as error:
-            errors[name] = str(error)
-            return None
-
-    def addresses() -> AddressChange:
-        return appliers.addresses.change(appliers.addresses.read(), desired.addresses)
-
-    def dnat() -> DnatChange:
-        state = appliers.dnat.read()
-        if state.unreadable:
-            remarks.append(state.unreadable)
-        return appliers.dnat.diff(state, desired)
-
-    def hosts() -> HostsChange:
-        change = appliers.hosts.change(desired.hosts)
-        remarks.extend(hosts_remarks(change))
-        return change
-
-    dnat_change = attempt("dnat", dnat)
-
-    def relay() -> RelayChange:
-        change = appliers.relay.change(desired.listeners)
-        remarks.extend(f"relay: {note}" for note in change.notes)
-        return change
-
-    return Comparison(
-        addresses=attempt("addresses", addresses),
-        relay=attempt("relay", relay),
-        dnat=dnat_change,
-        hosts=attempt("hosts", hosts),
-        dnat_backend=appliers.dnat.backend,
-        dnat_script=appliers.dnat.script(dnat_change) if dnat_change else "",
-        errors=errors,
-        remarks=tuple(remarks),
-    )
-
-
-def hosts_remarks(change: HostsChange) -> list[str]:
-    """What a person should know of the hosts file besides the change: damaged markers, old lines."""
-    found = [
-        f"{change.path}:{problem.line_number}: {problem.text}"
-        if problem.line_number
-        else f"{change.path}: {problem.text}"
-        for problem in change.problems
-    ]
-    found += [
-        f"{change.path}:{line.line_number}: hairpin-proxy's old line for {', '.join(line.names)}; "
-        "--adopt removes it"
-        for line in change.legacy
-    ]
-    return found
+            errors[component.name] = str(error)
+            continue
+        changes[component.name] = change
+        if change:
+            previews[component.name] = component.preview(change)
+        if isinstance(state, HostsState):
+            names = frozenset(state.own_names)
+    return Comparison(changes, previews, errors, actual.components.dnat.backend, names, tuple(notes))

@@ -1,319 +1,223 @@
-"""Makes the node as desired, in the order that never points anything at a relay that does not answer.
+"""Brings the node to the desired state, never pointing anything at a relay that is not ready.
 
-Adding: guard, address, relay, DNAT, hosts. Removing: the reverse. The guard is the DNAT backend's, too: it
-keeps strangers from the relay, and so stands as long as anything may listen there. One applier's failure does
+Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard is part of DNAT's rules: it
+keeps other hosts from the relay, and so is there as long as anything may listen. One component's failure does
 not stop the others, except where going on would break that order.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from nodeagent.agent.appliers import Appliers
-from nodeagent.agent.parts import ALL_PARTS, Part
-from nodeagent.agent.standing import ready_listeners
-from nodeagent.appliers.addresses.state import AddressResult
-from nodeagent.appliers.dnat.backend import FamilyUnavailableError
-from nodeagent.appliers.dnat.change import DnatChange, DnatState
-from nodeagent.appliers.hosts.change import HostsChange
+from nodeagent.agent.listener_status import ready_listeners
+from nodeagent.agent.node import ActualState, Components
+from nodeagent.appliers.component import COMPONENTS, ComponentName, PartlyAppliedError, State
+from nodeagent.appliers.dnat.change import DnatChange
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Desired, Listener
 from nodeagent.plan.readiness import defer_until_ready
+
+ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
+
+_Aim = Callable[[Desired, ActualState], Desired | None]
+"""What one step leads to, of the desired state and in view of the actual one; None for no step at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Something that was done to the node: by which applier, and what, for a person."""
+class AppliedChange:
+    """Something that was done to the node: to which component, and what, for a person.
 
-    part: Part
+    `displaced`: it did no more than put ours before another program's again.
+    """
+
+    component: ComponentName
     text: str
+    displaced: bool = False
 
 
 @dataclass(slots=True)
 class Convergence:
-    """What was done, in order, and what failed, by part of the node.
+    """What was done, in order, and what failed, by component.
 
-    `desired` is the plan as far as a relay answered for it: what of it waits says so in its reasons.
-    `answering` are the listeners that answered; `seconds` is what each part took. `hosts` is the change of
-    the hosts file, made or found needless, and `transactions` how many the kernel took from the DNAT
-    backend: by these a watcher tells our own doing from others'; `displacements` of these did no more than
-    put ours before another program's rules again. `blocking` are the parts whose errors leave it open what
-    still points at the relay; `dnat` is what is in the kernel, once it was read. `relay_notes` are those
-    of the relay's last reading; None where it was not looked at.
+    `desired` is the plan as far as a relay is ready for it: what of it waits says so in its reasons. `ready`
+    are the listeners that are. `left` are the states that the components were left in, where that is known:
+    of those alone that were looked at. `blocking` are those whose errors leave that open. `seconds` is what
+    each took.
     """
 
     desired: Desired
-    answering: AbstractSet[Endpoint] = frozenset()
-    steps: list[Step] = field(default_factory=list)
-    errors: dict[Part, str] = field(default_factory=dict)
-    seconds: dict[Part, float] = field(default_factory=dict)
-    hosts: HostsChange | None = None
-    transactions: int = 0
-    displacements: int = 0
-    blocking: set[Part] = field(default_factory=set)
-    dnat: DnatState | None = None
-    relay_notes: tuple[str, ...] | None = None
+    ready: AbstractSet[Endpoint] = frozenset()
+    changes: list[AppliedChange] = field(default_factory=list)
+    errors: dict[ComponentName, str] = field(default_factory=dict)
+    seconds: dict[ComponentName, float] = field(default_factory=dict)
+    left: dict[ComponentName, State] = field(default_factory=dict)
+    blocking: set[ComponentName] = field(default_factory=set)
+
+    def failed(self, component: ComponentName, reason: str) -> None:
+        """Take note of an error, once for each reason."""
+        earlier = self.errors.get(component)
+        if earlier is None:
+            self.errors[component] = reason
+        elif reason not in earlier:
+            self.errors[component] = f"{earlier}\n{reason}"
+
+
+def _whole(desired: Desired, _: ActualState) -> Desired:
+    return desired
+
+
+def _guard(desired: Desired, actual: ActualState) -> Desired | None:
+    """The guard alone, before anything listens that other hosts should not reach."""
+    guard = replace(desired.dnat, redirects=(), pods=())
+    if not guard:
+        return None
+    superseded = actual.dnat.superseded
+    if superseded is not None and superseded[1].rules.redirects:
+        # The other backend's guard is there, with redirects that hold until this one's take over.
+        return None
+    return replace(desired, dnat=guard)
+
+
+def _but_guard(desired: Desired, actual: ActualState) -> Desired:
+    """All that is desired, and the guard: what it guards is removed later."""
+    if desired.dnat.guarded:
+        return desired
+    held = actual.dnat.rules
+    return replace(desired, dnat=replace(desired.dnat, guarded=held.guarded, admitted=held.admitted))
+
+
+def _reachable(desired: Desired, actual: ActualState) -> Desired:
+    """All that is desired but listeners without their address, and none in the actual state either.
+
+    HAProxy refuses the whole of a configuration when it can't bind a part of it.
+    """
+    held = frozenset(address.address for address in actual.addresses.ours)
+    relay = actual.relay
+    actual.left("relay", replace(relay, listeners=_on(held, relay.listeners)))
+    return replace(desired, listeners=_on(held, desired.listeners))
+
+
+def _on(held: AbstractSet[IPAddress], listeners: Iterable[Listener]) -> tuple[Listener, ...]:
+    return tuple(listener for listener in listeners if listener.bind.address in held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One half of a change of one component; not made where one of `unless` has failed."""
+
+    component: ComponentName
+    half: Literal["grow", "shrink"]
+    aim: _Aim = _whole
+    unless: frozenset[ComponentName] = frozenset()
+
+
+_PREPARE = (
+    _Step("dnat", "grow", _guard),
+    _Step("addresses", "grow"),
+    _Step("relay", "grow", _reachable),
+)
+# What failed a moment ago would fail again, and may have waited ten seconds for a lock.
+_POINT = (
+    _Step("dnat", "grow", unless=frozenset({"dnat"})),
+    _Step("hosts", "grow"),
+)
+# Something may still point at a listener that is to go: it stays until a pass gets through.
+_POINTING: frozenset[ComponentName] = frozenset({"dnat", "hosts"})
+_REMOVE = (
+    _Step("hosts", "shrink", unless=frozenset({"hosts"})),
+    _Step("dnat", "shrink", _but_guard, unless=frozenset({"dnat"})),
+    _Step("relay", "shrink", _reachable, unless=_POINTING),
+    _Step("addresses", "shrink", unless=ALL),
+    _Step("dnat", "shrink", unless=ALL),
+)
 
 
 def converge(
     desired: Desired,
-    appliers: Appliers,
-    parts: AbstractSet[Part] = ALL_PARTS,
-    answering: AbstractSet[Endpoint] | None = None,
+    actual: ActualState,
+    components: AbstractSet[ComponentName] = ALL,
+    ready: AbstractSet[Endpoint] | None = None,
 ) -> Convergence:
-    """Brings the node to `desired`; idempotent: a second call finds nothing to do.
+    """Bring the node to the desired state; idempotent: a second call finds nothing to do.
 
     Args:
         desired: The plan.
-        appliers: Who changes the node.
-        parts: Which parts of the node are looked at; the others are taken to stand as desired.
-        answering: The listeners known to answer; None asks each by a TCP connect.
+        actual: What is known of the node, and its components.
+        components: Those that are looked at; the others are taken to be in the desired state.
+        ready: The listeners known to be ready; None asks for each.
 
     Returns:
-        What was done. What an applier could not do stands in its `errors`; nothing is raised for it.
+        What was done. What a component could not do is in its `errors`; nothing is raised for it.
     """
     done = Convergence(desired)
-    wanted = _Run(done, appliers, parts)
-    if "relay" in parts:
-        wanted.run("dnat", _raise_guard)
-    wanted.run("addresses", _grow_addresses)
-    wanted.run("relay", _grow_relay)
-    done.answering = ready_listeners(desired, appliers) if answering is None else answering
-    done.desired = defer_until_ready(desired, done.answering)
-    _tell_silence(done)
-    wanted.run("dnat", _grow_dnat)
-    wanted.run("hosts", _write_hosts)
-    wanted.run("dnat", _shrink_dnat)
-    if done.blocking & {"dnat", "hosts"}:
-        # Something may still point at a listener that is to go: it stays until a pass gets through.
-        return done
-    wanted.run("relay", _shrink_relay)
-    if "relay" not in done.errors:
-        wanted.run("addresses", _shrink_addresses)
-        wanted.run("dnat", _drop_guard)
+    _run(_PREPARE if "relay" in components else _PREPARE[1:], done, actual, components)
+    done.ready = ready_listeners(desired, actual) if ready is None else ready
+    done.desired = defer_until_ready(desired, done.ready)
+    silent = {listener.bind for listener in desired.listeners} - done.ready
+    if silent:
+        binds = ", ".join(map(str, sorted(silent, key=Endpoint.sort_key)))
+        done.failed("relay", f"HAProxy does not listen on {binds}: what would point there is withheld")
+    _run((*_POINT, *_REMOVE), done, actual, components)
     return done
 
 
-def clean_up(appliers: Appliers) -> Convergence:
-    """Removes every trace of nodeagent from the node: names first, addresses last. Idempotent.
+def clean_up(components: Components) -> Convergence:
+    """Remove every trace of nodeagent from the node: names first, addresses last. Idempotent.
 
-    An applier that fails keeps back those after it, which it may still point at.
+    A component that fails keeps those after it, which it may still point at.
     """
     done = Convergence(Desired())
-    everything = _Run(done, appliers, ALL_PARTS)
-    everything.run("hosts", _write_hosts)
-    everything.run("dnat", _shrink_dnat)
-    if done.errors:
-        done.errors["relay"] = "kept, with its addresses: what could not be cleaned up may still point there"
-        return done
-    everything.run("relay", _remove_relay)
-    if not done.errors:
-        everything.run("addresses", _remove_addresses)
-    if not done.errors:
-        everything.run("dnat", _drop_guard)
+    actual = ActualState(components)
+    _run(_REMOVE, done, actual, ALL)
+    if done.blocking & _POINTING:
+        done.failed("relay", "kept, with its addresses: what could not be cleaned up may still point there")
+    elif "relay" not in done.errors:
+        try:
+            components.relay.leave()
+        except ApplyError as error:
+            done.failed("relay", str(error))
     return done
 
 
-_Work = Callable[[Convergence, Appliers], Iterator[str]]
+def _run(
+    steps: Iterable[_Step], done: Convergence, actual: ActualState, components: AbstractSet[ComponentName]
+) -> None:
+    for step in steps:
+        if step.component in components and not step.unless & done.blocking:
+            began = time.monotonic()
+            try:
+                _make(step, done, actual)
+            finally:
+                spent = time.monotonic() - began
+                done.seconds[step.component] = done.seconds.get(step.component, 0.0) + spent
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Runs the work on one part after the other and keeps account."""
-
-    done: Convergence
-    appliers: Appliers
-    parts: AbstractSet[Part]
-
-    def run(self, part: Part, work: _Work) -> None:
-        # What failed a moment ago would fail again, and may have waited ten seconds for a lock.
-        if part not in self.parts or (part == "dnat" and part in self.done.blocking):
-            return
-        errors = self.done.errors
-        began = time.monotonic()
-        try:
-            for text in work(self.done, self.appliers):
-                self.done.steps.append(Step(part, text))
-        except ApplyError as error:
-            if not isinstance(error, FamilyUnavailableError):
-                self.done.blocking.add(part)
-            earlier = errors.get(part)
-            errors[part] = f"{earlier}\n{error}" if earlier and earlier != str(error) else str(error)
-        finally:
-            self.done.seconds[part] = self.done.seconds.get(part, 0.0) + time.monotonic() - began
-
-
-def _tell_silence(done: Convergence) -> None:
-    """A relay that does not answer is an error, and has a consequence that no applier knows of."""
-    silent = sorted(
-        {listener.bind for listener in done.desired.listeners} - done.answering, key=Endpoint.sort_key
-    )
-    if silent:
-        told = f"HAProxy does not listen on {', '.join(map(str, silent))}: what would point there is withheld"
-        earlier = done.errors.get("relay")
-        done.errors["relay"] = f"{earlier}\n{told}" if earlier else told
-
-
-def _grow_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    change = appliers.addresses.change(appliers.addresses.read(), done.desired.addresses)
-    if not change.add and change.step == "keep" and not change.refused:
-        return
-    result = appliers.addresses.grow(change)
-    homes = {standing.address: standing.interface for standing in appliers.addresses.read().ours}
-    for added in change.add:
-        if added.address in result.standing:
-            yield f"added {added.address} on {homes.get(added.address, '?')} ({added.load_balancer})"
-    _tell_failures(result, "; its load balancer is not served, the others are")
-
-
-def _grow_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    """All listeners that are desired, beside those that stand: what points at the latter is still there.
-
-    A listener whose address could not be had is left out: HAProxy refuses the whole of a configuration
-    when it can't bind a part of it.
-    """
-    standing = {address.address for address in appliers.addresses.read().ours}
-    listeners = {
-        listener.bind: listener
-        for listener in (*appliers.relay.read().listeners, *done.desired.listeners)
-        if listener.bind.address in standing
-    }
-    change = appliers.relay.change(listeners.values())
-    done.relay_notes = change.notes
-    taken = appliers.relay.apply(change)
-    if change:
-        yield str(change)
-    _tell_taken(
-        {bind: who for bind, who in taken.items() if bind in {one.bind for one in done.desired.listeners}}
-    )
-
-
-def _raise_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    """Before anything listens that other hosts should not reach."""
-    guard = replace(done.desired.dnat, redirects=(), pods=())
-    if guard:
-        state = _dnat_state(done, appliers)
-        if state.superseded is not None and state.superseded[1].rules.redirects:
-            # The other backend's guard is there, with redirects that hold until this one's take over.
-            return
-        yield from _grow(done, appliers, replace(done.desired, dnat=guard))
-
-
-def _grow_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    yield from _grow(done, appliers, done.desired)
-
-
-def _write_hosts(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    change = appliers.hosts.apply(appliers.hosts.change(done.desired.hosts))
-    done.hosts = change
-    if change:
-        yield _hosts_summary(change)
-
-
-def _hosts_summary(change: HostsChange) -> str:
-    counts = (("added", change.added), ("removed", change.removed), ("moved", change.moved))
-    told = ", ".join(f"{len(names)} name{'s' * (len(names) > 1)} {what}" for what, names in counts if names)
-    return f"{change.path} written ({change.how}): {told or 'the block only, no name changed'}"
-
-
-def _shrink_dnat(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    """Remove all that is not desired but a guard: what it guards is removed after this."""
-    wanted, held = done.desired.dnat, _dnat_state(done, appliers).rules
-    if not wanted.guarded:
-        wanted = replace(wanted, guarded=held.guarded, admitted=held.admitted)
-    yield from _shrink(done, appliers, replace(done.desired, dnat=wanted))
-
-
-def _drop_guard(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    yield from _shrink(done, appliers, done.desired)
-
-
-def _grow(done: Convergence, appliers: Appliers, desired: Desired) -> Iterator[str]:
-    change = appliers.dnat.diff(_dnat_state(done, appliers), desired)
-    if change.growing:
-        yield from _apply(done, change.growing, lambda: appliers.dnat.grow(change))
-
-
-def _shrink(done: Convergence, appliers: Appliers, desired: Desired) -> Iterator[str]:
-    change = appliers.dnat.diff(_dnat_state(done, appliers), desired)
-    if change:
-        yield from _apply(done, change, lambda: appliers.dnat.shrink(change))
-
-
-def _dnat_state(done: Convergence, appliers: Appliers) -> DnatState:
-    """The state that the last step left; read where there was none."""
-    if done.dnat is None:
-        done.dnat = appliers.dnat.read()
-    return done.dnat
-
-
-def _apply(done: Convergence, change: DnatChange, work: Callable[[], DnatState]) -> Iterator[str]:
+def _make(step: _Step, done: Convergence, actual: ActualState) -> None:
+    name = step.component
+    component = actual.components[name]
     try:
-        done.dnat = work()
-    except FamilyUnavailableError as error:
-        done.dnat = error.state
-        done.transactions += 1
-        if error.applied:
-            yield error.applied
-        raise
-    except ApplyError:
-        done.dnat = None
-        raise
-    done.transactions += 1
-    done.displacements += change.displaced
-    yield str(change)
-
-
-def _shrink_relay(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    standing = {address.address for address in appliers.addresses.read().ours}
-    change = appliers.relay.change(
-        listener for listener in done.desired.listeners if listener.bind.address in standing
-    )
-    done.relay_notes = change.notes
-    taken = appliers.relay.apply(change)
-    if change:
-        yield str(change)
-    _tell_taken(taken)
-
-
-def _tell_taken(taken: Mapping[Endpoint, str]) -> None:
-    """Between the plan and HAProxy's start another program took a port: the next plan knows."""
-    if taken:
-        lines = (
-            f"{bind} is held by a process of {who}; the others are served" for bind, who in taken.items()
-        )
-        raise ApplyError("\n".join(lines))
-
-
-def _shrink_addresses(done: Convergence, appliers: Appliers) -> Iterator[str]:
-    change = appliers.addresses.change(appliers.addresses.read(), done.desired.addresses)
-    if not change.remove:
+        aim = step.aim(done.desired, actual)
+        if aim is None:
+            return
+        change = component.diff(actual.of(name), aim)
+        if step.half == "grow":
+            applied, state = change.growth, component.grow(change)
+        else:
+            applied, state = change.shrinkage, component.shrink(change)
+    except PartlyAppliedError as error:
+        applied, state = error.applied, error.state
+        done.failed(name, str(error))
+    except ApplyError as error:
+        actual.left(name, None)
+        done.left.pop(name, None)
+        done.blocking.add(name)
+        done.failed(name, str(error))
         return
-    result = appliers.addresses.shrink(change)
-    for gone in change.remove:
-        if gone.address not in result.failures:
-            yield f"removed {gone.address} from {gone.interface}"
-    _tell_failures(result)
-
-
-def _remove_relay(_: Convergence, appliers: Appliers) -> Iterator[str]:
-    change = appliers.relay.change(())
-    appliers.relay.cleanup()
-    if change:
-        yield str(change)
-
-
-def _remove_addresses(_: Convergence, appliers: Appliers) -> Iterator[str]:
-    change = appliers.addresses.removal(appliers.addresses.read())
-    result = appliers.addresses.shrink(change)
-    if change:
-        yield str(change)
-    _tell_failures(result)
-
-
-def _tell_failures(result: AddressResult, consequence: str = "") -> None:
-    if result.failures:
-        lines = (f"relay address {address}: {why}{consequence}" for address, why in result.failures.items())
-        raise ApplyError("\n".join(lines))
+    actual.left(name, state)
+    done.left[name] = state
+    if applied:
+        displaced = isinstance(change, DnatChange) and change.displaced
+        done.changes.append(AppliedChange(name, applied, displaced))

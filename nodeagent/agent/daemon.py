@@ -9,16 +9,15 @@ from pathlib import Path
 from nodeagent.agent.account import PLAN, Account
 from nodeagent.agent.announcing import Announcer
 from nodeagent.agent.api_state import API, ApiState
-from nodeagent.agent.appliers import build_appliers
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.dns.prover import Prover
 from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.facts import Circumstances, read_circumstances
 from nodeagent.agent.garbage import spare_what_stays
+from nodeagent.agent.node import ActualState, build_components
 from nodeagent.agent.noticing import DRIFT, Noticing
 from nodeagent.agent.ownership import Ownership
 from nodeagent.agent.pacing import seconds_until_pass
-from nodeagent.agent.parts import ALL_PARTS
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
@@ -27,6 +26,7 @@ from nodeagent.agent.telemetry.service import TelemetryService
 from nodeagent.agent.telemetry.status_file import StatusFile
 from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.watch import NodeWatch
+from nodeagent.appliers.component import COMPONENTS
 from nodeagent.config.options import Config, ListenAddress
 from nodeagent.config.reading import AGENT, ConfigFile, reload_config
 from nodeagent.errors import ConfigError, SourceError
@@ -75,7 +75,7 @@ class Daemon:
         self._connection = connection
         self._triggers = Triggers()
         self._metrics = Metrics()
-        self._board = HealthBoard([API, PLAN, *sorted(ALL_PARTS), DRIFT])
+        self._board = HealthBoard([API, PLAN, *sorted(COMPONENTS), DRIFT])
         self._api = ApiState(connection, self._metrics, self._board)
         self._noticing = Noticing(self._metrics, self._board)
         self._announcer = Announcer(connection, settings.node_name)
@@ -91,7 +91,7 @@ class Daemon:
         self._run_dir = Path(relay.run_dir)
         self._status_file = StatusFile(self._run_dir, settings.node_name, self._board)
         self._ownership = Ownership(self._run_dir, self._triggers.wake)
-        self._appliers = build_appliers(config, adopt=settings.adopt)
+        self._components = build_components(config, adopt=settings.adopt)
         self._prover = Prover(
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
@@ -127,7 +127,7 @@ class Daemon:
         try:
             service.start()
             if self._config.relay.kind == "node":
-                self._metrics.watch_relay(self._appliers.relay.statistics)
+                self._metrics.watch_relay(self._components.relay.statistics)
             self._announcer.start()
             self._cluster.start()
             while not self._ending:
@@ -182,7 +182,7 @@ class Daemon:
             self._board.became_standby("a newer agent writes on this node")
             self._stop_watching()
             self._prover.want({})
-            self._appliers.relay.release()
+            self._components.relay.release()
             self._reconciler = None
         elif not self._ownership.is_writer:
             self._board.became_standby("another agent writes on this node")
@@ -199,7 +199,7 @@ class Daemon:
         self._reconciler = Reconciler(
             settings.node_name,
             self._config,
-            self._appliers,
+            self._components,
             self._read_circumstances,
             read_dns=self._prover.answers,
             adopt=settings.adopt,
@@ -208,7 +208,7 @@ class Daemon:
         self._last_everything = 0.0
 
     def _start_watching(self) -> None:
-        self._watch = NodeWatch(self._config, self._appliers.dnat.backend, self._triggers.drifted)
+        self._watch = NodeWatch(self._config, self._components.dnat.backend, self._triggers.drifted)
         self._watch.start()
 
     def _keep_watching(self) -> None:
@@ -254,27 +254,25 @@ class Daemon:
                 if snapshot is None:
                     return
                 done = reconciler.reconcile(snapshot, calls.drift, everything=everything)
-                watch.settle(done.convergence)
-                self._prover.want(done.desired.questions)
+                watch.settle(done.convergence.left)
+                self._prover.want(done.convergence.desired.questions)
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
-        if watch.dnat_backend != self._appliers.dnat.backend:  # one that was missing is there now
+        if watch.dnat_backend != self._components.dnat.backend:  # one that was missing is there now
             self._stop_watching()
             self._start_watching()
         first = not self._last_everything
         if everything:
             self._last_everything = began
         self._account.of_pass(done, calls, reconciler)
-        self._status_file.of_pass(done.desired, reconciler.fighting)
+        self._status_file.of_pass(done.convergence.desired, reconciler.fighting)
         if first:
             spare_what_stays()
 
-    def _read_circumstances(self, snapshot: Snapshot) -> Circumstances:
+    def _read_circumstances(self, snapshot: Snapshot, actual: ActualState) -> Circumstances:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
-        return read_circumstances(
-            self._config, snapshot, self._appliers, kubeconfigs, [self._connection.server]
-        )
+        return read_circumstances(self._config, snapshot, actual, kubeconfigs, [self._connection.server])
 
     def _take_over_config(self) -> None:
         try:
@@ -290,8 +288,8 @@ class Daemon:
         self._metrics.config_reloaded()
         self._config = config
         self._cluster.watch_config_maps(config.load_balancers.config_map_names)
-        self._appliers.relay.release()
-        self._appliers = build_appliers(config, adopt=self._settings.adopt)
+        self._components.relay.release()
+        self._components = build_components(config, adopt=self._settings.adopt)
         hosts = config.hosts
         self._prover.ask_by(ask_upstream(hosts), hosts.dns_recheck_seconds)
         if self._reconciler is not None:
@@ -305,10 +303,10 @@ class Daemon:
         if self._reconciler is None or not self._is_leaving_for_good():
             _LOG.info("ending; what stands on the node stays")
             return
-        done = clean_up(self._appliers)
-        for step in done.steps:
-            for line in step.text.splitlines():
-                _LOG.info("cleaned up", extra={"fields": {"part": step.part, "change": line}})
+        done = clean_up(self._components)
+        for change in done.changes:
+            for line in change.text.splitlines():
+                _LOG.info("cleaned up", extra={"fields": {"part": change.component, "change": line}})
         for part, reason in done.errors.items():
             _LOG.error("could not be cleaned up", extra={"fields": {"part": part, "reason": reason}})
 
@@ -318,7 +316,7 @@ class Daemon:
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        for look in self._appliers.relay.drain():
+        for look in self._components.relay.drain():
             if look.closed:
                 fields = {"closed": look.closed, "left": look.left}
                 _LOG.info("the relay ends: idle connections were closed", extra={"fields": fields})

@@ -1,11 +1,11 @@
-"""Gathers the node's facts, from the appliers' reading and from what no applier owns, into one value."""
+"""Gathers the facts of this node into one value: those of its components, and those of no component."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from nodeagent.agent.appliers import Appliers
+from nodeagent.agent.node import ActualState
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -36,7 +36,7 @@ class Circumstances:
 def read_circumstances(
     config: Config,
     snapshot: Snapshot,
-    appliers: Appliers,
+    actual: ActualState,
     kubeconfigs: Iterable[Path],
     servers: Iterable[tuple[str, int]] = (),
 ) -> Circumstances:
@@ -52,10 +52,9 @@ def read_circumstances(
     )
     api = find_api_servers(kubeconfigs, servers=servers)
     doubtful = doubtful_addresses(snapshot, config)
-    standing = appliers.addresses.read().addresses if doubtful else ()
-    return Circumstances(
-        api, tuple(sources), appliers.relay.port_holders(), caught_addresses(doubtful, standing)
-    )
+    addresses = actual.addresses.addresses if doubtful else ()
+    holders = actual.components.relay.port_holders()
+    return Circumstances(api, tuple(sources), holders, caught_addresses(doubtful, addresses))
 
 
 def later(earlier: Circumstances | None, now: Circumstances) -> Circumstances:
@@ -69,23 +68,22 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     node_name: str,
     around: Circumstances,
     config: Config,
-    appliers: Appliers,
+    actual: ActualState,
     *,
     adopt: bool,
     dns: Mapping[str, DnsAnswer] = MappingProxyType({}),
 ) -> Facts:
     """The facts as they are now, with what DNS said so far. Changes nothing, asks nobody.
 
-    A hosts file that can't be read leaves its names unknown; its applier then reports the same error, and
+    A hosts file that can't be read leaves its names unknown; its component then reports the same error, and
     writes nothing.
     """
     user_names: Mapping[str, UserHostsLine] = {}
     standing_names: Mapping[str, frozenset[IPAddress]] = {}
     try:
-        hosts = appliers.hosts.read()
-        user_names = hosts.outside_names()
+        user_names = actual.hosts.user_names
         if config.hosts.verify == "dns":
-            standing_names = hosts.standing_names()
+            standing_names = actual.hosts.own_names
     except ApplyError:
         pass
     if adopt:
@@ -94,7 +92,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     return Facts(
         node_name=node_name,
         node_names=own_names(node_name),
-        addresses=appliers.addresses.read().addresses if node_kind else (),
+        addresses=actual.addresses.addresses if node_kind else (),
         api_servers=around.api.endpoints,
         api_server_names=around.api.names,
         source_addresses=around.source_addresses,

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping
 
-from nodeagent.agent.reconciler import Pass
+from nodeagent.agent.reconciler import NodePass
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
 from nodeagent.printable import shown_name
 
@@ -14,9 +14,9 @@ _MOST_LINES = 100
 Fields = dict[str, object]
 
 
-def narrate(done: Pass, before: Desired | None) -> None:
+def narrate(done: NodePass, before: Desired | None) -> None:
     """Logs what was decided anew since `before`, what was done, mended and what failed."""
-    narrate_decisions(done.desired, before)
+    narrate_decisions(done.convergence.desired, before)
     for part, repair in done.repairs.items():
         _say(logging.WARNING, "drift repaired", {"part": part, "found": repair.found})
         if repair.verdict.announce:
@@ -24,14 +24,14 @@ def narrate(done: Pass, before: Desired | None) -> None:
     _lines(
         logging.INFO,
         (
-            ("applied", {"part": step.part, "change": line})
-            for step in done.steps
-            for line in step.text.splitlines()
+            ("applied", {"part": change.component, "change": line})
+            for change in done.convergence.changes
+            for line in change.text.splitlines()
         ),
     )
     for part in sorted(done.recovered):
         _say(logging.INFO, "works again", {"part": part})
-    for part, reason in done.errors.items():
+    for part, reason in done.convergence.errors.items():
         _say(logging.ERROR, "apply failed, will be tried again", {"part": part, "reason": reason})
 
 

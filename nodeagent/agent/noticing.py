@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterable
 
 from nodeagent.agent.drift.watcher import WatcherState
-from nodeagent.agent.parts import ALL_PARTS, Part
 from nodeagent.agent.telemetry.health import HealthBoard
 from nodeagent.agent.telemetry.metrics import Metrics
+from nodeagent.appliers.component import COMPONENTS, ComponentName
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -25,7 +25,7 @@ class Noticing:
     def __init__(self, metrics: Metrics, board: HealthBoard) -> None:
         self._metrics = metrics
         self._board = board
-        self._told: dict[Part, str] = {}
+        self._told: dict[ComponentName, str] = {}
         self._noted: tuple[str, ...] = ()
 
     def update(self, states: Iterable[WatcherState], relay_notes: Iterable[str] = ()) -> None:
@@ -35,8 +35,8 @@ class Noticing:
             states: Of every watcher that there is to be; none on standby.
             relay_notes: What of the relay could not be read, or is not as expected.
         """
-        found: dict[Part, str] = {state.name: state.error for state in states if not state.running}
-        for part in ALL_PARTS:
+        found: dict[ComponentName, str] = {state.name: state.error for state in states if not state.running}
+        for part in COMPONENTS:
             self._metrics.unnoticed(part, missing=part in found)
             if part in found and self._told.get(part) != found[part]:
                 _LOG.warning(
@@ -52,7 +52,7 @@ class Noticing:
         for note in set(told) - set(self._noted):
             _LOG.warning("the relay is not as expected", extra={"fields": {"reason": note}})
         self._noted = told
-        notes += [f"relay: {note}" for note in told]
+        notes += told
         if notes:
             self._board.part_failed(DRIFT, "; ".join(notes))
         else:

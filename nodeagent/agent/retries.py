@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
 from nodeagent.backoff import backoff
 
 _FIRST_SECONDS = 1.0
@@ -26,14 +26,14 @@ class Failure:
 class Retries:
     """The parts that failed last time."""
 
-    _failures: dict[Part, Failure] = field(default_factory=dict)
+    _failures: dict[ComponentName, Failure] = field(default_factory=dict)
 
     @property
-    def failures(self) -> Mapping[Part, Failure]:
+    def failures(self) -> Mapping[ComponentName, Failure]:
         """What failed and has not succeeded since."""
         return dict(self._failures)
 
-    def failed(self, part: Part, reason: str, now: float) -> Failure:
+    def failed(self, part: ComponentName, reason: str, now: float) -> Failure:
         """Notes a failure; the next try is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
         earlier = self._failures.get(part)
         attempts = earlier.attempts + 1 if earlier else 1
@@ -43,10 +43,10 @@ class Retries:
         self._failures[part] = failure
         return failure
 
-    def succeeded(self, part: Part) -> Failure | None:
+    def succeeded(self, part: ComponentName) -> Failure | None:
         """Forgets the part's failure and returns it, if there was one."""
         return self._failures.pop(part, None)
 
-    def due(self, now: float) -> frozenset[Part]:
+    def due(self, now: float) -> frozenset[ComponentName]:
         """The parts whose time has come."""
         return frozenset(part for part, failure in self._failures.items() if failure.due <= now)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nodeagent.agent.pacing import Waiting
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Calls:
     """
 
     events: int = 0
-    drift: Mapping[Part, str] = field(default_factory=dict)
+    drift: Mapping[ComponentName, str] = field(default_factory=dict)
     first: float | None = None
 
 
@@ -37,7 +37,7 @@ class Triggers:
         # last look and its wait, and a condition would sleep over what the handler said.
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._events = 0
-        self._drift: dict[Part, str] = {}
+        self._drift: dict[ComponentName, str] = {}
         self._first: float | None = None
         self._latest = 0.0
 
@@ -52,7 +52,7 @@ class Triggers:
         with self._lock:
             self._note()
 
-    def drifted(self, part: Part, what: str) -> None:
+    def drifted(self, part: ComponentName, what: str) -> None:
         """A part of the node may not stand as it was left; `what` was seen. The first sight is kept."""
         with self._lock:
             self._drift.setdefault(part, what)

@@ -5,6 +5,7 @@ compares it with the desired state, and applies the difference in two halves, so
 what is not there yet, or no more: first all components grow, in one order, then they shrink in the reverse.
 """
 
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from nodeagent.errors import ApplyError
@@ -21,11 +22,21 @@ class PartlyAppliedError(ApplyError):
     Args:
         reason: What was not applied, for a person.
         state: The actual state that it left.
+        applied: What was applied, for a person; empty for nothing.
     """
 
-    def __init__(self, reason: str, state: object) -> None:
+    def __init__(self, reason: str, state: "State", applied: str = "") -> None:
         super().__init__(reason)
         self.state = state
+        self.applied = applied
+
+
+class State(Protocol):
+    """The actual state of one component."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know besides: what could not be read, what is damaged, what is old."""
 
 
 class Change(Protocol):
@@ -33,6 +44,10 @@ class Change(Protocol):
 
     `growth` and `shrinkage` are what the halves do, for a person; empty when a half does nothing.
     """
+
+    @property
+    def before(self) -> State:
+        """The actual state that it starts from."""
 
     @property
     def growth(self) -> str:
@@ -45,7 +60,19 @@ class Change(Protocol):
     def __bool__(self) -> bool: ...
 
 
-StateT = TypeVar("StateT")
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be done, as exactly as a person can read it, and how: "nftables transaction", say.
+
+    `is_diff`: its lines begin with +, - or !.
+    """
+
+    text: str
+    how: str = ""
+    is_diff: bool = True
+
+
+StateT = TypeVar("StateT", bound=State)
 ChangeT = TypeVar("ChangeT", bound=Change)
 
 
@@ -70,8 +97,13 @@ class Component(Protocol[StateT, ChangeT]):
             ApplyError: the desired state can't be brought about by anything.
         """
 
+    def preview(self, change: ChangeT) -> Preview:
+        """Return what both halves would do. Pure."""
+
     def grow(self, change: ChangeT) -> StateT:
         """Apply all of the change that adds, alters and repairs; return the state it left. Idempotent.
+
+        Where nothing is to do, that is the state before.
 
         Raises:
             PartlyAppliedError: only a part could be applied.

@@ -76,8 +76,8 @@ def doctor(
         targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))
         show(block(policy_text(targets, call.ask_cluster())))
         return 0
-    appliers = call.appliers()
-    view = call.view(appliers)
+    actual = call.actual_state()
+    view = call.view(actual)
     elsewhere = {"node": "", "nowhere": "asked for --from nowhere"}.get(
         origin, why_elsewhere(view.snapshot, view.facts)
     )
@@ -87,7 +87,7 @@ def doctor(
             snapshot=view.snapshot,
             facts=view.facts,
             desired=view.desired,
-            appliers=appliers,
+            actual=actual,
             cluster=call.ask_cluster(),
             elsewhere=elsewhere,
             host=host,

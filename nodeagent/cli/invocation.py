@@ -4,10 +4,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nodeagent.agent.appliers import Appliers, build_appliers
 from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.agent.exclusion import exclusive
 from nodeagent.agent.facts import gather_facts, read_circumstances
+from nodeagent.agent.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.model.desired import Desired
@@ -43,15 +43,15 @@ class Invocation:
     kubeconfig: Path | None
     adopt: bool
 
-    def appliers(self) -> Appliers:
-        """The appliers for the configuration; touches nothing."""
-        return build_appliers(self.config, adopt=self.adopt)
+    def actual_state(self) -> ActualState:
+        """The actual state of the configuration's components, to be read where it is asked for."""
+        return ActualState(build_components(self.config, adopt=self.adopt))
 
-    def desired(self, appliers: Appliers) -> Desired:
+    def desired(self, actual: ActualState) -> Desired:
         """What shall stand on this node now; see `view`."""
-        return self.view(appliers).desired
+        return self.view(actual).desired
 
-    def view(self, appliers: Appliers) -> View:
+    def view(self, actual: ActualState) -> View:
         """The cluster, this node, and what shall stand on it now.
 
         Names that need proof are asked for, ten seconds at most. Raises SourceError when the objects can't be
@@ -59,8 +59,8 @@ class Invocation:
         """
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        around = read_circumstances(self.config, snapshot, appliers, kubeconfigs, servers)
-        facts = gather_facts(self.node_name, around, self.config, appliers, adopt=self.adopt)
+        around = read_circumstances(self.config, snapshot, actual, kubeconfigs, servers)
+        facts = gather_facts(self.node_name, around, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
         if desired.questions:
             facts = replace(facts, dns=ask_once(desired.questions, self.config.hosts))

@@ -8,8 +8,8 @@ import click
 
 from nodeagent.agent.comparison import compare
 from nodeagent.agent.convergence import clean_up, converge
+from nodeagent.agent.listener_status import read_listener_status
 from nodeagent.agent.noticing import DRIFT
-from nodeagent.agent.standing import read_standing
 from nodeagent.agent.telemetry.listening import remove_stale
 from nodeagent.agent.telemetry.probe import NoAgentError, ask
 from nodeagent.agent.telemetry.status_file import remove_status
@@ -31,9 +31,9 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
     call = invocation(**options)
-    appliers = call.appliers()
-    desired = call.desired(appliers)
-    comparison = compare(desired, appliers)
+    actual = call.actual_state()
+    desired = call.desired(actual)
+    comparison = compare(desired, actual)
     if output == "json":
         show_text(encode(report("Plan", call.node_name, desired, comparison)))
     else:
@@ -52,9 +52,9 @@ def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
     Exit code 0: done, or nothing to do. 1: a part failed; the rest was done.
     """
     call = invocation(**options)
-    appliers = call.appliers()
+    actual = call.actual_state()
     with call.exclusively():
-        done = converge(call.desired(appliers), appliers)
+        done = converge(call.desired(actual), actual)
     show_text(convergence_text(call.node_name, done, "in sync, nothing to do"))
     return 1 if done.errors else 0
 
@@ -81,13 +81,11 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     Exit code 0: in sync. 2: drifted. 1: something could not be read.
     """
     call = invocation(**options)
-    appliers = call.appliers()
-    desired = call.desired(appliers)
-    comparison = compare(desired, appliers)
-    comparison = replace(
-        comparison, remarks=(*comparison.remarks, *_unnoticed(str(call.config.relay.run_dir)))
-    )
-    standing = read_standing(desired, appliers)
+    actual = call.actual_state()
+    desired = call.desired(actual)
+    comparison = compare(desired, actual)
+    comparison = replace(comparison, notes=(*comparison.notes, *_unnoticed(str(call.config.relay.run_dir))))
+    standing = read_listener_status(desired, actual)
     if output == "json":
         show_text(encode(report("Status", call.node_name, desired, comparison, standing)))
     else:
@@ -106,9 +104,9 @@ def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
     Needs no cluster. Exit code 0: nothing is left. 1: something could not be removed.
     """
     call = invocation(**options)
-    appliers = call.appliers()
+    components = call.actual_state().components
     with call.exclusively():
-        done = clean_up(appliers)
+        done = clean_up(components)
         # Sockets and the document of agents that were killed: they would keep the run directory.
         remove_stale(Path(call.config.relay.run_dir))
         remove_status(Path(call.config.relay.run_dir))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.standing import ListenerStanding
+from nodeagent.agent.listener_status import ListenerStatus
 from nodeagent.appliers.addresses.state import AddressChange
 from nodeagent.appliers.dnat.change import DnatChange
 from nodeagent.appliers.hosts.change import HostsChange
@@ -20,7 +20,7 @@ def report(
     node_name: str,
     desired: Desired,
     comparison: Comparison,
-    standing: Mapping[Endpoint, ListenerStanding] | None = None,
+    standing: Mapping[Endpoint, ListenerStatus] | None = None,
 ) -> doc.Document:
     """The document; `standing` for a status."""
     written = comparison.written_names
@@ -30,23 +30,23 @@ def report(
         node=node_name,
         in_sync=comparison.in_sync,
         changes=doc.Changes(
-            addresses=_addresses(comparison.addresses),
-            relay=_relay(comparison.relay),
-            dnat=_dnat(comparison.dnat, comparison.dnat_backend, comparison.dnat_script),
-            hosts=_hosts(comparison.hosts),
+            addresses=_addresses(comparison.changes.get("addresses")),
+            relay=_relay(comparison.changes.get("relay")),
+            dnat=_dnat(comparison.changes.get("dnat"), comparison),
+            hosts=_hosts(comparison.changes.get("hosts")),
         ),
         errors={str(part): text for part, text in comparison.errors.items()},
         load_balancers=[_load_balancer(decision, desired, standing) for decision in desired.load_balancers],
         names=[_name(decision, written) for decision in desired.names],
         unreadable=[doc.Unreadable(entry.where, entry.reason) for entry in desired.unreadable],
-        remarks=[*desired.remarks, *comparison.remarks],
+        remarks=[*desired.remarks, *comparison.notes],
     )
 
 
 def _load_balancer(
     decision: LoadBalancerDecision,
     desired: Desired,
-    standing: Mapping[Endpoint, ListenerStanding] | None,
+    standing: Mapping[Endpoint, ListenerStatus] | None,
 ) -> doc.LoadBalancer:
     binds = [
         listener.bind for listener in desired.listeners if listener.load_balancer == decision.load_balancer
@@ -64,7 +64,7 @@ def _load_balancer(
     )
 
 
-def _listener_report(found: ListenerStanding) -> doc.ListenerReport:
+def _listener_report(found: ListenerStatus) -> doc.ListenerReport:
     return doc.ListenerReport(
         relay=str(found.bind),
         answers=found.answers,
@@ -112,15 +112,15 @@ def _listener(listener: Listener) -> doc.Relay:
     )
 
 
-def _dnat(change: DnatChange | None, backend: str, script: str) -> doc.DnatChanges | None:
+def _dnat(change: DnatChange | None, comparison: Comparison) -> doc.DnatChanges | None:
     if not change:
         return None
     return doc.DnatChanges(
-        backend=backend,
+        backend=comparison.dnat_backend,
         add=_rules(change.added),
         remove=_rules(change.removed),
         damage=list(change.damage),
-        transaction=script,
+        transaction=comparison.previews["dnat"].text,
     )
 
 
@@ -141,7 +141,7 @@ def _hosts(change: HostsChange | None) -> doc.HostsChanges | None:
     if not change:
         return None
     return doc.HostsChanges(
-        file=str(change.path),
+        file=str(change.before.path),
         add=list(change.added),
         remove=list(change.removed),
         move=list(change.moved),

@@ -5,15 +5,15 @@ from types import MappingProxyType
 
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.convergence import Convergence
-from nodeagent.agent.parts import Part
-from nodeagent.agent.standing import ListenerStanding
+from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.appliers.component import ComponentName
 from nodeagent.cli.terminal import Line, Styled, block, terminal_text
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.printable import shown_name
 
 _COLOURS = {Verdict.SERVED: "green", Verdict.SKIPPED: "yellow", Verdict.REFUSED: "red"}
-_TITLES: Mapping[Part, str] = {
+_TITLES: Mapping[ComponentName, str] = {
     "addresses": "Relay addresses",
     "relay": "Relay (HAProxy)",
     "dnat": "DNAT",
@@ -25,7 +25,7 @@ def plan_text(node_name: str, desired: Desired, comparison: Comparison) -> str:
     """What would change and why, whole, as `terminal_text` gives it."""
     return terminal_text(
         [
-            *_decisions(desired, comparison.remarks),
+            *_decisions(desired, comparison.notes),
             *_changes(comparison),
             *_errors(comparison.errors),
             _verdict(node_name, comparison, "nodeagent apply makes it so"),
@@ -37,7 +37,7 @@ def status_text(
     node_name: str,
     desired: Desired,
     comparison: Comparison,
-    standing: Mapping[Endpoint, ListenerStanding],
+    standing: Mapping[Endpoint, ListenerStatus],
 ) -> str:
     """What stands on the node, for each load balancer and each name."""
     lines: list[Line] = []
@@ -52,7 +52,7 @@ def status_text(
         [
             *_section("Load balancers", lines),
             *_section("Names", _names(desired.names, _written_marks(desired, comparison.written_names))),
-            *_notes(desired, comparison.remarks),
+            *_notes(desired, comparison.notes),
             *_section("Drift", [_TITLES[name] for name in comparison.pending]),
             *_errors(comparison.errors),
             _verdict(node_name, comparison, "nodeagent plan shows what, nodeagent apply mends it"),
@@ -74,9 +74,9 @@ def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, s
 
 def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
     """What was done, step by step, and what was not, and why; `nothing` is what to say of no step at all."""
-    lines: list[Line] = [line for step in done.steps for line in _step(step.part, step.text)]
+    lines: list[Line] = [line for change in done.changes for line in _step(change.component, change.text)]
     lines += _section("Not served", _refusals(done.desired))
-    if not done.steps and not done.errors:
+    if not done.changes and not done.errors:
         lines.append(f"node {node_name}: {nothing}")
     lines += _errors(done.errors)
     return terminal_text(lines[:-1] if lines[-1] == "" else lines)
@@ -140,7 +140,7 @@ def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = Mapping
     return lines
 
 
-def _standing_line(found: ListenerStanding) -> Line:
+def _standing_line(found: ListenerStatus) -> Line:
     answers = Styled("answers") if found.answers else Styled("does not answer", "red")
     redirected = ", ".join(map(str, found.redirected)) or "nothing"
     backend = f", ingress controller {found.backend}" if found.backend else ""
@@ -153,19 +153,9 @@ def _notes(desired: Desired, remarks: Iterable[str]) -> Iterator[Line]:
 
 
 def _changes(comparison: Comparison) -> Iterator[Line]:
-    if comparison.addresses:
-        yield from _section(_TITLES["addresses"], _coloured(str(comparison.addresses)))
-    if comparison.relay:
-        yield from _section(_TITLES["relay"], _coloured(str(comparison.relay)))
-    if comparison.dnat:
-        title = f"{_TITLES['dnat']} ({comparison.dnat_backend} transaction)"
-        yield from _section(title, block(comparison.dnat_script))
-    if comparison.hosts:
-        how = (
-            "replaced in one step" if comparison.hosts.how == "rename" else "written in place: it is a mount"
-        )
-        title = f"{_TITLES['hosts']} ({how})"
-        yield from _section(title, _coloured(comparison.hosts.diff()))
+    for name, preview in comparison.previews.items():
+        title = f"{_TITLES[name]} ({preview.how})" if preview.how else _TITLES[name]
+        yield from _section(title, _coloured(preview.text) if preview.is_diff else block(preview.text))
 
 
 def _coloured(text: str) -> list[Line]:
@@ -173,7 +163,7 @@ def _coloured(text: str) -> list[Line]:
     return [Styled(line, colours.get(line[:1])) for line in block(text)]
 
 
-def _errors(errors: Mapping[Part, str]) -> Iterator[Line]:
+def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
     for applier, text in errors.items():
         yield from _section(Styled(f"{_TITLES[applier]} failed", "red", bold=True), block(text))
 

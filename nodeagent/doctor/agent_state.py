@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.parts import Part
-from nodeagent.agent.standing import ListenerStanding
+from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.appliers.component import ComponentName
 from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.findings import Finding
@@ -15,7 +15,7 @@ from nodeagent.sources.node.service_proxy import KubeProxy
 _OWN_TABLE = "nodeagent"
 _HOOKS = ("output", "prerouting")
 _IPTABLES_PRIORITY = -100
-_PARTS: Mapping[Part, str] = {
+_PARTS: Mapping[ComponentName, str] = {
     "addresses": "relay addresses",
     "relay": "relay (HAProxy)",
     "dnat": "DNAT",
@@ -36,7 +36,7 @@ class AgentObservation:
     """
 
     comparison: Comparison
-    standing: Mapping[Endpoint, ListenerStanding]
+    standing: Mapping[Endpoint, ListenerStatus]
     dnat: DnatState | None
     rules: KubeProxy
     addresses: bool
@@ -92,7 +92,7 @@ def _agent(seen: AgentObservation) -> Finding:
     )
 
 
-def _relay(standing: Iterable[ListenerStanding]) -> list[Finding]:
+def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
     found = list(standing)
     if not found:
         return []

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeagent.agent.appliers import Appliers
 from nodeagent.agent.comparison import compare
-from nodeagent.agent.standing import read_standing
+from nodeagent.agent.listener_status import read_listener_status
+from nodeagent.agent.node import ActualState
 from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.hosts.mounts import is_mount_point
 from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions
@@ -59,7 +59,7 @@ class Question:
         snapshot: the cluster's objects.
         facts: this machine's.
         desired: what shall stand on the node.
-        appliers: which read what stands.
+        actual: the actual state of the node.
         cluster: what the API server answered.
         elsewhere: why this machine is not the node; empty where it is.
         host: the name to ask for; empty for what the plan knows.
@@ -70,7 +70,7 @@ class Question:
     snapshot: Snapshot
     facts: Facts
     desired: Desired
-    appliers: Appliers
+    actual: ActualState
     cluster: ClusterAnswers
     elsewhere: str
     host: str
@@ -115,8 +115,8 @@ def _on_node(question: Question) -> list[Finding]:
     hosts = choose_hosts(question.desired, question.host, services)
     resolver = HostResolver(Path(question.config.hosts.file))
     led_to = resolver.resolve_all((*published_names(services), *hosts.values()))
-    rules = read_kube_proxy(question.appliers.addresses.read().addresses)
-    dnat = _dnat(question.appliers)
+    rules = read_kube_proxy(question.actual.addresses.addresses)
+    dnat = _dnat(question.actual)
     readable = dnat is not None and not dnat.unreadable
     knowledge = Knowledge(
         relays=_standing_relays(question, dnat),
@@ -194,9 +194,9 @@ def _load_balancers(
     ]
 
 
-def _dnat(appliers: Appliers) -> DnatState | None:
+def _dnat(actual: ActualState) -> DnatState | None:
     try:
-        return appliers.dnat.read()
+        return actual.dnat
     except ApplyError:
         return None
 
@@ -217,11 +217,11 @@ def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoin
 def _node(
     question: Question, rules: KubeProxy, dnat: DnatState | None, names: Sequence[NameObservation]
 ) -> list[Finding]:
-    comparison = compare(question.desired, question.appliers)
+    comparison = compare(question.desired, question.actual)
     hosts_file = Path(question.config.hosts.file)
     state = AgentObservation(
         comparison=comparison,
-        standing=read_standing(question.desired, question.appliers),
+        standing=read_listener_status(question.desired, question.actual),
         dnat=dnat,
         rules=rules,
         addresses=any(address.ours for address in question.facts.addresses),

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent.agent.convergence import Convergence
 from nodeagent.agent.narration import narrate
-from nodeagent.agent.reconciler import Pass
+from nodeagent.agent.reconciler import NodePass
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 
@@ -27,17 +27,7 @@ PROVEN = decided(Verdict.SERVED, "Proven", "proven: DNS answers 192.0.2.1")
 
 def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What a pass that went from one plan to the other logs."""
-    done = Pass(
-        desired=after,
-        parts=frozenset(),
-        steps=(),
-        errors={},
-        repairs={},
-        recovered=frozenset(),
-        held=frozenset(),
-        seconds={},
-        convergence=Convergence(after),
-    )
+    done = NodePass(Convergence(after), frozenset())
     caplog.clear()
     with caplog.at_level(logging.INFO, "nodeagent"):
         narrate(done, before)

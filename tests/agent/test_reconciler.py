@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.appliers import build_appliers
-from nodeagent.agent.convergence import Convergence, Step
+from nodeagent.agent.convergence import AppliedChange, Convergence
 from nodeagent.agent.facts import Circumstances
-from nodeagent.agent.parts import Part
+from nodeagent.agent.node import build_components
 from nodeagent.agent.reconciler import Reconciler
+from nodeagent.appliers.component import ComponentName
 from nodeagent.config.options import AbsolutePath, Config, HostsOptions, RelayOptions
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Snapshot
@@ -27,9 +27,9 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
         self.now = 100.0
-        self.errors: dict[Part, str] = {}
+        self.errors: dict[ComponentName, str] = {}
         """What fails when it is looked at."""
-        self.mends: tuple[Part, ...] = ()
+        self.mends: tuple[ComponentName, ...] = ()
         """What another program has undone each time."""
         self.silent = ""
         """What a relay that does not answer is told as, in every pass."""
@@ -42,21 +42,23 @@ class Passes:
         self.reconciler = Reconciler(
             "node1",
             config,
-            build_appliers(config, adopt=False),
-            lambda _: _AROUND,
+            build_components(config, adopt=False),
+            lambda *_: _AROUND,
             clock=lambda: self.now,
         )
 
-    def look(self, drift: Mapping[Part, str] | None = None, *, everything: bool = False) -> frozenset[Part]:
+    def look(
+        self, drift: Mapping[ComponentName, str] | None = None, *, everything: bool = False
+    ) -> frozenset[ComponentName]:
         """One pass; gives what it looked at."""
-        return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).parts
+        return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).components
 
     def _converge(
-        self, desired: Desired, _appliers: object, parts: frozenset[Part], _answering: object
+        self, desired: Desired, _actual: object, parts: frozenset[ComponentName], _answering: object
     ) -> Convergence:
         done = Convergence(desired)
         done.errors.update({part: why for part, why in self.errors.items() if part in parts})
-        done.steps.extend(Step(part, "mended") for part in self.mends if part in parts)
+        done.changes.extend(AppliedChange(part, "mended") for part in self.mends if part in parts)
         if self.silent:
             done.errors["relay"] = self.silent
         return done

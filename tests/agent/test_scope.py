@@ -5,8 +5,8 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from nodeagent.agent.parts import ALL_PARTS
-from nodeagent.agent.scope import changed_parts, with_dependents
+from nodeagent.agent.convergence import ALL
+from nodeagent.agent.scope import changed_components, with_dependents
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, DnatRules, HostsLine, Listener, Redirect, RelayAddress
 from nodeagent.model.objects import ObjectRef
@@ -23,21 +23,21 @@ BEFORE = Desired(
 
 
 def test_without_an_earlier_plan_everything_has_a_reason() -> None:
-    assert changed_parts(None, BEFORE) == ALL_PARTS
+    assert changed_components(None, BEFORE) == ALL
 
 
 def test_the_same_plan_gives_no_reason() -> None:
-    assert changed_parts(BEFORE, BEFORE) == frozenset()
+    assert changed_components(BEFORE, BEFORE) == frozenset()
 
 
 def test_a_name_more_concerns_the_hosts_file_alone() -> None:
     after = replace(BEFORE, hosts=())
-    assert with_dependents(changed_parts(BEFORE, after)) == {"hosts"}
+    assert with_dependents(changed_components(BEFORE, after)) == {"hosts"}
 
 
 def test_other_pods_concern_dnat_alone() -> None:
     after = replace(BEFORE, dnat=replace(BEFORE.dnat, pods=(ip_network("10.244.1.0/24"),)))
-    assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
+    assert with_dependents(changed_components(BEFORE, after)) == {"dnat"}
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_other_pods_concern_dnat_alone() -> None:
 )
 def test_another_guard_concerns_dnat_alone(rules: DnatRules) -> None:
     after = replace(BEFORE, dnat=rules)
-    assert with_dependents(changed_parts(BEFORE, after)) == {"dnat"}
+    assert with_dependents(changed_components(BEFORE, after)) == {"dnat"}
 
 
 def test_what_points_at_the_relay_is_looked_at_with_it() -> None:
     assert with_dependents({"relay"}) == {"relay", "dnat", "hosts"}
-    assert with_dependents({"addresses"}) == ALL_PARTS
+    assert with_dependents({"addresses"}) == ALL

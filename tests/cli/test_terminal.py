@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from nodeagent.agent.announcements import announcements
 from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.convergence import Convergence, Step
-from nodeagent.agent.standing import ListenerStanding
+from nodeagent.agent.convergence import AppliedChange, Convergence
+from nodeagent.agent.listener_status import ListenerStatus
 from nodeagent.cli.doctor_report import doctor_text, document
 from nodeagent.cli.document import encode
 from nodeagent.cli.logs import json_line, text_line
@@ -95,12 +95,12 @@ def test_whatever_any_object_holds(
     config_file = CLUSTERS / cluster / "config.yaml"
     config = read_config(config_file) if config_file.exists() else Config()
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
-    comparison = Comparison(None, None, None, None, "none", "", {"hosts": said}, (said,))
+    comparison = Comparison({}, {}, {"hosts": said}, "none", None, (said,))
     standing = {
-        one.bind: ListenerStanding(one.bind, answers=False, redirected=(), backend=said)
+        one.bind: ListenerStatus(one.bind, answers=False, redirected=(), backend=said)
         for one in desired.listeners
     }
-    done = Convergence(desired, steps=[Step("dnat", f"+ {said}")], errors={"relay": said})
+    done = Convergence(desired, changes=[AppliedChange("dnat", f"+ {said}")], errors={"relay": said})
     texts = [
         plan_text(said, desired, comparison),
         status_text(said, desired, comparison, standing),
@@ -182,7 +182,7 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     name = b"\xff\x1b[31m.yaml".decode(sys.getfilesystemencoding(), "surrogateescape")
     (directory / name).write_text("a: [b", encoding="ascii")
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), Config())
-    comparison = Comparison(None, None, None, None, "none", "", {})
+    comparison = Comparison({}, {}, {}, "none")
     assert r"\udcff\x1b[31m.yaml" in plan_text("node1", desired, comparison)
     (entry,) = json.loads(encode(report("Plan", "node1", desired, comparison)))["unreadable"]
     assert r"\udcff" in entry["where"]

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.standing import ListenerStanding
-from nodeagent.appliers.addresses.state import AddressChange
+from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.appliers.addresses.state import AddressChange, AddressState
 from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.codes import Code
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
 REDIRECT = Redirect(BALANCER, RELAY, ObjectRef("Service", "ingress", "blue"))
-IN_SYNC = Comparison(AddressChange("lo"), None, None, None, "nftables", "", {})
+NOTHING = AddressState((), "hairpin0", "absent")
+IN_SYNC = Comparison({"addresses": AddressChange(NOTHING, "lo")}, {}, {}, "nftables")
 OURS = BaseChain("inet", "nodeagent", "output", "output", -105)
 THEIRS = BaseChain("ip", "kube-proxy", "nat-output", "output", -100)
 
 SERVING = AgentObservation(
     comparison=IN_SYNC,
-    standing={RELAY: ListenerStanding(RELAY, answers=True, redirected=(BALANCER,), backend="UP (fine)")},
+    standing={RELAY: ListenerStatus(RELAY, answers=True, redirected=(BALANCER,), backend="UP (fine)")},
     dnat=DnatState(DnatRules((REDIRECT,)), present=True),
     rules=KubeProxy(chains=(OURS, THEIRS)),
     addresses=True,
@@ -56,7 +57,9 @@ def test_nothing_of_it_stands() -> None:
 
 
 def test_drift_is_named_by_its_parts() -> None:
-    drifted = replace(SERVING, comparison=replace(IN_SYNC, addresses=AddressChange("lo", "set up")))
+    drifted = replace(
+        SERVING, comparison=replace(IN_SYNC, changes={"addresses": AddressChange(NOTHING, "lo", "set up")})
+    )
     finding = agent_findings(drifted)[0]
     assert finding.code is Code.AgentDrifted
     assert "relay addresses" in finding.seen
@@ -70,7 +73,7 @@ def test_rules_that_root_alone_may_read_are_no_drift() -> None:
 
 
 def test_a_silent_listener_is_named() -> None:
-    silent = replace(SERVING, standing={RELAY: ListenerStanding(RELAY, False, (), "DOWN (refused)")})  # noqa: FBT003 - what answers
+    silent = replace(SERVING, standing={RELAY: ListenerStatus(RELAY, False, (), "DOWN (refused)")})  # noqa: FBT003 - what answers
     finding = next(one for one in agent_findings(silent) if one.code is Code.RelaySilent)
     assert (
         "169.254.66.7:443: does not answer; the ingress controller behind it: DOWN (refused)"

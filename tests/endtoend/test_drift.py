@@ -95,7 +95,7 @@ def _delete_relay_address(host: Host) -> None:
         pytest.param(_delete_redirects, "DNAT", ":443 -> ", id="redirects deleted"),
         pytest.param(_replace_hosts_file, "Hosts file", "2 names added", id="hosts file replaced"),
         pytest.param(_edit_block, "Hosts file", "1 name added", id="line deleted from the block"),
-        pytest.param(_delete_relay_address, "Relay addresses", "added ", id="address deleted"),
+        pytest.param(_delete_relay_address, "Relay addresses", "+ ", id="address deleted"),
     ],
 )
 @pytest.mark.usefixtures("hosts_file")

@@ -2,7 +2,6 @@
 
 import socket
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import ClassVar
@@ -16,8 +15,9 @@ from nodeagent.agent.drift.netlink_socket import (
     text,
 )
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
-from nodeagent.agent.parts import Part
 from nodeagent.appliers.addresses.ownership import Ranges
+from nodeagent.appliers.addresses.state import AddressState
+from nodeagent.appliers.component import ComponentName
 from nodeagent.model.addresses import IPAddress
 
 _NETLINK_ROUTE = 0
@@ -50,7 +50,7 @@ class _Seen:
     """Whether it is drift for an address that is to stand; otherwise for one that is not."""
 
 
-class AddressWatcher(Watcher):
+class AddressWatcher(Watcher[AddressState]):
     """Notices a relay address removed or put elsewhere, and the device deleted, renamed or set down.
 
     Interfaces and addresses of pods, some 13 notifications each, cost a look at a few bytes.
@@ -61,7 +61,7 @@ class AddressWatcher(Watcher):
         on_drift: See `Watcher`; the part is "addresses".
     """
 
-    part: ClassVar[Part] = "addresses"
+    part: ClassVar[ComponentName] = "addresses"
 
     def __init__(self, interface: str, ranges: Ranges, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
@@ -72,14 +72,17 @@ class AddressWatcher(Watcher):
         self._seen: list[_Seen] = []
         self._expected: frozenset[IPAddress] | None = None
 
-    def expect(self, addresses: Iterable[IPAddress]) -> None:
-        """Say which relay addresses stand by our own will; at best in the `quiet` block that changes them.
+    def expect(self, state: AddressState) -> None:
+        """See `Watcher`. That an address of the ranges is removed is drift, and that another is added.
 
-        That one of these goes is drift, and that another comes; not the reverse. Before the first call
-        every change in the ranges is drift.
+        Not the reverse: these are our own changes. One that another program has put somewhere counts, too:
+        when it is removed, its load balancer can be served. Before the first call every change in the ranges
+        is drift.
         """
+        found = (one.address for one in state.addresses)
+        expected = frozenset(one for one in found if any(one in network for network in self._ranges))
         with self._lock:
-            self._expected = frozenset(addresses)
+            self._expected = expected
 
     def _open(self) -> None:
         self._socket = Notifications(_NETLINK_ROUTE, _GROUPS)

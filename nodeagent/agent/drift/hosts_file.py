@@ -6,7 +6,8 @@ from typing import ClassVar
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
+from nodeagent.appliers.hosts.change import HostsState
 from nodeagent.appliers.hosts.file import Reading, read
 from nodeagent.appliers.hosts.mounts import is_mount_point
 from nodeagent.errors import ApplyError
@@ -16,7 +17,7 @@ _SELF = inotify.DELETE_SELF | inotify.MOVE_SELF
 _NAMES = inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
 
 
-class HostsFileWatcher(Watcher):
+class HostsFileWatcher(Watcher[HostsState]):
     """Notices every change to a hosts file: writes, replacement by a rename, deletion, new times or rights.
 
     A watch on the directory goes on when the inode is replaced. It sees a file only as the directory's child,
@@ -28,7 +29,7 @@ class HostsFileWatcher(Watcher):
         on_drift: See `Watcher`; the part is "hosts".
     """
 
-    part: ClassVar[Part] = "hosts"
+    part: ClassVar[ComponentName] = "hosts"
 
     def __init__(self, path: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
@@ -40,22 +41,11 @@ class HostsFileWatcher(Watcher):
         self._expected: Reading | None = None
         self._told: Reading | str | None = None
 
-    def expect(self, content: bytes | None) -> None:
-        """Say what the file holds by our own will, after every pass; None: there is to be no file.
-
-        The file is read at once. If it holds just that, this very state of it (inode, size, time) wakes
-        nobody from now on; if it does not, another program was faster, and that is drift. Call it in the
-        `quiet` block that held the write.
-        """
-        found = self._look()
+    def expect(self, state: HostsState) -> None:
+        """See `Watcher`. This very state of the file (inode, size, time) wakes nobody from now on."""
         with self._lock:
             self._told = None
-            if isinstance(found, Reading) and _content(found) == content:
-                self._expected = found
-            else:
-                self._expected = None
-                self._touched = True
-                self._ring()
+            self._expected = state.reading
 
     def _open(self) -> None:
         self._inotify = Inotify()
@@ -103,10 +93,6 @@ class HostsFileWatcher(Watcher):
             return read(self._path)
         except ApplyError as error:
             return str(error)
-
-
-def _content(reading: Reading) -> bytes | None:
-    return None if reading.stamp is None else reading.content
 
 
 def _difference(expected: Reading | None, found: Reading) -> str:

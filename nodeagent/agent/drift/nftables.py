@@ -17,7 +17,8 @@ from nodeagent.agent.drift.netlink_socket import (
     text,
 )
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.dnat.nft_script import TABLE
 
 _NETLINK_NETFILTER = 12
@@ -47,7 +48,7 @@ _WORDS = {
 _NEEDLE = TABLE.encode() + b"\0"
 
 
-class NftablesWatcher(Watcher):
+class NftablesWatcher(Watcher[DnatState]):
     """Notices every transaction that touches the table `inet nodeagent`.
 
     The large transactions of kube-proxy are passed over by one search for our name in each datagram.
@@ -56,7 +57,7 @@ class NftablesWatcher(Watcher):
         on_drift: See `Watcher`; the part is "dnat".
     """
 
-    part: ClassVar[Part] = "dnat"
+    part: ClassVar[ComponentName] = "dnat"
 
     def __init__(self, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
@@ -66,13 +67,10 @@ class NftablesWatcher(Watcher):
         self._own = 0
         self._lost = False
 
-    def expect(self, transactions: int) -> None:
-        """Say how many transactions of ours the kernel has taken, in the `quiet` block that ran them.
-
-        As many are passed over when the block ends; if there were more, another program was at work too.
-        """
+    def expect(self, state: DnatState) -> None:
+        """See `Watcher`. As many transactions are ignored; if there were more, another program made them."""
         with self._lock:
-            self._own += transactions
+            self._own += state.transactions
 
     def _open(self) -> None:
         self._socket = Notifications(_NETLINK_NETFILTER, (_NFNLGRP_NFTABLES,))

@@ -15,8 +15,9 @@ from typing import ClassVar
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
 from nodeagent.appliers.relay.master_socket import Processes, processes
+from nodeagent.appliers.relay.state import RelayState
 from nodeagent.appliers.relay.unix_socket import Unreachable
 
 _RETURN_SECONDS = 0.3
@@ -30,7 +31,7 @@ _Identity = tuple[int, tuple[int, ...], int]
 """Of a HAProxy: its master, its workers, how often it was reloaded. Process ids as HAProxy sees them."""
 
 
-class RelayWatcher(Watcher):
+class RelayWatcher(Watcher[RelayState]):
     """Notices that HAProxy died, was restarted or reloaded by another program, or answers again.
 
     While HAProxy is away, its directory is watched for the socket.
@@ -40,7 +41,7 @@ class RelayWatcher(Watcher):
         on_drift: See `Watcher`; the part is "relay".
     """
 
-    part: ClassVar[Part] = "relay"
+    part: ClassVar[ComponentName] = "relay"
 
     def __init__(self, master_socket: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
@@ -55,13 +56,10 @@ class RelayWatcher(Watcher):
         self._silent = False
         self._running = True
 
-    def expect(self, *, running: bool) -> None:
-        """Say whether HAProxy is to run by our own will, in the `quiet` block that starts or stops it.
-
-        At first it is. One that is not to run may go without a word.
-        """
+    def expect(self, state: RelayState) -> None:
+        """See `Watcher`. Without listeners, HAProxy may end; before the first call it is expected to run."""
         with self._lock:
-            self._running = running
+            self._running = bool(state.listeners)
 
     def _open(self) -> None:
         self._inotify = Inotify()

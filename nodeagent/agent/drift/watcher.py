@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
 from nodeagent.backoff import backoff
 
-OnDrift = Callable[[Part, str], None]
+OnDrift = Callable[[ComponentName, str], None]
 """Called with the part and what was seen, for a person."""
 
 _START_SECONDS = 2.0
@@ -27,13 +27,16 @@ _STABLE_SECONDS = 10.0
 class WatcherState:
     """Whether a watcher sees what happens to its part; `error` says why it does not, or what it waits for."""
 
-    name: Part
+    name: ComponentName
     running: bool
     error: str = ""
 
 
-class Watcher(ABC):
-    """Watches one part of the node in a daemon thread of its own.
+_StateT = TypeVar("_StateT")
+
+
+class Watcher(ABC, Generic[_StateT]):
+    """Watches one component of the node in a daemon thread of its own.
 
     The thread lives in the network and mount namespace of the thread that calls `start`.
 
@@ -42,7 +45,7 @@ class Watcher(ABC):
             It should return at once: nothing is noticed meanwhile, though nothing is lost either.
     """
 
-    part: ClassVar[Part]
+    part: ClassVar[ComponentName]
 
     def __init__(self, on_drift: OnDrift) -> None:
         self._on_drift = on_drift
@@ -111,6 +114,14 @@ class Watcher(ABC):
                 self._ring()
             if what:
                 self._tell(what)
+
+    @abstractmethod
+    def expect(self, state: _StateT) -> None:
+        """Take the state that a pass has left: what leads away from it is drift.
+
+        To be called in the `quiet` block that held the changes. What another program changed after this
+        state was read is noticed by its own event.
+        """
 
     def _settled(self) -> str:
         """Judge at once, where what is expected may be another by the time the thread comes to it.

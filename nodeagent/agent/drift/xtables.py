@@ -6,17 +6,17 @@ time finds what a program did that takes no lock.
 """
 
 import time
+from dataclasses import replace
 from typing import ClassVar
 
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
-from nodeagent.agent.parts import Part
-from nodeagent.appliers.dnat.change import DnatState, difference
+from nodeagent.appliers.component import ComponentName
+from nodeagent.appliers.dnat.change import DnatState
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.xt_lock import lock_path
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import DnatRules
 
 _CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE
 _APPEARED = inotify.CREATE | inotify.MOVED_TO
@@ -29,7 +29,7 @@ _LONGEST_REST_SECONDS = 0.3
 """... unless that would make a jump that was pushed down wait for long."""
 
 
-class XtablesWatcher(Watcher):
+class XtablesWatcher(Watcher[DnatState]):
     """Notices every change to our chains, and rules that came to stand before our jumps.
 
     A program's own changes between others' rules wake nobody: what stands of ours is read and compared.
@@ -38,7 +38,7 @@ class XtablesWatcher(Watcher):
         on_drift: See `Watcher`; the part is "dnat".
     """
 
-    part: ClassVar[Part] = "dnat"
+    part: ClassVar[ComponentName] = "dnat"
 
     def __init__(self, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
@@ -52,25 +52,11 @@ class XtablesWatcher(Watcher):
         self._expected: DnatState | None = None
         self._told: DnatState | str | None = None
 
-    def expect(self, desired: DnatRules | None) -> None:
-        """Say what stands by our own will, in the `quiet` block that made it so.
-
-        The tables are read at once. If they hold just that, nobody is woken as long as they go on to do so;
-        if they do not, another program was faster, and that is drift.
-
-        Args:
-            desired: What was made to stand; None when not all of it could be: then what stands is expected.
-        """
-        found = self._look()
+    def expect(self, state: DnatState) -> None:
+        """See `Watcher`. Nobody is woken as long as the tables hold just that."""
         with self._lock:
             self._told = None
-            self._expected = None if isinstance(found, str) else found
-            if desired is None or isinstance(found, str):
-                return
-            if difference(found, desired):
-                self._expected = None
-                self._touched = True
-                self._ring()
+            self._expected = replace(state, superseded=None)
 
     def _open(self) -> None:
         self._inotify = Inotify()

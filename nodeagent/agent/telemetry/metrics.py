@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from nodeagent import __version__
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
 from nodeagent.model.desired import Desired
 from nodeagent.model.dns import DnsOutcome
 from nodeagent.sources.kubernetes.informers import Coverage
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of `Metrics.exposition`: the format that every Prometheus reads."""
 
-_PARTS: tuple[Part, ...] = get_args(Part)
+_PARTS: tuple[ComponentName, ...] = get_args(ComponentName)
 # From one millisecond, about a hosts file's rename, to ten seconds, longer than an applier waits for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -142,12 +142,12 @@ class Metrics:
         """The plan in force is this one; it is counted when somebody asks, not now."""
         self._decisions.desired = desired
 
-    def applied(self, part: Part, seconds: float) -> None:
+    def applied(self, part: ComponentName, seconds: float) -> None:
         """The applier ran for `seconds` and its part is as desired; there may have been nothing to change."""
         self._applies[part].inc()
         self._apply_seconds[part].observe(seconds)
 
-    def apply_failed(self, part: Part, seconds: float) -> None:
+    def apply_failed(self, part: ComponentName, seconds: float) -> None:
         """The part's applier ran for `seconds` and failed."""
         self._failures[part].inc()
         self.applied(part, seconds)
@@ -156,20 +156,20 @@ class Metrics:
         """All that an event changed is applied, `seconds` after it arrived."""
         self._latency.observe(seconds)
 
-    def repaired(self, part: Part) -> None:
+    def repaired(self, part: ComponentName) -> None:
         """A change that somebody else made to the part was undone."""
         self._repairs[part].inc()
 
-    def fight_began(self, part: Part) -> None:
+    def fight_began(self, part: ComponentName) -> None:
         """Another program changes the part over and over. Call it once a fight."""
         self._fights[part].inc()
         self._fighting[part].set(1)
 
-    def fight_ended(self, part: Part) -> None:
+    def fight_ended(self, part: ComponentName) -> None:
         """The other program has given up, or was stopped."""
         self._fighting[part].set(0)
 
-    def unnoticed(self, part: Part, *, missing: bool) -> None:
+    def unnoticed(self, part: ComponentName, *, missing: bool) -> None:
         """Whether the part should be watched for others' changes, and is not."""
         self._unnoticed[part].set(int(missing))
 

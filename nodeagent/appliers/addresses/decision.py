@@ -13,6 +13,7 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
 
     An address that stands on `lo` although the device exists is moved: added there first, then removed here.
     Where the addresses stand on `lo` and there is no device they stay: nothing is wrong with them.
+    A device that nodeagent made is deleted when no address is desired.
 
     Args:
         state: What stands.
@@ -21,28 +22,23 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
     Returns:
         The change; false when all that can stand does.
     """
+    if not desired and state.made_by_us:
+        # What is on the device is removed with it.
+        elsewhere = tuple(one for one in state.ours if one.interface != state.device)
+        return AddressChange(before=state, home=state.device, step="delete", remove=elsewhere)
     home = _home(state)
     refused = _refusals(state, desired)
     at_home = {one.address for one in state.ours if one.interface == home}
     add = tuple(one for one in desired if one.address not in refused and one.address not in at_home)
     wanted = {one.address for one in desired}
     return AddressChange(
+        before=state,
         home=home,
         step=_step(state, home, needed=bool(add or wanted & at_home)),
         add=add,
         remove=tuple(one for one in state.ours if not _stays(one, wanted, home, refused)),
         refused=refused,
     )
-
-
-def removal(state: AddressState) -> AddressChange:
-    """The change that takes every address of ours away, and the device if nodeagent made it."""
-    gone = change_towards(state, ())
-    if not state.made_by_us:
-        return gone
-    # What stands on the device goes with it.
-    elsewhere = tuple(one for one in gone.remove if one.interface != state.device)
-    return AddressChange(home=state.device, step="delete", remove=elsewhere)
 
 
 def _home(state: AddressState) -> str:

@@ -1,4 +1,4 @@
-"""The values of this applier: what stands, what has to change, what came of it. PURE."""
+"""The actual state of the relay addresses, and a change of it. PURE."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +32,11 @@ class AddressState:
         """The relay addresses that nodeagent put on the node, on whichever device."""
         return tuple(address for address in self.addresses if address.ours)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """None: what is wrong with an address is an error of the change."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class AddressChange:
@@ -41,6 +46,7 @@ class AddressChange:
     can't be had why not; such an address makes the change true only if something else is to do.
     """
 
+    before: AddressState = field(repr=False)
     home: str
     step: DeviceStep = "keep"
     add: tuple[RelayAddress, ...] = ()
@@ -52,20 +58,24 @@ class AddressChange:
 
     def __str__(self) -> str:
         lines = [f"! {address}: {reason}" for address, reason in self.refused.items()]
+        return "\n".join([*lines, *filter(None, (self.growth, self.shrinkage))])
+
+    @property
+    def growth(self) -> str:
+        """What is made and added, a line each."""
+        lines = []
         if self.step == "create":
             lines.append(f"+ device {self.home} (the addresses go on lo if the kernel can't make it)")
         elif self.step == "set up":
             lines.append(f"~ device {self.home}: set up")
-        lines += [f"+ {one.address} on {self.home} ({one.load_balancer})" for one in self.add]
-        lines += [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
+        home = "" if self.step == "create" else f" on {self.home}"
+        lines += [f"+ {one.address}{home} ({one.load_balancer})" for one in self.add]
+        return "\n".join(lines)
+
+    @property
+    def shrinkage(self) -> str:
+        """What is removed, a line each."""
+        lines = [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
         if self.step == "delete":
             lines.append(f"- device {self.home}")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class AddressResult:
-    """What stands after a step (every relay address of ours) and why each address that failed did."""
-
-    standing: frozenset[IPAddress]
-    failures: Mapping[IPAddress, str]

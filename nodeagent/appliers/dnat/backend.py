@@ -10,21 +10,6 @@ class NotConverged(ApplyError):  # noqa: N818 - it names what is the case, as th
     """A change was accepted, yet the kernel does not hold what was asked for."""
 
 
-class FamilyUnavailableError(ApplyError):
-    """One address family can't be served on this node: nothing of ours is there, the other is served.
-
-    Args:
-        reason: What is missing.
-        applied: What was done for the other family, for a person; empty when nothing was to do.
-        state: What is in the kernel now.
-    """
-
-    def __init__(self, reason: str, applied: str, state: DnatState) -> None:
-        super().__init__(reason)
-        self.applied = applied
-        self.state = state
-
-
 class DnatBackend(Protocol):
     """One kernel machinery that translates destinations (nftables, legacy iptables)."""
 
@@ -50,5 +35,5 @@ class DnatBackend(Protocol):
         Raises:
             ApplyError: it was refused; everything is as before.
             NotConverged: it was accepted, but the kernel holds something else now.
-            FamilyUnavailableError: it was applied as far as it concerns the other family.
+            PartlyAppliedError: one address family can't be served on this node; nothing of ours is there.
         """

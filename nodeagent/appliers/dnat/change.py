@@ -23,7 +23,8 @@ class DnatState:
     that is in the way, rather than something that is missing; `displaced`, when it is no more than other
     programs' rules that were put before ours. `unreadable` is the reason why nothing could be read, empty
     when it was. `superseded` is what is there besides of the other backend, by its name: an earlier
-    configuration left it.
+    configuration left it. `transactions` are ours that led here from the state that was read: by
+    their number a watcher tells them from others'.
     """
 
     rules: DnatRules = NO_RULES
@@ -33,6 +34,12 @@ class DnatState:
     displaced: bool = False
     unreadable: str = ""
     superseded: "tuple[str, DnatState] | None" = None
+    transactions: int = field(default=0, compare=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why nothing could be read, if so."""
+        return (self.unreadable,) if self.unreadable else ()
 
 
 Action = Literal["none", "create", "alter", "repair", "rebuild", "delete", "supersede"]
@@ -75,6 +82,8 @@ class DnatChange:
         replaced = {redirect.match for redirect in self.added.redirects}
         gone = tuple(redirect for redirect in self.removed.redirects if redirect.match not in replaced)
         removed = replace(self.removed, redirects=gone)
+        if self.action == "supersede" and not self.desired:
+            return str(self)
         if self.action == "delete" or removed != NO_RULES:
             return str(replace(self, removed=removed, added=NO_RULES, damage=(), superseded=""))
         return ""

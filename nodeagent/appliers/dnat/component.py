@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Literal
 
-from nodeagent.appliers.component import ComponentName
+from nodeagent.appliers.component import ComponentName, Preview
 from nodeagent.appliers.dnat.backend import DnatBackend
 from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference
 from nodeagent.appliers.dnat.selection import Option, choose
@@ -48,17 +48,19 @@ class Dnat:
         """
         return difference(actual, desired.dnat)
 
-    def script(self, change: DnatChange) -> str:
+    def preview(self, change: DnatChange) -> Preview:
         """Return the change as the backend runs it. Pure."""
-        return self._backend().script(change)
+        text = self._backend().script(change) if change else ""
+        return Preview(text, f"{self.backend} transaction", is_diff=False)
 
     def grow(self, change: DnatChange) -> DnatState:
         """Add, alter and repair in one transaction; see `DnatBackend.run`."""
-        return self._backend().run(change.growing)
+        growing = change.growing
+        return self._backend().run(growing) if growing else change.before
 
     def shrink(self, change: DnatChange) -> DnatState:
         """Apply the whole change in one transaction; after `grow` only removals are left of it."""
-        return self._backend().run(change)
+        return self._backend().run(change) if change else change.before
 
     def _backend(self) -> DnatBackend:
         if self._found is None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nodeagent.appliers.dnat.backend import FamilyUnavailableError, NotConverged
+from nodeagent.appliers.component import PartlyAppliedError
+from nodeagent.appliers.dnat.backend import NotConverged
 from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference, without_families
 from nodeagent.appliers.dnat.xt_layout import FAMILIES, TABLES, Key, TableLayout, TableName, layout
 from nodeagent.appliers.dnat.xt_lock import WAIT_SECONDS, xtables_lock
@@ -68,7 +69,7 @@ class IptablesBackend:
         Raises:
             ApplyError: it was refused; the table it names, and those after it, are as before.
             NotConverged: it was accepted, but the tables hold something else now.
-            FamilyUnavailableError: one family has no legacy tables on this node.
+            PartlyAppliedError: one family has no legacy tables on this node.
         """
         work = list(self._work(change))
         if not work:
@@ -120,9 +121,9 @@ class IptablesBackend:
                 removed=without_families(change.removed, missing),
             )
             unchanged = served.added == served.removed == NO_RULES and not change.damage
-            raise FamilyUnavailableError(
+            raise PartlyAppliedError(
                 f"IPv{family} is not redirected, the other family is. {reason}",
-                "" if unchanged else str(served),
                 state,
+                "" if unchanged else str(served),
             )
         return state

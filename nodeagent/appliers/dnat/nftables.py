@@ -1,5 +1,7 @@
 """The nftables backend: read, compare and change the table `inet nodeagent`, and no other. Effects by nft."""
 
+from dataclasses import replace
+
 from nodeagent.appliers.dnat.backend import NotConverged
 from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference, normalised
 from nodeagent.appliers.dnat.nft_hold import hold
@@ -50,7 +52,8 @@ class NftablesBackend:
         """
         if not change:
             return change.before
-        return self._run(nft_script(change), change.desired)
+        state = self._run(nft_script(change), change.desired)
+        return replace(state, transactions=change.before.transactions + 1)
 
     def hold(self, desired: DnatRules) -> None:
         """Redirect nothing, and hold back new connections that are to be redirected; see nft_hold.py.

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.appliers.dnat.backend import DnatBackend, FamilyUnavailableError
+from nodeagent.appliers.component import PartlyAppliedError
+from nodeagent.appliers.dnat.backend import DnatBackend
 from nodeagent.appliers.dnat.change import DnatChange, DnatState, difference
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
@@ -62,11 +63,12 @@ class ExclusiveBackend:
         if self._chosen is self._nftables:
             with self._undone(before):
                 self._remove_other()
-            return self._nftables.put(desired)
+            state = self._nftables.put(desired)
+            return replace(state, transactions=change.before.transactions + 2)
         with self._undone(before):
             try:
                 state = self._run_chosen(desired)
-            except FamilyUnavailableError:
+            except PartlyAppliedError:
                 self._remove_other()
                 raise
         self._remove_other()
@@ -77,7 +79,7 @@ class ExclusiveBackend:
         """Put the nftables table back as it was if the block fails: then nothing has changed."""
         try:
             yield
-        except FamilyUnavailableError:
+        except PartlyAppliedError:
             raise
         except ApplyError:
             self._nftables.put(before.rules)

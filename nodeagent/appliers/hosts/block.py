@@ -15,12 +15,14 @@ wrote below the block move above it (their order among themselves stays).
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from nodeagent.appliers.hosts.outside import LegacyLine, legacy_lines, without_legacy_lines
 from nodeagent.appliers.hosts.own_lines import OwnLines
 from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import HostsLine
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
@@ -122,6 +124,35 @@ def written(lines: Sequence[HostsLine]) -> list[bytes]:
     known = {address: (int(address), str(address)) for address in {line.address for line in lines}}
     rows = {(line.address.version, line.name, *known[line.address]) for line in lines}
     return [f"{address}\t{name}".encode("ascii") for _, name, _, address in sorted(rows)]
+
+
+def names_and_addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
+    """Read lines of a block; what a user wrote between the markers counts by its first field, too."""
+    addresses: dict[str, set[str]] = {}
+    for line in block:
+        address, *names = line.partition(b"#")[0].decode("ascii", "backslashreplace").split() or [""]
+        for name in names:
+            addresses.setdefault(name, set()).add(address)
+    return addresses
+
+
+def addresses_by_name(block: Iterable[bytes]) -> dict[str, frozenset[IPAddress]]:
+    """Return the same with addresses in place of texts; a text that is no address is left out."""
+    known: dict[str, frozenset[IPAddress]] = {}
+    return {
+        name: frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts))
+        for name, texts in names_and_addresses(block).items()
+    }
+
+
+def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[IPAddress]:
+    """The address, or nothing for what is none; few addresses bear many names, so each is read once."""
+    if text not in known:
+        try:
+            known[text] = frozenset({ip_address(text)})
+        except ValueError:
+            known[text] = frozenset()
+    return known[text]
 
 
 @dataclass(slots=True)

@@ -94,8 +94,8 @@ def read(path: Path) -> Reading:
     raise ChangedMeanwhileError(path)
 
 
-def write_atomic(path: Path, before: Reading, after: bytes) -> None:
-    """Replace the file in one step; every reader sees the old content or the new, whole.
+def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
+    """Replace the file in one step, and return what was left; readers see the old content or the new.
 
     The new file takes over mode, owner and extended attributes (SELinux label, ACL); a file that was absent
     is made with mode 0644. Removes what a crashed run may have left beside it. After a failure nothing of
@@ -111,7 +111,7 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> None:
     try:
         _remove_leftovers(path.parent)
         try:
-            _fill(temporary, path, before, after)
+            stamp = _fill(temporary, path, before, after)
             if read(path) != before:
                 raise ChangedMeanwhileError(path)
             _give_name(temporary, path, before)
@@ -120,10 +120,11 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> None:
     except OSError as error:
         raise explained(error, path, doing="replace") from error
     _sync_directory(path)
+    return Reading(after, stamp)
 
 
-def delete(path: Path, before: Reading) -> None:
-    """Delete the file; idempotent.
+def delete(path: Path, before: Reading) -> Reading:
+    """Delete the file, and return what was left; idempotent.
 
     Raises:
         ChangedMeanwhileError: the file is not what `before` says any more.
@@ -136,6 +137,7 @@ def delete(path: Path, before: Reading) -> None:
     except OSError as error:
         raise explained(error, path, doing="delete") from error
     _sync_directory(path)
+    return Reading(b"", None)
 
 
 def _read_once(path: Path) -> Reading:
@@ -189,7 +191,7 @@ def _kind(mode: int) -> str:
     return "FIFO" if stat.S_ISFIFO(mode) else "device or socket"
 
 
-def _fill(temporary: Path, path: Path, before: Reading, after: bytes) -> None:
+def _fill(temporary: Path, path: Path, before: Reading, after: bytes) -> Stamp:
     """Make the temporary file with the new content and the old file's metadata, and flush it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
@@ -201,6 +203,7 @@ def _fill(temporary: Path, path: Path, before: Reading, after: bytes) -> None:
         else:
             _copy_metadata(path, descriptor)
         os.fsync(descriptor)
+        return Stamp.of(os.fstat(descriptor))
 
 
 def _copy_metadata(path: Path, target: int) -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from nodeagent.appliers.hosts import journal
 from nodeagent.appliers.hosts.errors import ChangedMeanwhileError, explained
-from nodeagent.appliers.hosts.file import Reading, read
+from nodeagent.appliers.hosts.file import Reading, Stamp, read
 
 
-def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> None:
+def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
     """Write `after` over the file's content, from the first differing byte on, then cut it to length.
+
+    Returns what was left.
 
     As the block stands last, the user's lines above it are not written at all. A journal in `state_dir`
     lets the next run finish a write that a crash broke off. Mode, owner and attributes stay: the file does.
@@ -32,6 +34,7 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
                 journal.restore(state_dir, path, earlier)
                 raise ChangedMeanwhileError(path)
             _overwrite(descriptor, path, before.content, after)
+            left = Reading(after, Stamp.of(os.fstat(descriptor)))
         except OSError as error:
             _undo(descriptor, path, before.content, error)
             journal.restore(state_dir, path, earlier)
@@ -39,6 +42,7 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
         finally:
             os.close(descriptor)
         journal.drop(state_dir, path)
+        return left
 
 
 def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:

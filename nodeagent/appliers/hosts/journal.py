@@ -30,7 +30,7 @@ class Journal:
     new: bytes
 
 
-class Standing(Enum):
+class WriteState(Enum):
     """What a file's content says about the write that its journal announced."""
 
     UNTOUCHED = "not begun"
@@ -54,13 +54,13 @@ def torn(old: bytes, new: bytes, current: bytes) -> bool:
     return current[written:] == old[written:]
 
 
-def standing(journal: Journal, current: bytes) -> Standing:
+def standing(journal: Journal, current: bytes) -> WriteState:
     """Judge the file's `current` content by its journal."""
     if current == journal.new:
-        return Standing.COMPLETE
+        return WriteState.COMPLETE
     if current == journal.old:
-        return Standing.UNTOUCHED
-    return Standing.TORN if torn(journal.old, journal.new, current) else Standing.FOREIGN
+        return WriteState.UNTOUCHED
+    return WriteState.TORN if torn(journal.old, journal.new, current) else WriteState.FOREIGN
 
 
 def shared_prefix(one: bytes, other: bytes) -> int:

@@ -1,7 +1,7 @@
-"""What stands of the relay, and what is to change: values, and the comparison of them."""
+"""The actual state of the relay, and a change of it: values, and the comparison of them. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nodeagent.model.desired import Listener
@@ -15,7 +15,8 @@ class RelayState:
 
     `listeners` stand in the configuration file, whose digest is `file_digest` (None: no file, or not
     readable). `running` tells whether a HAProxy of ours answers; `in_force` is the digest of the
-    configuration that its worker runs. `notes` tell what could not be read, or is not as expected.
+    configuration that its worker runs. `stray` is true when processes that nodeagent launched are left,
+    whether or not they answer. `notes` tell what could not be read, or is not as expected.
     """
 
     listeners: tuple[Listener, ...] = ()
@@ -23,6 +24,7 @@ class RelayState:
     running: bool = False
     in_force: str | None = None
     version: str = ""
+    stray: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -35,17 +37,28 @@ class RelayState:
 class RelayChange:
     """What makes the relay serve `listeners`; false when nothing is to do.
 
-    `changed` pairs what stands with what shall stand. `reason` says why, where the listeners alone don't.
-    `notes` are those of the state that it starts from.
+    `changed` pairs what is there with what is desired. `reason` says why, where the listeners alone don't.
+    `growing` is the half that adds and changes, and removes no listener that something may point at.
     """
 
+    before: RelayState = field(repr=False)
     listeners: tuple[Listener, ...]
     added: tuple[Listener, ...]
     removed: tuple[Listener, ...]
     changed: tuple[tuple[Listener, Listener], ...]
     action: Action
     reason: str = ""
-    notes: tuple[str, ...] = ()
+    growing: "RelayChange | None" = field(default=None, repr=False)
+
+    @property
+    def growth(self) -> str:
+        """What `growing` does, for a person."""
+        return str(self.growing) if self.growing and self.growing.action != "stop" else ""
+
+    @property
+    def shrinkage(self) -> str:
+        """What the other half does, for a person."""
+        return str(self) if self.removed or not self.listeners else ""
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -68,16 +81,14 @@ def compare(
     desired_digest: str,
     *,
     launch: bool,
-    stray: bool = False,
 ) -> RelayChange:
-    """What is to change from `state` to `listeners`. Pure.
+    """Return what leads from `state` to `listeners`, but for `growing`.
 
     Args:
-        state: as read.
-        listeners: those that shall stand.
-        desired_digest: of their rendering.
-        launch: whether HAProxy is started and stopped by nodeagent.
-        stray: whether processes of ours are left that do not answer.
+        state: As read.
+        listeners: The desired ones.
+        desired_digest: Of their rendering.
+        launch: Whether HAProxy is started and stopped by nodeagent.
     """
     wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
     old = {listener.bind: listener for listener in state.listeners}
@@ -86,7 +97,7 @@ def compare(
     action: Action = "none"
     reason = ""
     if not wanted and launch:
-        if state.running or stray or state.file_digest is not None:
+        if state.running or state.stray or state.file_digest is not None:
             action, reason = "stop", "nothing is to be relayed"
     elif not wanted and not state.running and not old:
         # A sidecar that isn't there relays nothing, as desired.
@@ -102,13 +113,13 @@ def compare(
                 else "the file is not as nodeagent writes it"
             )
     return RelayChange(
+        before=state,
         listeners=wanted,
         added=tuple(listener for listener in wanted if listener.bind not in old),
         removed=tuple(listener for listener in state.listeners if listener.bind not in new),
         changed=tuple((old[bind], new[bind]) for bind in new if bind in old and old[bind] != new[bind]),
         action=action,
         reason=reason,
-        notes=state.notes,
     )
 
 

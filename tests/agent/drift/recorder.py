@@ -4,9 +4,10 @@ import queue
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from nodeagent.agent.drift.watcher import Watcher
-from nodeagent.agent.parts import Part
+from nodeagent.appliers.component import ComponentName
 
 SEEN_SECONDS = 1.0
 """Drift is to be repaired within a second, so it must be seen within one."""
@@ -16,9 +17,9 @@ class Recorder:
     """An `on_drift` that keeps what it is called with."""
 
     def __init__(self) -> None:
-        self._calls: queue.Queue[tuple[Part, str, float]] = queue.Queue()
+        self._calls: queue.Queue[tuple[ComponentName, str, float]] = queue.Queue()
 
-    def __call__(self, part: Part, what: str) -> None:
+    def __call__(self, part: ComponentName, what: str) -> None:
         """Keep the call."""
         self._calls.put((part, what, time.monotonic()))
 
@@ -40,7 +41,7 @@ class Recorder:
 
 
 @contextmanager
-def running(watcher: Watcher) -> Iterator[None]:
+def running(watcher: Watcher[Any]) -> Iterator[None]:
     """Start a watcher, go on when it watches, and see to it that it stops within a second."""
     watcher.start()
     try:

@@ -8,9 +8,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 import pytest
 
 from nodeagent.agent.drift.addresses import AddressWatcher
-from nodeagent.appliers.addresses.applier import AddressApplier
+from nodeagent.appliers.addresses.component import Addresses
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import RelayAddress
+from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.objects import ObjectRef
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.dnat.network import Namespace
@@ -26,17 +26,15 @@ class Watched:
 
     node: Namespace
     watcher: AddressWatcher
-    applier: AddressApplier
+    applier: Addresses
     said: Recorder
 
     def keep(self, *addresses: IPAddress) -> None:
         """Make these the relay's addresses, as the agent does."""
         with self.node.inside(), self.watcher.quiet():
-            self.watcher.expect(addresses)
-            desired = tuple(RelayAddress(each, WEB) for each in addresses)
-            change = self.applier.change(self.applier.read(), desired)
-            assert not self.applier.grow(change).failures
-            assert not self.applier.shrink(change).failures
+            desired = Desired(addresses=tuple(RelayAddress(each, WEB) for each in addresses))
+            grown = self.applier.grow(self.applier.diff(self.applier.read(), desired))
+            self.watcher.expect(self.applier.shrink(self.applier.diff(grown, desired)))
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: drift, which must be the first that is told."""
@@ -49,7 +47,7 @@ def relay(as_root: None) -> Iterator[Watched]:
     node = Namespace()
     said = Recorder()
     made = Watched(
-        node, AddressWatcher("hairpin0", RANGES, said), AddressApplier("hairpin0", RANGES, "bridge"), said
+        node, AddressWatcher("hairpin0", RANGES, said), Addresses("hairpin0", RANGES, "bridge"), said
     )
     with node.inside(), running(made.watcher):
         made.keep(ONE, SIX)

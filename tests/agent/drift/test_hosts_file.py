@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
-from nodeagent.appliers.hosts.applier import HostsApplier
+from nodeagent.appliers.hosts.component import Hosts
 from nodeagent.model.desired import HostsLine
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.hosts.private_mounts import bind, in_private_mounts
-from tests.appliers.hosts.samples import NETWORKS
+from tests.appliers.hosts.samples import NETWORKS, make
 
 USER = b"127.0.0.1 localhost\n"
 
@@ -25,14 +25,13 @@ class Watched:
 
     path: Path
     watcher: HostsFileWatcher
-    applier: HostsApplier
+    applier: Hosts
     said: Recorder
 
     def write(self, *lines: HostsLine) -> None:
         """Make these the block's lines, as the agent does."""
         with self.watcher.quiet():
-            change = self.applier.apply(self.applier.change(lines))
-            self.watcher.expect(change.after)
+            self.watcher.expect(make(self.applier, lines))
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: it ends in drift, and that must come first."""
@@ -50,7 +49,7 @@ def watched(directory: Path) -> Watched:
     return Watched(
         path,
         HostsFileWatcher(path, said),
-        HostsApplier(path, NETWORKS, directory / "run", adopt=False),
+        Hosts(path, NETWORKS, directory / "run", adopt=False),
         said,
     )
 
@@ -125,10 +124,10 @@ def test_own_writes_wake_nobody(hosts: Watched) -> None:
 
 def test_a_foreign_write_during_our_own_is_not_lost(hosts: Watched) -> None:
     with hosts.watcher.quiet():
-        change = hosts.applier.apply(hosts.applier.change([line("new.example.com")]))
+        left = make(hosts.applier, [line("new.example.com")])
         edit_in_place(hosts.path)
-        hosts.watcher.expect(change.after)
-    hosts.said.until("changed")
+        hosts.watcher.expect(left)
+    hosts.said.until("written by another program")
 
 
 def test_an_edit_before_the_first_pass_is_seen(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.drift.nftables import NftablesWatcher
+from nodeagent.appliers.dnat.change import difference
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.dnat.network import Namespace
-from tests.appliers.dnat.world import apply, redirect
+from tests.appliers.dnat.world import redirect
 from tests.root import needs_root
 
 ROOT = Path(__file__).parents[3]
@@ -40,8 +41,8 @@ class Watched:
     def keep(self, count: int) -> None:
         """Make the table hold so many entries, as the agent does."""
         with self.node.inside(), self.watcher.quiet():
-            if apply(NftablesBackend(), desired(count)):
-                self.watcher.expect(1)
+            backend = NftablesBackend()
+            self.watcher.expect(backend.run(difference(backend.read(), desired(count))))
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: drift, which must be the first that is told."""

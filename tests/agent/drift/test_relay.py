@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeagent.agent.drift.relay import RelayWatcher
-from nodeagent.appliers.relay import RelayApplier, process
+from nodeagent.appliers.relay import Relay, process
 from nodeagent.appliers.relay.master_socket import Processes, processes
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.relay.condition import eventually
-from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, isolated, listener
+from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, difference, isolated, listener
 
 RUN = Path("/run/nodeagent")
 MASTER = RUN / "master.sock"
@@ -20,7 +20,7 @@ A, B = listener(RELAY), listener(RELAY_2)
 
 
 @contextmanager
-def watched() -> Iterator[tuple[RelayWatcher, RelayApplier, Recorder]]:
+def watched() -> Iterator[tuple[RelayWatcher, Relay, Recorder]]:
     """HAProxy with one listener, and its watcher."""
     RUN.mkdir(mode=0o700)
     (RUN / "lock").touch()  # as beside a running agent: the directory stays when HAProxy is stopped
@@ -32,11 +32,11 @@ def watched() -> Iterator[tuple[RelayWatcher, RelayApplier, Recorder]]:
         yield watcher, relay, said
 
 
-def apply(watcher: RelayWatcher, relay: RelayApplier, *listeners: object) -> None:
+def apply(watcher: RelayWatcher, relay: Relay, *listeners: object) -> None:
     wanted = [each for each in (A, B) if each in listeners]
     with watcher.quiet():
-        watcher.expect(running=bool(wanted))
-        relay.apply(relay.change(wanted))
+        relay.grow(difference(relay, wanted))
+        watcher.expect(relay.shrink(difference(relay, wanted)))
     assert eventually(lambda: bool(watcher.state().error) != bool(wanted))
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ _ROOT = Path(__file__).parents[3]
 _WITHOUT_INOTIFY = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
 
 limit, file = Path("/proc/sys/user/max_inotify_instances"), Path(sys.argv[1])
@@ -53,7 +55,7 @@ def _no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _watchers(directory: Path, said: Recorder) -> list[Watcher]:
+def _watchers(directory: Path, said: Recorder) -> list[Watcher[Any]]:
     relay = Config().relay
     return [
         HostsFileWatcher(directory / "hosts", said),
@@ -111,8 +113,8 @@ def test_it_is_told_everywhere_and_does_not_make_the_agent_unready(caplog: pytes
     board.synced()
     noticing = Noticing(metrics, board)
     bad = WatcherState("hosts", running=False, error="Too many open files")
-    noticing.update([bad, WatcherState("dnat", running=True)], ["master.sock: it does not answer"])
-    noticing.update([bad, WatcherState("dnat", running=True)], ["master.sock: it does not answer"])
+    noticing.update([bad, WatcherState("dnat", running=True)], ["relay: master.sock: it does not answer"])
+    noticing.update([bad, WatcherState("dnat", running=True)], ["relay: master.sock: it does not answer"])
     assert board.ready().ok
     assert (
         "drift: failed since 0 s: hosts is not watched: Too many open files; relay: mas" in board.ready().text

@@ -9,7 +9,7 @@ from nodeagent.agent.drift.watcher import Watcher
 from tests.agent.drift.recorder import Recorder, running
 
 
-class Scripted(Watcher):
+class Scripted(Watcher[None]):
     """Watches a descriptor; fails as it is told."""
 
     part = "dnat"
@@ -21,6 +21,9 @@ class Scripted(Watcher):
         self.refusals: list[Exception] = []
         self.opened = 0
         self.seen = 0
+
+    def expect(self, state: None) -> None:
+        """Nothing."""
 
     def _open(self) -> None:
         self.opened += 1

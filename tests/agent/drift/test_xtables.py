@@ -6,11 +6,12 @@ import pytest
 
 from nodeagent.agent.drift import xtables
 from nodeagent.agent.drift.xtables import XtablesWatcher
+from nodeagent.appliers.dnat.change import difference
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.appliers.dnat.network import Namespace
-from tests.appliers.dnat.world import apply, redirect
+from tests.appliers.dnat.world import redirect
 
 PUSHED_DOWN = "*nat\n:KUBE-SERVICES - [0:0]\n-I OUTPUT -j KUBE-SERVICES\nCOMMIT\n"
 FOREIGN = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -p tcp -j RETURN\nCOMMIT\n"
@@ -27,8 +28,8 @@ class Watched:
     def keep(self, count: int) -> None:
         """Make the chains hold so many entries, as the agent does."""
         with self.node.inside(), self.watcher.quiet():
-            if apply(IptablesBackend(), desired(count)):
-                self.watcher.expect(desired(count))
+            backend = IptablesBackend()
+            self.watcher.expect(backend.run(difference(backend.read(), desired(count))))
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: drift, which must be the first that is told."""

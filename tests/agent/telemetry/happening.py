@@ -3,8 +3,8 @@
 from ipaddress import ip_address
 from typing import get_args
 
-from nodeagent.agent.parts import Part
 from nodeagent.agent.telemetry.metrics import Metrics
+from nodeagent.appliers.component import ComponentName
 from nodeagent.appliers.relay.stats_socket import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
@@ -13,7 +13,7 @@ from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[ComponentName, ...] = get_args(ComponentName)
 BLUE = ObjectRef("Service", "ingress", "blue")
 GREEN = ObjectRef("Service", "ingress", "green")
 

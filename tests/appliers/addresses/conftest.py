@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeagent.appliers.addresses.applier import AddressApplier
+from nodeagent.appliers.addresses.component import Addresses
 from tests.appliers.addresses.node import RANGES
 from tests.appliers.dnat.network import Namespace
 from tests.testbed.waiting import wait_until
@@ -33,20 +33,18 @@ def node(as_root: None) -> Iterator[Namespace]:
 
 
 @pytest.fixture
-def on_lo() -> AddressApplier:
+def on_lo() -> Addresses:
     """The applier as the agent uses it: this kernel has no dummy device, so its addresses go on `lo`."""
-    return AddressApplier("hairpin0", RANGES)
+    return Addresses("hairpin0", RANGES)
 
 
 @pytest.fixture
-def on_device() -> AddressApplier:
+def on_device() -> Addresses:
     """The applier with a kind of device that this kernel can make, and that is as simple as a dummy."""
-    return AddressApplier("hairpin0", RANGES, kind="ifb")
+    return Addresses("hairpin0", RANGES, kind="ifb")
 
 
 @pytest.fixture(params=["lo", "hairpin0"])
-def applier(
-    request: pytest.FixtureRequest, on_lo: AddressApplier, on_device: AddressApplier
-) -> AddressApplier:
+def applier(request: pytest.FixtureRequest, on_lo: Addresses, on_device: Addresses) -> Addresses:
     """Both of them in turn."""
     return on_lo if request.param == "lo" else on_device

@@ -2,9 +2,10 @@
 
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
-from nodeagent.appliers.addresses.applier import AddressApplier
-from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.model.desired import RelayAddress
+from nodeagent.appliers.addresses.component import Addresses
+from nodeagent.appliers.addresses.state import AddressChange, AddressState
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.objects import ObjectRef
 
 RANGES = (IPv4Network("169.254.66.0/24"), IPv6Network("fd68:6169:7270::/112"))
@@ -17,11 +18,25 @@ def relay(*addresses: str) -> tuple[RelayAddress, ...]:
     return tuple(RelayAddress(ip_address(address), owner) for address in addresses)
 
 
-def apply(applier: AddressApplier, *addresses: str) -> AddressChange:
+def apply(applier: Addresses, *addresses: str) -> AddressChange:
     """One whole pass, in which nothing may fail; returns the change."""
-    change = applier.change(applier.read(), relay(*addresses))
-    assert not applier.grow(change).failures
-    result = applier.shrink(change)
-    assert not result.failures
-    assert result.standing == {ip_address(address) for address in addresses}
+    desired = Desired(addresses=relay(*addresses))
+    change = applier.diff(applier.read(), desired)
+    left = applier.shrink(applier.diff(applier.grow(change), desired))
+    assert held(left) == {ip_address(address) for address in addresses}
     return change
+
+
+def difference(applier: Addresses, *addresses: str) -> AddressChange:
+    """What leads to these relay addresses, as read now."""
+    return applier.diff(applier.read(), Desired(addresses=relay(*addresses)))
+
+
+def clean_up(applier: Addresses) -> AddressState:
+    """Remove all that is ours."""
+    return applier.shrink(difference(applier))
+
+
+def held(state: AddressState) -> set[IPAddress]:
+    """The relay addresses that are there, on whichever device."""
+    return {one.address for one in state.ours}

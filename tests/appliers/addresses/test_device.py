@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from nodeagent.appliers.addresses.applier import AddressApplier
-from tests.appliers.addresses.node import FOUR, SIX, apply, relay
+from nodeagent.appliers.addresses.component import Addresses
+from nodeagent.appliers.component import PartlyAppliedError
+from tests.appliers.addresses.node import FOUR, SIX, apply, clean_up, difference
 from tests.appliers.dnat.network import Namespace, Server
 
 
-def test_without_such_a_device_in_the_kernel_lo_serves(node: Namespace, on_lo: AddressApplier) -> None:
+def test_without_such_a_device_in_the_kernel_lo_serves(node: Namespace, on_lo: Addresses) -> None:
     """EOPNOTSUPP, "Unknown device type", from the real kernel; a dry run says so beforehand."""
     if _can_make(node, "dummy"):
         pytest.skip("this kernel has the dummy device")
@@ -23,7 +24,7 @@ def test_without_such_a_device_in_the_kernel_lo_serves(node: Namespace, on_lo: A
     assert labels == ["lo:hairpin0"]
 
 
-def test_the_device_is_made_marked_and_up(node: Namespace, on_device: AddressApplier) -> None:
+def test_the_device_is_made_marked_and_up(node: Namespace, on_device: Addresses) -> None:
     """And removed by cleanup."""
     apply(on_device, FOUR, SIX)
     link = _link(node, "hairpin0")
@@ -32,11 +33,11 @@ def test_the_device_is_made_marked_and_up(node: Namespace, on_device: AddressApp
     assert {one["local"] for one in link["addr_info"]} >= {FOUR, SIX}
     state = on_device.read()
     assert (state.status, state.kind, state.made_by_us) == ("up", "ifb", True)
-    on_device.cleanup()
+    clean_up(on_device)
     assert on_device.read().status == "absent"
 
 
-def test_a_device_set_down_is_set_up_again(node: Namespace, on_device: AddressApplier) -> None:
+def test_a_device_set_down_is_set_up_again(node: Namespace, on_device: Addresses) -> None:
     """With the IPv6 addresses that the kernel took away with it."""
     apply(on_device, FOUR, SIX)
     node.ip("link set hairpin0 down")
@@ -55,42 +56,43 @@ def test_a_device_set_down_is_set_up_again(node: Namespace, on_device: AddressAp
     ],
 )
 def test_a_device_of_somebody_else_is_refused(
-    node: Namespace, on_device: AddressApplier, commands: list[str]
+    node: Namespace, on_device: Addresses, commands: list[str]
 ) -> None:
     """Each address says why; the device, even one with such an address, stays as it is."""
     node.ip(*commands, "link set hairpin0 up", "addr add 169.254.66.9/32 dev hairpin0")
     before = node.output("ip -j address")
-    change = on_device.change(on_device.read(), relay(FOUR, SIX))
+    change = difference(on_device, FOUR, SIX)
     assert not change
-    result = on_device.grow(change)
-    assert set(result.failures) == {ip_address(FOUR), ip_address(SIX)}
-    assert "set relay.interface to another name" in result.failures[ip_address(FOUR)]
-    on_device.cleanup()
+    with pytest.raises(PartlyAppliedError) as caught:
+        on_device.grow(change)
+    assert caught.value.applied == ""
+    for address, line in zip((FOUR, SIX), str(caught.value).splitlines(), strict=True):
+        assert line.startswith(f"relay address {address}: ")
+        assert "set relay.interface to another name" in line
+    clean_up(on_device)
     assert node.output("ip -j address") == before
 
 
-def test_a_device_provided_without_an_alias_is_used_and_kept(
-    node: Namespace, on_device: AddressApplier
-) -> None:
+def test_a_device_provided_without_an_alias_is_used_and_kept(node: Namespace, on_device: Addresses) -> None:
     """Cleanup empties it."""
     node.ip("link add hairpin0 type ifb")
     apply(on_device, FOUR)
     assert [one.interface for one in on_device.read().ours] == ["hairpin0"]
-    on_device.cleanup()
+    clean_up(on_device)
     assert on_device.read().status == "up"
     assert not on_device.read().ours
 
 
 @pytest.mark.parametrize("address", [FOUR, SIX])
 def test_addresses_move_from_lo_to_a_device_that_came_later(
-    node: Namespace, on_lo: AddressApplier, on_device: AddressApplier, address: str
+    node: Namespace, on_lo: Addresses, on_device: Addresses, address: str
 ) -> None:
     """An open connection lives on, and there is no moment without the address."""
     if _can_make(node, "dummy"):
         pytest.skip("this kernel has the dummy device")
     apply(on_lo, address)
     node.ip("link add hairpin0 type ifb")
-    change = on_device.change(on_device.read(), relay(address))
+    change = difference(on_device, address)
     with Server(node, address, 443, "relay"), _echo_pair(address) as (client, server):
         on_device.grow(change)
         assert {one.interface for one in on_device.read().ours} == {"lo", "hairpin0"}

@@ -2,9 +2,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.appliers.addresses.applier import AddressApplier
+from nodeagent.appliers.addresses.component import Addresses
 from nodeagent.appliers.addresses.ownership import PROTOCOL, KernelAddress, owned
-from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, relay
+from nodeagent.appliers.addresses.state import AddressState
+from nodeagent.appliers.component import PartlyAppliedError
+from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
 from tests.appliers.dnat.network import Namespace
 
 
@@ -21,22 +23,24 @@ from tests.appliers.dnat.network import Namespace
     ],
 )
 def test_an_address_of_somebody_else_is_refused_and_left_alone(
-    node: Namespace, on_lo: AddressApplier, command: str
+    node: Namespace, on_lo: Addresses, command: str
 ) -> None:
     """The others are served."""
     node.ip(command)
     address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
     before = node.output("ip -j address")
-    change = on_lo.change(on_lo.read(), relay(address, other))
-    result = on_lo.grow(change)
-    assert "put there by somebody else" in result.failures[ip_address(address)]
+    change = difference(on_lo, address, other)
+    with pytest.raises(PartlyAppliedError, match=f"{address}: .*put there by somebody else") as caught:
+        on_lo.grow(change)
     assert str(change).startswith(f"! {address}: it stands on ")
-    assert result.standing == {ip_address(other)}
-    on_lo.cleanup()
+    assert isinstance(caught.value.state, AddressState)
+    assert held(caught.value.state) == {ip_address(other)}
+    assert other in caught.value.applied
+    clean_up(on_lo)
     assert node.output("ip -j address") == before
 
 
-def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, applier: AddressApplier) -> None:
+def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, applier: Addresses) -> None:
     """Not even on our own device or with our label."""
     apply(applier, FOUR)
     device = next(one.interface for one in applier.read().ours)

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from nodeagent.appliers.addresses.applier import AddressApplier
-from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, relay
+from nodeagent.appliers.addresses.component import Addresses
+from nodeagent.appliers.component import PartlyAppliedError
+from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
 from tests.appliers.dnat.network import Namespace
 
 NOBODY = 65534
@@ -18,28 +19,31 @@ T = TypeVar("T")
 
 @pytest.mark.parametrize("device", ["lo", "hairpin0"])
 def test_without_ipv6_the_ipv4_addresses_are_served(
-    node: Namespace, on_lo: AddressApplier, on_device: AddressApplier, device: str
+    node: Namespace, on_lo: Addresses, on_device: Addresses, device: str
 ) -> None:
     """The IPv6 address alone fails, and says which setting does it."""
     node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
     node.sysctl("net/ipv6/conf/default/disable_ipv6", "1")
     applier = on_lo if device == "lo" else on_device
-    result = applier.grow(applier.change(applier.read(), relay(SIX, FOUR)))
-    assert result.standing == {ip_address(FOUR)}
-    (reason,) = result.failures.values()
+    with pytest.raises(PartlyAppliedError) as caught:
+        applier.grow(difference(applier, SIX, FOUR))
+    (reason,) = str(caught.value).splitlines()
+    assert reason.startswith(f"relay address {SIX}: ")
     assert f"sysctl net.ipv6.conf.{device}.disable_ipv6" in reason
+    assert held(applier.read()) == {ip_address(FOUR)}
 
 
-def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_device: AddressApplier) -> None:
+def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_device: Addresses) -> None:
     """Between the reading and the change."""
     apply(on_device, FOUR)
-    change = on_device.change(on_device.read(), relay(FOUR, SIX))
+    change = difference(on_device, FOUR, SIX)
     node.ip("link del hairpin0")
-    assert "there is no device hairpin0" in on_device.grow(change).failures[ip_address(SIX)]
-    assert on_device.shrink(on_device.change(on_device.read(), ())).failures == {}
+    with pytest.raises(PartlyAppliedError, match=f"{SIX}: .*there is no device hairpin0"):
+        on_device.grow(change)
+    clean_up(on_device)
 
 
-def test_an_ordinary_user_may_read(node: Namespace, applier: AddressApplier) -> None:
+def test_an_ordinary_user_may_read(node: Namespace, applier: Addresses) -> None:
     """The dry run."""
     apply(applier, FOUR, SIX)
     node.ip("addr add 10.0.0.1/8 dev eth0")
@@ -47,24 +51,31 @@ def test_an_ordinary_user_may_read(node: Namespace, applier: AddressApplier) -> 
 
 
 @pytest.mark.usefixtures("node")
-def test_an_ordinary_user_is_told_what_it_takes(on_device: AddressApplier) -> None:
+def test_an_ordinary_user_is_told_what_it_takes(on_device: Addresses) -> None:
     """For each address."""
-    failures = _as_nobody(lambda: on_device.grow(on_device.change(on_device.read(), relay(FOUR)))).failures
-    assert "it needs root or CAP_NET_ADMIN" in failures[ip_address(FOUR)]
+    assert "it needs root or CAP_NET_ADMIN" in _as_nobody(lambda: _failure(on_device))
 
 
 def test_pyroute2_is_not_imported_before_it_is_needed() -> None:
     """It costs 33 MB."""
-    code = "import sys, nodeagent.appliers.addresses.applier; sys.exit('pyroute2' in sys.modules)"
+    code = "import sys, nodeagent.appliers.addresses.component; sys.exit('pyroute2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_ranges_are_those_of_the_configuration(node: Namespace) -> None:
     """Addresses of a range that was configured before are nobody's."""
-    apply(AddressApplier("hairpin0", RANGES), FOUR)
-    other = AddressApplier("hairpin0", (type(RANGES[0])("169.254.67.0/24"), RANGES[1]))
+    apply(Addresses("hairpin0", RANGES), FOUR)
+    other = Addresses("hairpin0", (type(RANGES[0])("169.254.67.0/24"), RANGES[1]))
     assert other.read().ours == ()
     assert FOUR in node.output("ip address")
+
+
+def _failure(addresses: Addresses) -> str:
+    try:
+        addresses.grow(difference(addresses, FOUR))
+    except PartlyAppliedError as error:
+        return str(error)
+    return "nothing failed"
 
 
 def _as_nobody(call: Callable[[], T]) -> T:

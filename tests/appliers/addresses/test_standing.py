@@ -4,14 +4,14 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from nodeagent.appliers.addresses.applier import AddressApplier
-from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, relay
+from nodeagent.appliers.addresses.component import Addresses
+from tests.appliers.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
 from tests.appliers.dnat.network import Namespace, Server
 
 
 @pytest.mark.parametrize("address", [FOUR, SIX])
 def test_an_address_can_be_bound_and_reached_at_once(
-    node: Namespace, applier: AddressApplier, address: str
+    node: Namespace, applier: Addresses, address: str
 ) -> None:
     """Without a wait for duplicate address detection."""
     apply(applier, address)
@@ -20,17 +20,17 @@ def test_an_address_can_be_bound_and_reached_at_once(
 
 
 @pytest.mark.usefixtures("node")
-def test_an_ipv6_address_is_never_one_moment_late(applier: AddressApplier) -> None:
+def test_an_ipv6_address_is_never_one_moment_late(applier: Addresses) -> None:
     """The kernel makes its route after its answer: one connection in fifty was told "unreachable"."""
     with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
         for _ in range(200):
-            applier.grow(applier.change(applier.read(), relay(SIX)))
+            applier.grow(difference(applier, SIX))
             with socket.create_connection((SIX, 443), timeout=3):
                 listener.accept()[0].close()
-            applier.shrink(applier.change(applier.read(), ()))
+            applier.shrink(difference(applier))
 
 
-def test_the_second_pass_has_nothing_to_do(node: Namespace, applier: AddressApplier) -> None:
+def test_the_second_pass_has_nothing_to_do(node: Namespace, applier: Addresses) -> None:
     """And says nothing."""
     assert apply(applier, FOUR, SIX)
     before = node.output("ip -j address")
@@ -39,18 +39,18 @@ def test_the_second_pass_has_nothing_to_do(node: Namespace, applier: AddressAppl
     assert node.output("ip -j address") == before
 
 
-def test_cleanup_leaves_the_node_as_it_was(node: Namespace, applier: AddressApplier) -> None:
+def test_cleanup_leaves_the_node_as_it_was(node: Namespace, applier: Addresses) -> None:
     """Interfaces, addresses and routes of every table."""
     before = _everything(node)
     apply(applier, FOUR, SIX)
     assert _everything(node) != before
-    assert applier.cleanup().standing == frozenset()
+    assert held(clean_up(applier)) == set()
     assert _everything(node) == before
-    assert applier.cleanup().failures == {}
+    clean_up(applier)
 
 
 @pytest.mark.usefixtures("node")
-def test_addresses_come_and_go_one_by_one(applier: AddressApplier) -> None:
+def test_addresses_come_and_go_one_by_one(applier: Addresses) -> None:
     """Others stand on meanwhile; the change names each."""
     apply(applier, FOUR, SIX)
     change = apply(applier, SIX, "169.254.66.6")
@@ -61,13 +61,14 @@ def test_addresses_come_and_go_one_by_one(applier: AddressApplier) -> None:
 
 
 @pytest.mark.usefixtures("node")
-def test_a_stale_change_is_no_failure(applier: AddressApplier) -> None:
+def test_a_stale_change_is_no_failure(applier: Addresses) -> None:
     """Whoever was quicker did what was wanted."""
-    change = applier.change(applier.read(), apply(applier, FOUR, SIX).add)
-    assert applier.grow(change).failures == {}
-    gone = applier.change(applier.read(), ())
-    assert applier.shrink(gone).failures == {}
-    assert applier.shrink(gone).failures == {}
+    change = difference(applier, FOUR, SIX)
+    apply(applier, FOUR, SIX)
+    applier.grow(change)
+    gone = difference(applier)
+    applier.shrink(gone)
+    assert held(applier.shrink(gone)) == set()
 
 
 TO_IPV4 = ["198.51.100.1", "192.0.2.77", "169.254.66.200", "169.254.1.1"]
@@ -88,7 +89,7 @@ TO_IPV6 = ["2001:db8:9::1", "2001:db8:2::77", "fd68:6169:7270::200", "fd00::1"]
     ids=["dual stack", "unnumbered uplink", "a ULA alone", "IPv4 alone", "no address"],
 )
 def test_a_relay_address_is_never_the_source_of_other_traffic(
-    node: Namespace, applier: AddressApplier, addresses: list[str], destinations: list[str]
+    node: Namespace, applier: Addresses, addresses: list[str], destinations: list[str]
 ) -> None:
     """The kernel's own choice, whatever else the node has."""
     node.ip("addr flush dev eth0 scope global", *(f"addr add {address}" for address in addresses))
@@ -100,7 +101,7 @@ def test_a_relay_address_is_never_the_source_of_other_traffic(
 
 
 @pytest.mark.usefixtures("node")
-def test_a_whole_range_is_quick(applier: AddressApplier) -> None:
+def test_a_whole_range_is_quick(applier: Addresses) -> None:
     """Every address of the IPv4 range, at once or nearly so; the bound is generous for slow machines."""
     first = int(IPv4Address("169.254.66.0"))
     started = time.monotonic()
@@ -112,7 +113,7 @@ def test_a_whole_range_is_quick(applier: AddressApplier) -> None:
 @pytest.mark.usefixtures("node")
 def test_a_name_of_fifteen_bytes_works() -> None:
     """The label on `lo` is cut to what fits."""
-    applier = AddressApplier("a-long-name-123", RANGES)
+    applier = Addresses("a-long-name-123", RANGES)
     apply(applier, FOUR)
     assert not apply(applier, FOUR)
 

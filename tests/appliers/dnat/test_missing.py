@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from nodeagent.appliers.dnat.backend import FamilyUnavailableError
+from nodeagent.appliers.component import PartlyAppliedError
 from nodeagent.appliers.dnat.iptables import IptablesBackend
 from nodeagent.appliers.dnat.nftables import NftablesBackend
 from nodeagent.appliers.dnat.selection import choose
@@ -133,7 +133,7 @@ def test_a_lock_file_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def _serve_both() -> str:
     try:
         apply(IptablesBackend(), guarded())
-    except FamilyUnavailableError as error:
+    except PartlyAppliedError as error:
         return f"{error}\napplied: {error.applied}"
     except ApplyError as error:
         return str(error)

@@ -1,13 +1,14 @@
 """Lines, networks and appliers that the tests of the hosts file share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from nodeagent.appliers.hosts.applier import HostsApplier
 from nodeagent.appliers.hosts.block import assemble, parse, written
+from nodeagent.appliers.hosts.change import HostsChange, HostsState
+from nodeagent.appliers.hosts.component import Hosts
 from nodeagent.appliers.hosts.own_lines import OwnLines
-from nodeagent.model.desired import HostsLine
+from nodeagent.model.desired import Desired, HostsLine
 
 NETWORKS = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"), ip_network("10.96.7.7/32"))
 OWN = OwnLines(NETWORKS)
@@ -36,16 +37,29 @@ def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
     return path
 
 
-def applier(path: Path, *, adopt: bool = False) -> HostsApplier:
-    """Make an applier whose state lies beside the directory of `path`."""
-    return HostsApplier(path, NETWORKS, path.parent.parent / "run", adopt=adopt)
+def component(path: Path, *, adopt: bool = False) -> Hosts:
+    """Make a component whose state lies beside the directory of `path`."""
+    return Hosts(path, NETWORKS, path.parent.parent / "run", adopt=adopt)
 
 
 def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:
     """Make the file hold `wanted`, and check that it then has nothing more to do."""
-    subject = applier(path)
-    subject.apply(subject.change(wanted))
-    assert not subject.change(wanted)
+    subject = component(path)
+    left = make(subject, wanted)
+    assert left == component(path).read()
+    assert not difference(subject, wanted)
+
+
+def difference(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsChange:
+    """What makes the file hold these, as it is now."""
+    return subject.diff(subject.read(), Desired(hosts=tuple(wanted)))
+
+
+def make(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsState:
+    """Make the file hold these, in both halves of one change; returns the state that it left."""
+    lines = tuple(wanted)
+    left = subject.grow(difference(subject, lines))
+    return subject.shrink(subject.diff(left, Desired(hosts=lines)))
 
 
 def left_beside(path: Path) -> list[str]:

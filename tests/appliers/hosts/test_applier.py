@@ -14,12 +14,14 @@ from tests.appliers.hosts.private_mounts import in_private_mounts, mount
 from tests.appliers.hosts.samples import (
     ONE,
     USER,
-    applier,
     apply,
+    component,
+    difference,
     hosts_file,
     left_beside,
     line,
     lines,
+    make,
     render,
 )
 
@@ -31,17 +33,17 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(tmp_path: Path) -> No
     path = hosts_file(tmp_path)
     apply(path)
     before = path.stat()
-    again = applier(path).change(ONE)
+    again = difference(component(path), ONE)
     assert not again
     assert again.diff() == ""
-    applier(path).apply(again)
+    component(path).shrink(again)
     assert path.stat() == before
 
 
 def test_working_out_a_change_changes_nothing(tmp_path: Path) -> None:
     """It is the dry run."""
     path = hosts_file(tmp_path)
-    change = applier(path).change(ONE)
+    change = difference(component(path), ONE)
     assert change
     assert path.read_bytes() == USER
     assert left_beside(path) == []
@@ -51,8 +53,8 @@ def test_the_change_names_what_comes_goes_and_moves(tmp_path: Path) -> None:
     """By name, whatever the number of addresses."""
     path = hosts_file(tmp_path)
     apply(path, (line("169.254.66.2", "a"), line("169.254.66.2", "b"), line("169.254.66.2", "c")))
-    change = applier(path).change(
-        (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
+    change = difference(
+        component(path), (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
     )
     assert (change.added, change.removed, change.moved) == (("d",), ("a",), ("c",))
 
@@ -60,7 +62,7 @@ def test_the_change_names_what_comes_goes_and_moves(tmp_path: Path) -> None:
 def test_the_diff_is_for_people(tmp_path: Path) -> None:
     """What is no UTF-8, and what would steer a terminal, is shown escaped."""
     path = hosts_file(tmp_path, b"# \xff \x1b[31m caf\xc3\xa9\r\n127.0.0.1 localhost")
-    assert applier(path).change(ONE).diff() == (
+    assert difference(component(path), ONE).diff() == (
         f"--- {path}\n+++ {path}\n@@ -1,2 +1,5 @@\n"
         " # \\xff \\x1b[31m caf\u00e9\\r\n-127.0.0.1 localhost\n\\ No newline at end of file\n"
         "+127.0.0.1 localhost\\r\n"
@@ -73,9 +75,9 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
 def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
     """As git does."""
     path = hosts_file(tmp_path, None)
-    assert applier(path).change(ONE).diff().startswith(f"--- /dev/null\n+++ {path}\n")
+    assert difference(component(path), ONE).diff().startswith(f"--- /dev/null\n+++ {path}\n")
     apply(path)
-    assert f"--- {path}\n+++ /dev/null\n" in applier(path).change(()).diff()
+    assert f"--- {path}\n+++ /dev/null\n" in difference(component(path), ()).diff()
 
 
 def test_a_user_edits_around_the_block_between_two_applies(tmp_path: Path) -> None:
@@ -92,11 +94,11 @@ def test_a_user_edits_around_the_block_between_two_applies(tmp_path: Path) -> No
 def test_an_edit_between_change_and_apply_is_taken_up(tmp_path: Path) -> None:
     """The change is worked out anew; what was really done is returned."""
     path = hosts_file(tmp_path)
-    planned = applier(path).change(ONE)
+    planned = difference(component(path), ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
-    done = applier(path).apply(planned)
-    assert done.after == path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
-    assert planned.after != done.after
+    left = component(path).grow(planned)
+    assert left.content == path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
+    assert planned.after != left.content
 
 
 def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
@@ -113,7 +115,7 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
 
     monkeypatch.setattr(os, "fsync", edit_then_flush)
     with pytest.raises(ApplyError, match="keeps rewriting it"):
-        applier(path).apply(applier(path).change(ONE))
+        component(path).grow(difference(component(path), ONE))
     assert path.read_bytes() == b"10.1.1.1 edit%d\n" % (next(edits) - 1)
     assert left_beside(path) == []
 
@@ -122,29 +124,29 @@ def test_lines_of_hairpin_proxy_are_reported_and_go_only_when_adopted(tmp_path: 
     """By the dry run, too."""
     path = hosts_file(tmp_path, LEGACY + USER)
     apply(path)
-    change = applier(path).change(ONE)
-    assert [found.names for found in change.legacy] == [("a.example.com",)]
+    change = difference(component(path), ONE)
+    assert [found.names for found in change.before.file.legacy] == [("a.example.com",)]
     assert path.read_bytes().startswith(LEGACY)
-    adopting = applier(path, adopt=True)
-    adopting.apply(adopting.change(ONE))
+    adopting = component(path, adopt=True)
+    make(adopting, ONE)
     assert path.read_bytes() == render(USER, ONE)
 
 
 def test_damaged_markers_are_a_problem_that_is_told_once(tmp_path: Path) -> None:
     """The next apply finds a whole block."""
     path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
-    change = applier(path).change(ONE)
-    assert [problem.line_number for problem in change.problems] == [5]
-    applier(path).apply(change)
+    change = difference(component(path), ONE)
+    assert [problem.line_number for problem in change.before.problems] == [5]
+    component(path).grow(change)
     assert path.read_bytes() == render(USER + b"10.1.1.1 mine\n", ONE)
-    assert applier(path).change(ONE).problems == ()
+    assert component(path).read().problems == ()
 
 
 def test_names_of_the_users_own_lines_are_told(tmp_path: Path) -> None:
     """For the planner, which leaves such names alone."""
     path = hosts_file(tmp_path)
     apply(path)
-    names = applier(path).read().outside_names()
+    names = component(path).read().user_names
     assert names["db.corp"].line_number == 4
     assert "www.example.com" not in names
 
@@ -157,8 +159,8 @@ def test_a_write_that_broke_off_is_finished(tmp_path: Path, done: float) -> None
     journal.store(tmp_path / "run", journal.Journal(path, old, new))
     written = int(len(new) * done)
     path.write_bytes(new[:written] + old[written:])
-    change = applier(path).change(lines(700, 9))
-    assert any("broken off" in problem.text for problem in change.problems) == (done > 0)
+    change = difference(component(path), lines(700, 9))
+    assert any("broken off" in problem.text for problem in change.before.problems) == (done > 0)
     apply(path, lines(700, 9))
     assert path.read_bytes() == (new if done else render(USER, lines(700, 9)))
     assert left_beside(path) == []
@@ -168,7 +170,7 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
     """The journal is of no use any more; it is told and dropped."""
     path = hosts_file(tmp_path, b"10.1.1.1 edited\n")
     journal.store(tmp_path / "run", journal.Journal(path, USER, render(USER, ONE)))
-    state = applier(path).read()
+    state = component(path).read()
     assert "edited since" in state.problems[0].text
     apply(path)
     assert path.read_bytes() == render(b"10.1.1.1 edited\n", ONE)
@@ -179,10 +181,10 @@ def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(tmp_path: Path) -
     """It must not bring foreign content into the file."""
     path = hosts_file(tmp_path)
     journal.store(tmp_path / "run", journal.Journal(Path("/elsewhere/hosts"), USER, b"foreign\n"))
-    assert applier(path).read().problems == ()
+    assert component(path).read().problems == ()
     for garbage in (b"", b"x" * 100):
         (tmp_path / "run" / "hosts.journal").write_bytes(garbage)
-        assert applier(path).read().problems == ()
+        assert component(path).read().problems == ()
     apply(path)
 
 
@@ -195,7 +197,7 @@ def test_the_dry_run_works_for_an_ordinary_user() -> None:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-    assert applier(path).change(ONE).added == ("www.example.com",)
+    assert difference(component(path), ONE).added == ("www.example.com",)
     with pytest.raises(ApplyError, match=r"EACCES.*left as it was"):
         apply(path)
 
@@ -218,7 +220,7 @@ def test_glibc_finds_the_first_the_middle_and_the_last_of_ten_thousand_names(tmp
 def test_ten_thousand_names_come_and_go_in_the_diff(tmp_path: Path) -> None:
     """The diff holds every one of them."""
     path = hosts_file(tmp_path)
-    change = applier(path).change(lines(10_000))
+    change = difference(component(path), lines(10_000))
     assert change.diff().count("\n+169.254.66.2\t") == 10_000
     assert change.after is not None
     assert change.after.endswith(END + b"\n")

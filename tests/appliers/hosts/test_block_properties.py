@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.appliers.hosts.block import BEGIN, END, parse
-from nodeagent.appliers.hosts.journal import Journal, Standing, standing, torn
+from nodeagent.appliers.hosts.journal import Journal, WriteState, standing, torn
 from nodeagent.model.desired import HostsLine
 from tests.appliers.hosts.samples import OWN, line, remove, render
 
@@ -145,4 +145,4 @@ def test_every_broken_off_write_is_recognised(old: bytes, new: bytes, written: i
     """Wherever it broke off, the journal tells how it would have ended."""
     k = min(written, len(new))
     judged = standing(Journal(Path("/etc/hosts"), old, new), new[:k] + old[k:])
-    assert judged is not Standing.FOREIGN
+    assert judged is not WriteState.FOREIGN

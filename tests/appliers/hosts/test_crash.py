@@ -14,7 +14,7 @@ from nodeagent.appliers.hosts.block import BEGIN
 from nodeagent.appliers.hosts.file import read, write_atomic
 from nodeagent.appliers.hosts.in_place import write_in_place
 from tests.appliers.hosts.private_mounts import bind, in_private_mounts, mount
-from tests.appliers.hosts.samples import USER, applier, apply, hosts_file, left_beside, lines, render
+from tests.appliers.hosts.samples import USER, apply, component, hosts_file, left_beside, lines, render
 
 KILLS = 60
 # They differ in length and from the first line of the block on.
@@ -25,14 +25,14 @@ CONTENTS = (
 )
 
 
-def _write_for_ever(write: Callable[[bytes], None], ready: int) -> NoReturn:
+def _write_for_ever(write: Callable[[bytes], object], ready: int) -> NoReturn:
     os.write(ready, b".")
     while True:
         for content in CONTENTS:
             write(content)
 
 
-def _kill_while_it_writes(write: Callable[[bytes], None], after_seconds: float) -> None:
+def _kill_while_it_writes(write: Callable[[bytes], object], after_seconds: float) -> None:
     """Let a child write one content after the other, and kill it."""
     readable, writable = os.pipe()
     child = os.fork()
@@ -51,7 +51,7 @@ def _kill_while_it_writes(write: Callable[[bytes], None], after_seconds: float) 
 
 
 def _users_lines(path: Path) -> list[bytes]:
-    user = applier(path).read().file.user
+    user = component(path).read().file.user
     return user.removeprefix(b"# above\n").splitlines(keepends=True)
 
 

@@ -12,7 +12,17 @@ from nodeagent.appliers.hosts.errors import ChangedMeanwhileError, RefusedPathEr
 from nodeagent.appliers.hosts.file import TEMPORARY_PREFIX, guard_path, read, write_atomic
 from nodeagent.errors import ApplyError
 from tests.appliers.hosts.private_mounts import bind, in_private_mounts, mount, needs_root
-from tests.appliers.hosts.samples import ONE, USER, applier, apply, hosts_file, left_beside, lines
+from tests.appliers.hosts.samples import (
+    ONE,
+    USER,
+    apply,
+    component,
+    difference,
+    hosts_file,
+    left_beside,
+    lines,
+    make,
+)
 
 ACL = "system.posix_acl_access"
 
@@ -103,7 +113,7 @@ def test_an_absent_file_is_made_readable_for_all_and_removed_by_cleanup(tmp_path
 def test_an_absent_file_stays_absent_when_no_names_are_wanted(tmp_path: Path) -> None:
     """Nothing is made for nothing."""
     path = hosts_file(tmp_path, None)
-    assert not applier(path).change(())
+    assert not difference(component(path), ())
     apply(path, ())
     assert not path.exists()
 
@@ -179,7 +189,7 @@ def test_a_symbolic_link_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
         RefusedPathError, match=r"symbolic link to /nix/store/abc-hosts.*hosts\.enabled: false"
     ):
-        applier(path).read()
+        component(path).read()
 
 
 def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
@@ -188,7 +198,7 @@ def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
     assert len(read(path).content) == 16 * 1024 * 1024
     os.truncate(path, 2**40)
     with pytest.raises(RefusedPathError, match="has more than 16777216 bytes"):
-        applier(path).read()
+        component(path).read()
     assert path.stat().st_size == 2**40
 
 
@@ -197,18 +207,18 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
     path = hosts_file(tmp_path, None)
     path.mkdir()
     with pytest.raises(RefusedPathError, match="directory"):
-        applier(path).read()
+        component(path).read()
     path.rmdir()
     os.mkfifo(path)
     with pytest.raises(RefusedPathError, match="FIFO"):
-        applier(path).read()
+        component(path).read()
 
 
 def test_a_missing_directory_is_told(tmp_path: Path) -> None:
     """The kernel's word, and that nothing was done."""
     path = tmp_path / "etc" / "hosts"
     with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
-        applier(path).apply(applier(path).change(ONE))
+        component(path).grow(difference(component(path), ONE))
 
 
 @needs_root
@@ -257,8 +267,8 @@ def test_a_mounted_directory_lets_the_file_be_replaced(tmp_path: Path) -> None:
     mounted = tmp_path / "host" / "etc"
     mounted.mkdir(parents=True)
     bind(path.parent, mounted)
-    subject = applier(mounted / "hosts")
-    assert subject.apply(subject.change(ONE)).how == "rename"
+    subject = component(mounted / "hosts")
+    assert make(subject, ONE).how == "rename"
     assert BEGIN in path.read_bytes()
     path.with_name("new").write_bytes(b"new\n")
     path.with_name("new").rename(path)

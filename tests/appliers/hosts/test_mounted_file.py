@@ -13,7 +13,16 @@ from nodeagent.appliers.hosts.in_place import write_in_place
 from nodeagent.appliers.hosts.mounts import is_mount_point, mount_points
 from nodeagent.errors import ApplyError
 from tests.appliers.hosts.private_mounts import bind, in_private_mounts, mount
-from tests.appliers.hosts.samples import ONE, USER, applier, apply, hosts_file, left_beside, lines
+from tests.appliers.hosts.samples import (
+    ONE,
+    USER,
+    apply,
+    component,
+    difference,
+    hosts_file,
+    left_beside,
+    lines,
+)
 
 
 def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
@@ -47,7 +56,7 @@ def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: P
     on_host, path = _mounted(tmp_path, USER + b"no newline")
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
-    assert applier(path).change(ONE).how == "in place"
+    assert difference(component(path), ONE).before.how == "in place"
     for wanted in (ONE, lines(3000), lines(10, 9), lines(2000, 9), ()):
         apply(path, wanted)
         assert on_host.read_bytes().count(b"\t") == len(wanted)
@@ -104,13 +113,13 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
     """As when cloud-init or an editor replaces /etc/hosts on the host: the mount keeps the old file."""
     on_host, path = _mounted(tmp_path)
     apply(path)
-    change = applier(path).change(lines(2))
+    change = difference(component(path), lines(2))
     on_host.with_name("new").write_bytes(b"new\n")
     on_host.with_name("new").rename(on_host)
     with pytest.raises(OrphanedMountError, match="mount the directory"):
-        applier(path).read()
+        component(path).read()
     with pytest.raises(OrphanedMountError, match="Restart the pod"):
-        applier(path).apply(change)
+        component(path).grow(change)
     assert on_host.read_bytes() == b"new\n"
 
 
@@ -122,9 +131,9 @@ def test_a_mount_point_that_goes_unnoticed_is_told_by_the_kernel(tmp_path: Path)
         write_atomic(path, read(path), b"ours\n")
     assert [entry.name for entry in path.parent.iterdir()] == ["hosts"]
     mount("tmpfs", "/proc", "tmpfs")  # no mountinfo any more
-    change = applier(path).change(ONE)
-    assert change.how == "rename"
-    applier(path).apply(change)
+    change = difference(component(path), ONE)
+    assert change.before.how == "rename"
+    component(path).grow(change)
     assert BEGIN in on_host.read_bytes()
 
 

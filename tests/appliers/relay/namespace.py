@@ -6,16 +6,16 @@ import os
 import signal
 import subprocess
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import NoReturn, ParamSpec
 
 import pytest
 
-from nodeagent.appliers.relay import RelayApplier
+from nodeagent.appliers.relay import Relay, RelayChange
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Listener
+from nodeagent.model.desired import Desired, Listener
 from nodeagent.model.objects import ObjectRef, ProxyVersion
 from tests.root import needs_root
 
@@ -70,9 +70,27 @@ def listener(
     )
 
 
-def applier(*, launch: bool = True, drain_seconds: float = 5.0) -> RelayApplier:
+def applier(*, launch: bool = True, drain_seconds: float = 5.0) -> Relay:
     """An applier on /run/nodeagent, which in here is nobody else's."""
-    return RelayApplier(RelayOptions(launch=launch), drain_seconds)
+    return Relay(RelayOptions(launch=launch), drain_seconds)
+
+
+def difference(relay: Relay, listeners: Iterable[Listener]) -> RelayChange:
+    """What leads to these listeners, as read now."""
+    return relay.diff(relay.read(), Desired(listeners=tuple(listeners)))
+
+
+def apply(relay: Relay, listeners: Iterable[Listener]) -> None:
+    """Make HAProxy serve exactly these, as a pass does."""
+    wanted = tuple(listeners)
+    relay.grow(difference(relay, wanted))
+    relay.shrink(difference(relay, wanted))
+
+
+def clean_up(relay: Relay) -> None:
+    """Leave nothing of the relay."""
+    relay.shrink(difference(relay, ()))
+    relay.leave()
 
 
 def _unshare_and_run(body: Callable[[], None], writer: int) -> NoReturn:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.appliers.relay import RelayApplier
+from nodeagent.appliers.relay import Relay
 from nodeagent.appliers.relay.bootstrap import prepare
 from nodeagent.appliers.relay.run_directory import RunDirectory
 from nodeagent.config.options import AbsolutePath, RelayOptions
 from tests.appliers.relay.condition import eventually
-from tests.appliers.relay.namespace import RELAY, isolated, listener
+from tests.appliers.relay.namespace import RELAY, apply, isolated, listener
 
 _DIRECTORY = Path("/run/nodeagent-relay")
 _PROGRAM = [sys.executable, "-m", "nodeagent.appliers.relay.bootstrap"]
@@ -57,10 +57,10 @@ def test_haproxy_starts_from_it_and_is_steered_from_then_on() -> None:
     command = ["haproxy", "-W", "-db", "-S", f"{master},mode,600", "-f", str(config)]
     sidecar = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     options = RelayOptions(run_dir=AbsolutePath("/run/nodeagent"), haproxy_dir=AbsolutePath(_DIRECTORY))
-    relays = RelayApplier(options)
+    relays = Relay(options)
     assert eventually(lambda: relays.read().current)
     wanted = [listener(RELAY)]
-    relays.apply(relays.change(wanted))
+    apply(relays, wanted)
     assert relays.ready(wanted)
     assert not Path("/run/nodeagent/haproxy.cfg").exists()
     assert sidecar.poll() is None

@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.appliers.relay.draining import Look, drain, idle_of
 from tests.appliers.relay.backend import Download, backend, connect
-from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, isolated, listener
+from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, apply, isolated, listener
 
 RUN = Path("/run/nodeagent")
 MASTER = RUN / "master.sock"
@@ -28,7 +28,7 @@ class _Sidecar:
         config = RUN / "haproxy.cfg"
         command = f"until [ -e {config} ]; do :; done; exec haproxy -W -db -S {MASTER} -f {config}"
         self.process = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
-        self.relays.apply(self.relays.change([A]))
+        apply(self.relays, [A])
         self.looks: list[Look] = []
 
     def end(self) -> None:
@@ -125,8 +125,8 @@ def test_idle_connections_of_earlier_workers_are_closed_too() -> None:
     with _serving() as sidecar, connect(A.bind) as idle:
         idle.sendall(b"echo\nhello\n")
         assert idle.recv(100) == b"hello\n"
-        sidecar.relays.apply(sidecar.relays.change([A, B]))
-        sidecar.relays.apply(sidecar.relays.change([]))
+        apply(sidecar.relays, [A, B])
+        apply(sidecar.relays, [])
         sidecar.drain(idle=1.0)
         sidecar.end()
         assert idle.recv(100) == b""

@@ -12,7 +12,18 @@ from nodeagent.appliers.relay import process
 from nodeagent.errors import ApplyError
 from tests.appliers.relay.backend import backend, connect, who
 from tests.appliers.relay.condition import alive, eventually
-from tests.appliers.relay.namespace import INGRESS, RELAY, RELAY_6, SERVICE_6, applier, isolated, listener
+from tests.appliers.relay.namespace import (
+    INGRESS,
+    RELAY,
+    RELAY_6,
+    SERVICE_6,
+    applier,
+    apply,
+    clean_up,
+    difference,
+    isolated,
+    listener,
+)
 
 RUN = Path("/run/nodeagent")
 CONFIG = RUN / "haproxy.cfg"
@@ -22,11 +33,11 @@ A = listener()
 @isolated
 def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
     relays = applier()
-    assert str(relays.change([A])) == (
+    assert str(difference(relays, [A])) == (
         "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
         "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
     )
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     state = relays.read()
     assert state.current
     assert state.listeners == (A,)
@@ -34,10 +45,10 @@ def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
     assert CONFIG.stat().st_mode & 0o7777 == 0o600
     assert RUN.stat().st_mode & 0o7777 == 0o700
     assert all(os.getsid(pid) != os.getsid(0) for pid in alive("haproxy"))
-    relays.cleanup()
+    clean_up(relays)
     assert alive("haproxy") == []
     assert not RUN.exists()
-    relays.cleanup()
+    clean_up(relays)
 
 
 @isolated
@@ -45,51 +56,51 @@ def test_files_of_others_in_the_run_directory_stay() -> None:
     RUN.mkdir(mode=0o700)
     (RUN / "state.json").write_text("{}")
     relays = applier()
-    relays.apply(relays.change([A]))
-    relays.cleanup()
+    apply(relays, [A])
+    clean_up(relays)
     assert [file.name for file in RUN.iterdir()] == ["state.json"]
 
 
 @isolated
 def test_applying_twice_changes_nothing_the_second_time() -> None:
     relays = applier()
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     before = alive("haproxy")
-    change = relays.change([A])
+    change = difference(relays, [A])
     assert not change
     assert str(change) == ""
-    relays.apply(change)
+    relays.shrink(change)
     assert alive("haproxy") == before
 
 
 @isolated
 def test_no_listeners_stops_it_and_nothing_is_to_do_then() -> None:
     relays = applier()
-    assert not relays.change([])
-    relays.apply(relays.change([A]))
-    change = relays.change([])
+    assert not difference(relays, [])
+    apply(relays, [A])
+    change = difference(relays, [])
     assert change.action == "stop"
     assert change.removed == (A,)
-    relays.apply(change)
+    relays.shrink(change)
     assert alive("haproxy") == []
-    assert not relays.change([])
+    assert not difference(relays, [])
 
 
 @pytest.mark.parametrize("victim", ["master", "worker", "both"])
 @isolated
 def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
     relays = applier()
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     master, worker = alive("haproxy")
     for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
         os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: not relays.read().running and not relays.ready([A]))
-    change = relays.change([A])
+    change = difference(relays, [A])
     assert change.action == "start"
     with backend(A.server):
-        relays.apply(change)
+        relays.shrink(change)
         assert who(A.bind) == f"v1 {RELAY}"
-    relays.cleanup()
+    clean_up(relays)
     assert alive("haproxy") == []
 
 
@@ -97,35 +108,35 @@ def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
 def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection() -> None:
     relays = applier()
     with backend(A.server):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
         old = alive("haproxy")
         with connect(A.bind) as connection, connection.makefile("rw") as stream:
             stream.write("echo\n1\n")
             stream.flush()
             assert stream.readline() == "1\n"
             shutil.rmtree(RUN)
-            assert relays.change([A]).action == "start"
-            relays.apply(relays.change([A]))
+            assert difference(relays, [A]).action == "start"
+            apply(relays, [A])
             stream.write("2\n")
             stream.flush()
             assert stream.readline() == "2\n"
             assert relays.read().current
         assert eventually(lambda: not set(alive("haproxy")) & set(old))
         assert who(A.bind) == f"v1 {RELAY}"
-    relays.cleanup()
+    clean_up(relays)
     assert alive("haproxy") == []
 
 
 @isolated
 def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeagent.appliers.relay.applier._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("nodeagent.appliers.relay.component._ASK_SECONDS", 0.2)
     relays = applier(drain_seconds=0.1)
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     hung = alive("haproxy")
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
     assert any("did not come in time" in note for note in relays.read().notes)
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     assert relays.read().current
     assert not set(alive("haproxy")) & set(hung)
 
@@ -143,15 +154,15 @@ def test_processes_of_others_are_not_touched() -> None:
     )
     foreign = subprocess.Popen(["haproxy", "-f", str(other)], stderr=subprocess.DEVNULL)
     relays = applier()
-    relays.apply(relays.change([A]))
-    relays.cleanup()
+    apply(relays, [A])
+    clean_up(relays)
     assert [each.poll() for each in (stranger, namesake, foreign)] == [None] * 3
 
 
 @isolated
 def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay() -> None:
     relays = applier()
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     text = CONFIG.read_text()
     CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
     command = ["unshare", "--net", "haproxy", "-f", str(CONFIG)]
@@ -159,7 +170,7 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
     assert eventually((RUN / "other.sock").exists)
     CONFIG.write_text(text)
     assert foreign.pid not in process.running(CONFIG)
-    relays.cleanup()
+    clean_up(relays)
     assert foreign.poll() is None
 
 
@@ -167,12 +178,12 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
 def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
     relays = applier(drain_seconds=0.3)
     with backend(A.server):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
         with connect(A.bind) as connection, connection.makefile("rw") as stream:
             stream.write("echo\n1\n")
             stream.flush()
             assert stream.readline() == "1\n"
-            relays.cleanup()
+            clean_up(relays)
             assert alive("haproxy") == []
             assert _rest(connection) in {b"", None}
 
@@ -181,9 +192,9 @@ def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
 def test_a_start_that_fails_says_why_and_leaves_no_process() -> None:
     relays = applier()
     with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
-        relays.apply(relays.change([listener("169.254.66.99")]))
+        apply(relays, [listener("169.254.66.99")])
     assert alive("haproxy") == []
-    relays.apply(relays.change([A]))
+    relays.shrink(difference(relays, [A]))
     assert relays.read().listeners == (A,)
 
 
@@ -193,7 +204,7 @@ def test_a_run_directory_that_others_may_write_is_refused() -> None:
     RUN.chmod(0o777)
     relays = applier()
     with pytest.raises(ApplyError, match=r"/run/nodeagent belongs to user 0 with mode 0777"):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
     assert alive("haproxy") == []
 
 
@@ -202,19 +213,19 @@ def test_without_the_program_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", "/nonexistent")
     relays = applier()
     with pytest.raises(ApplyError, match="apt-get install haproxy"):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
     assert not RUN.exists()
 
 
 @isolated
 def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
     relays = applier()
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     os.seteuid(65534)
     state = relays.read()
     assert not state.running
     assert any("can't be read" in note for note in state.notes)
-    assert relays.change([A]).added == (A,)
+    assert difference(relays, [A]).added == (A,)
 
 
 @isolated
@@ -224,7 +235,7 @@ def test_ready_tells_both_families_apart_from_what_is_not_haproxys() -> None:
     relays = applier()
     many = [listener(port=port) for port in range(2000, 2300)]
     assert relays.ready([A, six, absent]) == frozenset()
-    relays.apply(relays.change([A, six, *many]))
+    apply(relays, [A, six, *many])
     expected = {each.bind for each in (A, six, *many)}
     assert relays.ready([A, six, absent, *many]) == expected
     # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.appliers import build_appliers
-from nodeagent.agent.standing import read_standing
-from nodeagent.appliers.relay import RelayApplier
+from nodeagent.agent.listener_status import read_listener_status
+from nodeagent.agent.node import ActualState, build_components
+from nodeagent.appliers.relay import Relay
 from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from tests.appliers.relay.backend import backend, who
-from tests.appliers.relay.namespace import NODE, POD, RELAY, applier, isolated, listener
+from tests.appliers.relay.namespace import NODE, POD, RELAY, applier, apply, difference, isolated, listener
 
 A = listener(node=NODE)
 OTHER = "127.0.0.2"
@@ -44,7 +44,7 @@ def _idle(endpoint: Endpoint, source: str, count: int) -> Iterator[int]:
         yield len(left)
 
 
-def _rejected(relays: RelayApplier) -> int:
+def _rejected(relays: Relay) -> int:
     told = relays.statistics()
     assert isinstance(told, tuple)
     return sum(server.rejected for server in told)
@@ -54,7 +54,7 @@ def _rejected(relays: RelayApplier) -> int:
 def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer() -> None:
     relays = applier()
     with backend(A.server):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
         with _idle(A.bind, POD, 9000) as left:
             assert left == 1000
             assert _rejected(relays) == 8000
@@ -63,7 +63,7 @@ def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods
             assert who(A.bind, NODE) == f"v1 {NODE}"
             assert who(A.bind, OTHER) == f"v1 {OTHER}"
             assert time.monotonic() - started < 5
-            assert not relays.change([A])
+            assert not difference(relays, [A])
 
 
 @pytest.mark.parametrize("limit", ["all", "listener"])
@@ -76,9 +76,9 @@ def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> 
         max_connections_per_client=60,
     )
     other = listener(port=80, node=NODE)
-    relays = RelayApplier(options)
+    relays = Relay(options)
     with backend(A.server), backend(other.server):
-        relays.apply(relays.change([A, other]))
+        apply(relays, [A, other])
         with ExitStack() as held:
             left = [held.enter_context(_idle(A.bind, f"127.0.1.{number}", 80)) for number in range(1, 4)]
             # One that is being closed still counts: the second may leave some of its share to the third.
@@ -94,14 +94,14 @@ def test_however_many_clients_there_are_the_node_gets_its_answer(limit: str) -> 
 @isolated
 def test_status_shows_what_was_rejected() -> None:
     options = RelayOptions(launch=True, max_connections_per_client=60)
-    appliers = build_appliers(Config(relay=options, dnat=DnatOptions(backend="none")), adopt=False)
+    components = build_components(Config(relay=options, dnat=DnatOptions(backend="none")), adopt=False)
     with backend(A.server):
-        appliers.relay.apply(appliers.relay.change([A]))
-        standing = read_standing(Desired(listeners=(A,)), appliers)[A.bind]
+        apply(components.relay, [A])
+        standing = read_listener_status(Desired(listeners=(A,)), ActualState(components))[A.bind]
         assert "rejected" not in (standing.backend or "")
         with _idle(A.bind, POD, 80) as left:
             assert left == 60
-            standing = read_standing(Desired(listeners=(A,)), appliers)[A.bind]
+            standing = read_listener_status(Desired(listeners=(A,)), ActualState(components))[A.bind]
             assert (standing.backend or "").endswith(" connections, 20 rejected")
 
 
@@ -110,10 +110,10 @@ def test_too_few_file_descriptors_are_told_before_haproxy_is_touched() -> None:
     relays = applier()
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with pytest.raises(ApplyError, match=r"needs up to \d+ file descriptors(?s:.*)limit is 4096(?s:.*)Lower"):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
     assert not relays.read().running
-    fewer = RelayApplier(RelayOptions(launch=True, max_connections=1000))
-    fewer.apply(fewer.change([A]))
+    fewer = Relay(RelayOptions(launch=True, max_connections=1000))
+    apply(fewer, [A])
     assert fewer.ready([A]) == {A.bind}
 
 
@@ -121,6 +121,6 @@ def test_too_few_file_descriptors_are_told_before_haproxy_is_touched() -> None:
 def test_many_servers_are_checked_slower() -> None:
     """At most a hundred checks each second, however many are down."""
     relays = applier()
-    relays.apply(relays.change([listener(port=port) for port in range(2000, 2500)]))
+    apply(relays, [listener(port=port) for port in range(2000, 2500)])
     assert "inter 10s fastinter 5s downinter 5s" in Path("/run/nodeagent/haproxy.cfg").read_text()
     assert len(relays.ready([listener(RELAY, port) for port in range(2000, 2500)])) == 500

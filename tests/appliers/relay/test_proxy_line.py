@@ -20,6 +20,8 @@ from tests.appliers.relay.namespace import (
     SERVICE,
     SERVICE_6,
     applier,
+    apply,
+    difference,
     isolated,
     listener,
 )
@@ -36,7 +38,7 @@ def test_the_server_is_told_the_true_client(
     it = listener(relay, 443, service, proxy, node)
     relays = applier()
     with backend(it.server):
-        relays.apply(relays.change([it]))
+        apply(relays, [it])
         assert who(it.bind, pod) == f"{proxy} {pod}"
         assert who(it.bind, node) == f"{proxy} {node}"
         # As a hosts line makes the node connect: the kernel picks the relay address itself as the source.
@@ -49,7 +51,7 @@ def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
     it = listener()
     relays = applier()
     with backend(it.server):
-        relays.apply(relays.change([it]))
+        apply(relays, [it])
         assert who(it.bind) == f"v1 {RELAY}"
 
 
@@ -63,7 +65,7 @@ def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() 
         return {each.bind.port: each for each in told} if isinstance(told, tuple) else {}
 
     with backend(up.server) as seen:
-        relays.apply(relays.change([up, down]))
+        apply(relays, [up, down])
         assert eventually(lambda: not states()[8443].up and "check passed" in states()[443].check)
         assert seen[0].version == "v1"
         assert states()[443].up
@@ -86,14 +88,14 @@ def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_i
         )
 
     with plain_backend(plain.server) as lines, backend(other.server):
-        relays.apply(relays.change([plain, other]))
+        apply(relays, [plain, other])
         assert eventually(checked)
         with connect(plain.bind, POD) as connection:
             connection.sendall(b"SSH-2.0-test\n")
             assert connection.recv(100) == b"SSH-2.0-test\n"
         assert who(other.bind, POD) == f"v1 {POD}"
         assert {line for line in lines if line} == {b"SSH-2.0-test\n"}
-        assert not relays.change([plain, other])
+        assert not difference(relays, [plain, other])
 
 
 @pytest.mark.parametrize("proxy", ["v1", "v2"])
@@ -102,7 +104,7 @@ def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(proxy: Pro
     it = listener(proxy=proxy)
     relays = applier()
     with backend(it.server) as seen:
-        relays.apply(relays.change([it]))
+        apply(relays, [it])
         with connect(it.bind, POD) as connection:
             connection.sendall(b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\nwho\n")
             assert connection.recv(100) == b"", (
@@ -124,7 +126,7 @@ def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) ->
     plain = listener(port=8080, proxy=None)
     relays = applier()
     with plain_backend(plain.server) as lines:
-        relays.apply(relays.change([plain]))
+        apply(relays, [plain])
         with connect(plain.bind, POD) as connection:
             connection.sendall(header[:cut])
             if cut is not None and not select.select([connection], [], [], 1)[0]:
@@ -142,7 +144,7 @@ def test_who_sends_too_little_to_tell_is_cut() -> None:
     plain = listener(port=8080, proxy=None)
     relays = applier()
     with plain_backend(plain.server) as lines:
-        relays.apply(relays.change([plain]))
+        apply(relays, [plain])
         with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
             short.sendall(b"PROX")
             assert _ended(silent)
@@ -159,7 +161,7 @@ def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> No
     relays = applier()
     whole = start + b"longer than a signature\n"
     with plain_backend(plain.server):
-        relays.apply(relays.change([plain]))
+        apply(relays, [plain])
         with connect(plain.bind, POD) as connection:
             for piece in (start, whole[len(start) :]):
                 connection.sendall(piece)
@@ -174,7 +176,7 @@ def test_a_server_that_speaks_first_serves_the_node() -> None:
     relays = applier()
     with _Greeting((SERVICE, 8080), _Greeter) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        relays.apply(relays.change([plain, other]))
+        apply(relays, [plain, other])
         for source in (None, RELAY, NODE):
             with connect(plain.bind, source) as connection:
                 connection.settimeout(4)
@@ -209,5 +211,5 @@ def test_a_quarter_of_a_gigabyte_arrives_whole() -> None:
     it = listener()
     relays = applier()
     with backend(it.server):
-        relays.apply(relays.change([it]))
+        apply(relays, [it])
         assert Download(it.bind, 256 << 20).whole()

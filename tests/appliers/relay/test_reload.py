@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.appliers.relay import RelayApplier, haproxy_config, master_socket
+from nodeagent.appliers.relay import Relay, haproxy_config, master_socket
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 from tests.appliers.relay.backend import Download, backend, connect, who
-from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, isolated, listener
+from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, apply, difference, isolated, listener
 
 CONFIG = Path("/run/nodeagent/haproxy.cfg")
 A, B = listener(RELAY), listener(RELAY_2)
 
 
 @contextmanager
-def _serving(*listeners: Listener) -> Iterator[RelayApplier]:
+def _serving(*listeners: Listener) -> Iterator[Relay]:
     relays = applier()
     with backend(listener().server):
-        relays.apply(relays.change(listeners))
+        apply(relays, listeners)
         yield relays
 
 
@@ -81,7 +81,7 @@ def test_reloads_under_load_fail_no_connection_and_cut_no_download() -> None:
             load.wait_for_more(400)
             for download in downloads:
                 assert download.read(2 << 20) == 2 << 20
-            relays.apply(relays.change([A, *(listener(port=each) for each in range(1001, port + 1))]))
+            apply(relays, [A, *(listener(port=each) for each in range(1001, port + 1))])
         load.wait_for_more(400)
         load.finish()
         assert load.failures == []
@@ -95,7 +95,7 @@ def test_a_connection_through_a_removed_listener_goes_on() -> None:
         stream.write("echo\nbefore\n")
         stream.flush()
         assert stream.readline() == "before\n"
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
         with pytest.raises(ConnectionRefusedError):
             connect(B.bind)
         stream.write("after\n")
@@ -107,9 +107,9 @@ def test_a_connection_through_a_removed_listener_goes_on() -> None:
 @isolated
 def test_grow_then_shrink_moves_a_listener_without_a_gap() -> None:
     with _serving(A) as relays:
-        relays.apply(relays.change([*relays.read().listeners, B]))
+        apply(relays, [*relays.read().listeners, B])
         assert relays.ready([A, B]) == {A.bind, B.bind}
-        relays.apply(relays.change([B]))
+        apply(relays, [B])
         assert relays.read().listeners == (B,)
         assert who(B.bind) == f"v1 {RELAY_2}"
 
@@ -119,11 +119,11 @@ def test_an_address_that_the_node_lacks_is_named_and_the_old_relay_goes_on() -> 
     with _serving(A) as relays:
         before = CONFIG.read_bytes()
         with pytest.raises(ApplyError, match=r"169\.254\.66\.99:443: Cannot assign requested address"):
-            relays.apply(relays.change([A, listener("169.254.66.99")]))
+            apply(relays, [A, listener("169.254.66.99")])
         assert CONFIG.read_bytes() == before
-        assert not relays.change([A])
+        assert not difference(relays, [A])
         assert who(A.bind) == f"v1 {RELAY}"
-        relays.apply(relays.change([A, B]))
+        apply(relays, [A, B])
         assert who(B.bind) == f"v1 {RELAY_2}"
 
 
@@ -131,7 +131,7 @@ def test_an_address_that_the_node_lacks_is_named_and_the_old_relay_goes_on() -> 
 def test_a_configuration_that_haproxy_refuses_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with _serving(A) as relays:
         before = CONFIG.read_bytes()
-        change = relays.change([A, B])
+        change = difference(relays, [A, B])
         good = haproxy_config.render
 
         def render_badly(*args: object) -> str:
@@ -139,7 +139,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_installed(monkeypatch: pyte
 
         monkeypatch.setattr(haproxy_config, "render", render_badly)
         with pytest.raises(ApplyError, match="carrier-pigeon"):
-            relays.apply(change)
+            relays.shrink(change)
         assert CONFIG.read_bytes() == before
         assert who(A.bind) == f"v1 {RELAY}"
 
@@ -150,13 +150,13 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(master_socket, "reload", _die)
             with pytest.raises(KeyboardInterrupt):
-                relays.apply(relays.change([A, B]))
+                apply(relays, [A, B])
         assert relays.read().listeners == (A, B)
         assert not relays.read().current
-        change = relays.change([A, B])
+        change = difference(relays, [A, B])
         assert change.action == "reload"
         assert str(change) == "reload HAProxy: the process runs another configuration than the file's"
-        relays.apply(change)
+        relays.shrink(change)
         assert relays.read().current
         assert who(B.bind) == f"v1 {RELAY_2}"
 
@@ -165,15 +165,15 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
 def test_a_file_changed_by_hand_is_written_again() -> None:
     with _serving(A) as relays:
         CONFIG.write_text(CONFIG.read_text().replace("timeout client 3600s", "timeout client 1s"))
-        change = relays.change([A])
+        change = difference(relays, [A])
         assert str(change) == "reload HAProxy: the file is not as nodeagent writes it"
-        relays.apply(change)
+        relays.shrink(change)
         assert "timeout client 3600s" in CONFIG.read_text()
         CONFIG.write_bytes(b"listen \xff what\n")
         assert "will be written anew" in relays.read().notes[0]
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
         assert relays.read().listeners == (A,)
-        assert not relays.change([A])
+        assert not difference(relays, [A])
 
 
 def _die(*_: object) -> None:

@@ -7,7 +7,16 @@ import pytest
 from nodeagent.errors import ApplyError
 from tests.appliers.relay.backend import backend, who
 from tests.appliers.relay.condition import alive, eventually
-from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, isolated, listener
+from tests.appliers.relay.namespace import (
+    RELAY,
+    RELAY_2,
+    applier,
+    apply,
+    clean_up,
+    difference,
+    isolated,
+    listener,
+)
 
 RUN = Path("/run/nodeagent")
 CONFIG = RUN / "haproxy.cfg"
@@ -26,11 +35,11 @@ def test_a_sidecar_that_waits_for_its_configuration_is_steered_from_then_on() ->
     relays = applier(launch=False)
     sidecar = _sidecar()
     with backend(A.server):
-        relays.apply(relays.change([A]))
+        apply(relays, [A])
         assert who(A.bind) == f"v1 {RELAY}"
-        relays.apply(relays.change([A, B]))
+        apply(relays, [A, B])
         assert who(B.bind) == f"v1 {RELAY_2}"
-        assert not relays.change([A, B])
+        assert not difference(relays, [A, B])
     assert sidecar.poll() is None
 
 
@@ -38,13 +47,13 @@ def test_a_sidecar_that_waits_for_its_configuration_is_steered_from_then_on() ->
 def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> None:
     relays = applier(launch=False)
     sidecar = _sidecar()
-    relays.apply(relays.change([A]))
-    relays.apply(relays.change([]))
+    apply(relays, [A])
+    apply(relays, [])
     assert relays.ready([A]) == frozenset()
-    assert not relays.change([])
-    relays.apply(relays.change([A]))
-    relays.cleanup()
-    relays.cleanup()
+    assert not difference(relays, [])
+    apply(relays, [A])
+    clean_up(relays)
+    clean_up(relays)
     assert relays.ready([A]) == frozenset()
     assert relays.read().listeners == ()
     assert relays.read().current
@@ -54,12 +63,12 @@ def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> Non
 @isolated
 def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     relays = applier(launch=False)
-    assert not relays.change([])
-    change = relays.change([A])
+    assert not difference(relays, [])
+    change = difference(relays, [A])
     assert change.action == "reload"
     started = time.monotonic()
     with pytest.raises(ApplyError) as caught:
-        relays.apply(change)
+        relays.shrink(change)
     assert time.monotonic() - started < 5
     for words in ("no HAProxy answers at /run/nodeagent/master.sock", "relay.launch: true", str(CONFIG)):
         assert words in str(caught.value)
@@ -67,18 +76,18 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     # What was asked for stands in the file, and a sidecar that comes later serves it.
     assert relays.read().listeners == (A,)
     _sidecar()
-    assert eventually(lambda: not relays.change([A]))
+    assert eventually(lambda: not difference(relays, [A]))
 
 
 @isolated
 def test_cleanup_without_a_sidecar_removes_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeagent.appliers.relay.applier._SIDECAR_SECONDS", 0.1)
+    monkeypatch.setattr("nodeagent.appliers.relay.component._SIDECAR_SECONDS", 0.1)
     relays = applier(launch=False)
     with pytest.raises(ApplyError):
-        relays.apply(relays.change([A]))
-    relays.cleanup()
+        apply(relays, [A])
+    clean_up(relays)
     assert not RUN.exists()
-    assert not relays.change([])
+    assert not difference(relays, [])
 
 
 @isolated
@@ -87,12 +96,12 @@ def test_a_sidecar_is_steered_without_a_haproxy_program_beside_the_agent(
 ) -> None:
     relays = applier(launch=False)
     _sidecar()
-    relays.apply(relays.change([A]))
+    apply(relays, [A])
     monkeypatch.setenv("PATH", "/nonexistent")
-    relays.apply(relays.change([A, B]))
+    apply(relays, [A, B])
     assert relays.ready([A, B]) == {A.bind, B.bind}
     before = CONFIG.read_bytes()
     with pytest.raises(ApplyError, match="Cannot assign requested address"):
-        relays.apply(relays.change([A, listener("169.254.66.99")]))
+        apply(relays, [A, listener("169.254.66.99")])
     assert CONFIG.read_bytes() == before
     assert relays.ready([A, B]) == {A.bind, B.bind}

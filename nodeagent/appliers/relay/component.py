@@ -1,11 +1,13 @@
-"""The relay's applier: reads what stands, says what would change, makes it so."""
+"""The relay as a component of the node: HAProxy, launched by nodeagent or beside it. EFFECTS."""
 
 import os
 import resource
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from nodeagent.appliers.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.appliers.relay import haproxy_config, process
 from nodeagent.appliers.relay import master_socket as master
 from nodeagent.appliers.relay import stats_socket as stats
@@ -18,7 +20,7 @@ from nodeagent.appliers.relay.unix_socket import Silence, Unreachable
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Listener
+from nodeagent.model.desired import Desired, Listener
 
 _ASK_SECONDS = 2.0
 # `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
@@ -30,8 +32,8 @@ _SIDECAR_SECONDS = 3.0
 _PAUSE_SECONDS = 0.002
 
 
-class RelayApplier:
-    """HAProxy on this node.
+class Relay:
+    """Implements `component.Component`: HAProxy on this node.
 
     With `relay.launch` nodeagent starts HAProxy and ends it again; otherwise it steers the one behind
     `master.sock` in HAProxy's directory (the sidecar's). Either way a change cuts no connection in flight.
@@ -41,6 +43,8 @@ class RelayApplier:
         drain_seconds: how long connections may go on when HAProxy is stopped (not at a reload: there the old
             process stays for them).
     """
+
+    name: ComponentName = "relay"
 
     def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
         self._launch = options.launch
@@ -52,7 +56,7 @@ class RelayApplier:
         self._ports = HeldPorts()
 
     def read(self) -> RelayState:
-        """What stands now. Never raises: what can't be read is told in the state's notes."""
+        """Read the actual state. Raises nothing: what can't be read is in the state's notes."""
         notes: list[str] = []
         listeners: tuple[Listener, ...] = ()
         text = None
@@ -76,47 +80,44 @@ class RelayApplier:
             running=not isinstance(found, Unreachable),
             in_force=None if isinstance(serving, Unreachable) else serving.digest,
             version="" if isinstance(serving, Unreachable) else serving.version,
-            notes=tuple(notes),
+            stray=self._launch and bool(process.running(self._directory.config)),
+            notes=tuple(f"relay: {note}" for note in notes),
         )
 
-    def change(self, listeners: Iterable[Listener]) -> RelayChange:
-        """What `apply` would do so that exactly these listeners stand; nothing is changed.
+    def diff(self, actual: RelayState, desired: Desired) -> RelayChange:
+        """Return what leads to the desired listeners. Pure.
 
         Raises:
             ApplyError: a listener can't be rendered.
         """
-        wanted = tuple(listeners)
-        desired = haproxy_config.digest(haproxy_config.render(wanted, self._directory.path, self._limits))
-        stray = self._launch and bool(process.running(self._directory.config))
-        return compare(self.read(), wanted, desired, launch=self._launch, stray=stray)
+        known = {listener.bind for listener in desired.listeners}
+        others = (listener for listener in actual.listeners if listener.bind not in known)
+        growing = self._towards(actual, (*desired.listeners, *others))
+        return replace(self._towards(actual, desired.listeners), growing=growing)
 
-    def apply(self, change: RelayChange) -> Mapping[Endpoint, str]:
-        """Makes it so, and returns when the configuration is in force. Idempotent.
+    def preview(self, change: RelayChange) -> Preview:
+        """Return the change, a line for each listener. Pure."""
+        return Preview(str(change))
+
+    def grow(self, change: RelayChange) -> RelayState:
+        """Add and change listeners, and return when the configuration is in effect. Idempotent.
 
         The configuration is checked before it is installed, where there is a `haproxy` program to check it.
         One that HAProxy refuses is not left in place: the earlier file is put back and the earlier worker
-        goes on. A crash in between heals: `read` then finds another configuration in force than the file's.
+        goes on. A crash in between heals: `read` then finds another configuration in effect than the file's.
         Free ports are held from here on, also where nothing is to change: as long as this program runs and
         wants them, no other user can take one of them, whether or not HAProxy runs.
 
-        Returns:
-            The listeners that were left out, since another program has their port, each with its user.
-
         Raises:
-            ApplyError: the text says what stands now.
+            PartlyAppliedError: another program has a listener's port; the others are served.
+            ApplyError: the text says what is there now.
         """
-        wanted = {listener.bind for listener in change.listeners}
-        if change.action not in {"none", "stop"}:
-            self._check_descriptors(len(wanted))
-        taken = self._ports.hold(wanted)
-        if taken:
-            change = self.change(listener for listener in change.listeners if listener.bind not in taken)
-        if change.action == "stop":
-            self._stop()
-        elif change:
-            self._install(change)
-        self._ports.keep(wanted)
-        return taken
+        growing = change if change.growing is None else change.growing
+        return change.before if growing.action == "stop" else self._apply(growing, change.listeners)
+
+    def shrink(self, change: RelayChange) -> RelayState:
+        """Remove listeners; stop HAProxy if none is left and nodeagent launched it. Errors as in `grow`."""
+        return self._apply(change, change.listeners)
 
     def release(self) -> None:
         """Let other programs have the ports again; HAProxy goes on with those that it has. Idempotent."""
@@ -178,21 +179,15 @@ class RelayApplier:
         """How HAProxy's health checks see each listener's server; or why that can't be told."""
         return stats.servers(self._directory.stats_socket, _ASK_SECONDS)
 
-    def cleanup(self) -> None:
-        """Leaves nothing of the relay. Idempotent.
+    def leave(self) -> None:
+        """Remove what is left when no listener is desired: files, and the hold on ports. Idempotent.
 
-        A HAProxy that was launched is stopped and its files are removed. A sidecar belongs to somebody else:
-        it is told to listen nowhere, and keeps the empty configuration so that it can restart; without one,
-        the configuration is removed.
+        A sidecar that runs belongs to somebody else: it keeps the empty configuration so that it can restart.
 
         Raises:
             ApplyError: something is left; the text says what.
         """
-        if self._launch:
-            self._stop()
-        elif self.read().running:
-            self.apply(self.change(()))
-        else:
+        if not self.read().running:
             self._directory.remove()
         self.release()
 
@@ -204,6 +199,34 @@ class RelayApplier:
         """
         if not self._launch:
             yield from drain(self._directory.master_socket, *self._patience)
+
+    def _towards(self, state: RelayState, listeners: tuple[Listener, ...]) -> RelayChange:
+        digest = haproxy_config.digest(haproxy_config.render(listeners, self._directory.path, self._limits))
+        return compare(state, listeners, digest, launch=self._launch)
+
+    def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
+        """Apply all of the change; a port that another program took is an error if it is a `wanted` one's."""
+        binds = {listener.bind for listener in change.listeners}
+        if change.action not in {"none", "stop"}:
+            self._check_descriptors(len(binds))
+        taken = self._ports.hold(binds)
+        if taken:
+            served = tuple(listener for listener in change.listeners if listener.bind not in taken)
+            change = self._towards(change.before, served)
+        if change.action == "stop":
+            self._stop()
+        elif change:
+            self._install(change)
+        self._ports.keep(binds)
+        state = self.read() if change else change.before
+        missed = {listener.bind for listener in wanted} & taken.keys()
+        if missed:
+            lines = (
+                f"{bind} is held by a process of {taken[bind]}; the others are served"
+                for bind in sorted(missed, key=Endpoint.sort_key)
+            )
+            raise PartlyAppliedError("\n".join(lines), state, str(change))
+        return state
 
     def _relay_uid(self) -> int | None:
         """HAProxy's user: it made the socket in the directory, in which nobody else may; None without one."""

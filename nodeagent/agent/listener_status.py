@@ -1,8 +1,8 @@
-"""How what was decided stands on the node now, listener by listener: for `nodeagent status`."""
+"""The actual state of each desired listener: for a pass, and for `nodeagent status`."""
 
 from dataclasses import dataclass
 
-from nodeagent.agent.appliers import Appliers
+from nodeagent.agent.node import ActualState
 from nodeagent.appliers.relay.unix_socket import Unreachable
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -10,7 +10,7 @@ from nodeagent.model.desired import Desired
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerStanding:
+class ListenerStatus:
     """One listener: whether it answers, what is redirected to it, and the health of what is behind it.
 
     `backend` is HAProxy's word for the ingress controller's state; None where HAProxy does not tell.
@@ -22,13 +22,13 @@ class ListenerStanding:
     backend: str | None
 
 
-def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, ListenerStanding]:
+def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint, ListenerStatus]:
     """Asks the kernel and HAProxy whose the desired listeners are, the DNAT backend, HAProxy's statistics.
 
     Changes nothing. What can't be read counts as not standing: the comparison tells the error.
     """
-    answering = ready_listeners(desired, appliers)
-    statistics = appliers.relay.statistics()
+    answering = ready_listeners(desired, actual)
+    statistics = actual.components.relay.statistics()
     backends = {}
     if not isinstance(statistics, Unreachable):
         backends = {
@@ -37,11 +37,11 @@ def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, Listen
             for server in statistics
         }
     try:
-        redirects = appliers.dnat.read().rules.redirects
+        redirects = actual.dnat.rules.redirects
     except ApplyError:
         redirects = ()
     return {
-        listener.bind: ListenerStanding(
+        listener.bind: ListenerStatus(
             listener.bind,
             listener.bind in answering,
             tuple(redirect.match for redirect in redirects if redirect.to == listener.bind),
@@ -51,13 +51,14 @@ def read_standing(desired: Desired, appliers: Appliers) -> dict[Endpoint, Listen
     }
 
 
-def ready_listeners(desired: Desired, appliers: Appliers) -> frozenset[Endpoint]:
+def ready_listeners(desired: Desired, actual: ActualState) -> frozenset[Endpoint]:
     """Return the listeners that are HAProxy's own, and whose relay address the node has.
 
     A listening socket outlives the address that it is bound to: nothing reaches it then.
     """
     try:
-        held = {one.address for one in appliers.addresses.read().ours}
+        held = {one.address for one in actual.addresses.ours}
     except ApplyError:
         return frozenset()
-    return frozenset(bind for bind in appliers.relay.ready(desired.listeners) if bind.address in held)
+    ready = actual.components.relay.ready(desired.listeners)
+    return frozenset(bind for bind in ready if bind.address in held)

@@ -1,27 +1,32 @@
-"""Reads and changes this node's relay addresses. EFFECTS by netlink; what to do is decided in decision.py."""
+"""The relay addresses as a component of the node. EFFECTS by netlink; decision.py decides."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 
-from nodeagent.appliers.addresses.decision import change_towards, removal
+from nodeagent.appliers.addresses.decision import change_towards
 from nodeagent.appliers.addresses.netlink import Link, Netlink, NetlinkRefusedError, opened
 from nodeagent.appliers.addresses.ownership import ALIAS, Ranges, label_on_lo, owned
-from nodeagent.appliers.addresses.state import AddressChange, AddressResult, AddressState, DeviceStatus
+from nodeagent.appliers.addresses.state import AddressChange, AddressState, DeviceStatus
+from nodeagent.appliers.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import RelayAddress
+from nodeagent.model.desired import Desired
+
+_NOT_SERVED = "; its load balancer is not served, the others are"
 
 
-class AddressApplier:
-    """Keeps relay addresses on a device of their own, or on `lo` where the kernel can't make one.
+class Addresses:
+    """Implements `component.Component`: relay addresses on a device of their own, or on `lo`.
 
-    `grow` and `shrink` are the two halves of a change, for the relay has to be told in between. Both are
-    idempotent, and one address's failure does not hinder the others.
+    They are on `lo` where the kernel can't make such a device. One address's failure does not hinder the
+    others.
 
     Args:
         interface: The device's name.
         ranges: The IPv4 and the IPv6 range that relay addresses come out of.
         kind: The kind of device to make and to accept, in the kernel's word.
     """
+
+    name: ComponentName = "addresses"
 
     def __init__(self, interface: str, ranges: Ranges, kind: str = "dummy") -> None:
         self._interface = interface
@@ -37,23 +42,23 @@ class AddressApplier:
         with opened() as netlink:
             return self._read(netlink)
 
-    def change(self, state: AddressState, desired: tuple[RelayAddress, ...]) -> AddressChange:
-        """What leads from `state` to `desired`. PURE."""
-        return change_towards(state, desired)
+    def diff(self, actual: AddressState, desired: Desired) -> AddressChange:
+        """Return what leads to the desired addresses. Pure."""
+        return change_towards(actual, desired.addresses)
 
-    def removal(self, state: AddressState) -> AddressChange:
-        """What takes every trace away; for `shrink`. PURE."""
-        return removal(state)
+    def preview(self, change: AddressChange) -> Preview:
+        """Return the change, a line for each device and address. Pure."""
+        return Preview(str(change))
 
-    def grow(self, change: AddressChange) -> AddressResult:
+    def grow(self, change: AddressChange) -> AddressState:
         """Make the device if need be and add the addresses; removes nothing.
 
-        Returns:
-            What stands afterwards, and why each address that does not stand failed.
-
         Raises:
+            PartlyAppliedError: some addresses are not there; each with its reason.
             ApplyError: netlink does not answer.
         """
+        if not change.growth:
+            return _whole(change.before, change.refused, _NOT_SERVED)
         with opened() as netlink:
             failures = dict(change.refused)
             try:
@@ -62,17 +67,27 @@ class AddressApplier:
                 failures |= {one.address: f"{error}{_hint(error)}" for one in change.add}
             else:
                 failures |= self._add(netlink, (one.address for one in change.add), home)
-            return self._result(netlink, failures, wanted=(one.address for one in change.add))
+            state = self._read(netlink)
+        added = {one.address: one for one in state.ours}
+        for one in change.add:
+            if one.address not in added:
+                failures.setdefault(one.address, "it was added but is not there as nodeagent's")
+        applied = "\n".join(
+            f"+ {one.address} on {added[one.address].interface} ({one.load_balancer})"
+            for one in change.add
+            if one.address in added
+        )
+        return _whole(state, failures, _NOT_SERVED, applied)
 
-    def shrink(self, change: AddressChange) -> AddressResult:
+    def shrink(self, change: AddressChange) -> AddressState:
         """Remove the addresses that go, and the device where the change says so; adds nothing.
 
-        Returns:
-            What stands afterwards, and why each address that could not be removed still does.
-
         Raises:
+            PartlyAppliedError: some addresses could not be removed; each with its reason.
             ApplyError: netlink does not answer, or the device can't be deleted.
         """
+        if not change.shrinkage:
+            return change.before
         failures: dict[IPAddress, str] = {}
         with opened() as netlink:
             for one in change.remove:
@@ -82,11 +97,13 @@ class AddressApplier:
                     failures[one.address] = f"{error}{_hint(error)}"
             if change.step == "delete":
                 netlink.delete(change.home)
-            return self._result(netlink, failures)
-
-    def cleanup(self) -> AddressResult:
-        """Remove every address of ours and the device if nodeagent made it. Errors as in `shrink`."""
-        return self.shrink(self.removal(self.read()))
+            state = self._read(netlink)
+        applied = "\n".join(
+            f"- {one.address}/{one.prefix_length} on {one.interface}"
+            for one in change.remove
+            if one.address not in failures
+        )
+        return _whole(state, failures, applied=applied)
 
     def _read(self, netlink: Netlink) -> AddressState:
         link = netlink.link(self._interface)
@@ -134,14 +151,15 @@ class AddressApplier:
                 failures[address] = f"{error}{_hint_for(error, address, home)}"
         return failures
 
-    def _result(
-        self, netlink: Netlink, failures: dict[IPAddress, str], wanted: Iterable[IPAddress] = ()
-    ) -> AddressResult:
-        """What stands, read back; a wanted address that does not stand as ours is a failure."""
-        standing = frozenset(one.address for one in self._read(netlink).ours)
-        lost = dict.fromkeys(wanted, "it was added but does not stand as nodeagent's")
-        lost = {address: reason for address, reason in lost.items() if address not in standing}
-        return AddressResult(standing, lost | failures)
+
+def _whole(
+    state: AddressState, failures: Mapping[IPAddress, str], consequence: str = "", applied: str = ""
+) -> AddressState:
+    """Return the state; raises PartlyAppliedError if there are failures."""
+    if failures:
+        lines = (f"relay address {address}: {why}{consequence}" for address, why in failures.items())
+        raise PartlyAppliedError("\n".join(lines), state, applied)
+    return state
 
 
 def _hint(error: NetlinkRefusedError) -> str:
