@@ -3,16 +3,17 @@
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
-from benchmarks import decisions, latency, redirects, resources
+from benchmarks import decisions, latency, redirects, resources, verification
 from benchmarks.api import Api
 from benchmarks.daemon import running
 from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-PARTS = ("latency", "memory", "cost", "cpu", "decisions", "redirects")
+PARTS = ("latency", "memory", "cost", "cpu", "decisions", "redirects", "dns")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
@@ -51,9 +52,7 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
     parts = arguments.only or PARTS
     sizes = arguments.names or _NAMES
     if "decisions" in parts:
-        for names in sizes:
-            if names:
-                yield from decisions.measure(names)
+        yield from chain.from_iterable(decisions.measure(names) for names in sizes if names)
     if "redirects" in parts:
         yield from redirects.measure()
     if set(parts) <= {"decisions", "redirects"}:
@@ -64,10 +63,15 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
             yield latency.measure_api(api)
         for names in sizes:
             yield from _at_size(api, names, parts, arguments)
+        for names in sizes:
+            if "dns" in parts and names >= _CPU_NAMES:
+                yield from verification.measure(api, names)
         api.close()
 
 
 def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
+    if not {"latency", "memory", "cost", "cpu"} & {*parts}:
+        return
     standing = [f"site-{number:05}" for number in range(names)]
     api.hold_ingresses(standing)
     with running(api) as daemon:

@@ -2,12 +2,13 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from signal import SIGTERM
+from types import MappingProxyType
 
 import yaml
 
@@ -72,6 +73,15 @@ class Daemon:
         wait_until(synced, "the agent's first sync", seconds=_START_SECONDS)
         self.await_rest()
 
+    def await_hosts(self, names: list[str], seconds: float) -> None:
+        """Wait until all these names stand in the hosts file."""
+        expected = {host_of(name).encode() for name in names}
+        wait_until(
+            lambda: expected <= set(self.hosts_file.read_bytes().split()),
+            "all names in the hosts file",
+            seconds=seconds,
+        )
+
     def await_rest(self) -> None:
         """Wait until the agent has used next to no CPU for a while."""
         last, since = self.cpu().whole, time.monotonic()
@@ -123,10 +133,13 @@ class Daemon:
 
 
 @contextmanager
-def running(api: Api) -> Iterator[Daemon]:
-    """Run an agent on a node that bears no trace of an earlier one, and clean up after it."""
+def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Iterator[Daemon]:
+    """Run an agent on a node that bears no trace of an earlier one, and clean up after it.
+
+    Options of the section `hosts`, if given, replace those of the testbed's configuration.
+    """
     node = api.world.node1
-    config = _config(api.world.tmp / "bench.yaml")
+    config = _config(api.world.tmp / "bench.yaml", hosts)
     python = [sys.executable, "-m", "nodeagent"]
     environment = {"PYTHONPATH": str(ROOT)}
     options = ["--config", str(config), "--kubeconfig", str(api.kubeconfig), "--node", node.name]
@@ -139,11 +152,12 @@ def running(api: Api) -> Iterator[Daemon]:
         node.run(["rm", "-rf", str(RUN_DIRECTORY)])
 
 
-def _config(path: Path) -> Path:
+def _config(path: Path, hosts: Mapping[str, object]) -> Path:
     """The testbed's configuration, with the benchmark's own load balancer and limits beyond any size."""
     document = yaml.safe_load(NODEAGENT_CONFIG.read_text(encoding="utf-8"))
     listed = {"namespace": LB_NAMESPACE, "name": LB_NAME, "proxyProtocol": "v1"}
     document["loadBalancers"]["services"].append(listed)
     document["limits"] = {"hostnames": _ANY_NUMBER, "hostnamesPerNamespace": _ANY_NUMBER}
+    document["hosts"].update(hosts)
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path

@@ -10,7 +10,7 @@ from nodeagent.agent.account import PLAN, Account
 from nodeagent.agent.announcing import Announcer
 from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.dns.prover import Prover
+from nodeagent.agent.dns.prover import SPREAD_SECONDS, Prover
 from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.facts import Circumstances, read_circumstances
 from nodeagent.agent.garbage import spare_what_stays
@@ -96,6 +96,7 @@ class Daemon:
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
             on_change=self._triggers.dns_changed,
+            spread_seconds=SPREAD_SECONDS,
             on_reply=self._metrics.dns_asked,
         )
         self._metrics.watch_dns(self._prover.failing_since)

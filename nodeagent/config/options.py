@@ -334,7 +334,8 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
     dns_servers: tuple[DnsServer, ...] = ()
     """Who is asked for proof; empty means the servers of the node's own resolv.conf, beside `file`."""
     dns_recheck_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    """A name's proof is asked for again when its TTL is over, but not sooner than this."""
+    """A name's proof is asked for again when its TTL is over, but not sooner than this; then after twice as
+    long each time the answer is the same, up to ten minutes."""
     cluster_domain: DnsName = DnsName("cluster.local")
     """Names at or below it belong to the cluster's own DNS and are never written."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeagent.agent.announcements import announcements_of_names
-from nodeagent.agent.dns.prover import Prover
+from nodeagent.agent.dns.prover import SPREAD_SECONDS, Prover
 from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.narration import narrate_decisions
 from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
@@ -182,6 +182,7 @@ class Controller:
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
             on_change=self._triggers.dns_changed,
+            spread_seconds=SPREAD_SECONDS,
         )
         self._board = HealthBoard([API, NAMES])
         self._metrics = CoreDnsMetrics()

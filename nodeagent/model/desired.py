@@ -126,12 +126,13 @@ class NameDecision:
 class DnsQuestion:
     """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that asks.
 
-    The addresses are those of each load balancer that claims the hostname, and the relay's; the namespace is
-    that of the claim that has the hostname.
+    The addresses are those of each load balancer that claims the hostname, and the relay's; `claimed_by` has
+    the hostname, and the namespace is its own. A question that became another is asked again at once.
     """
 
     matter: frozenset[IPAddress]
     namespace: str = ""
+    claimed_by: ObjectRef | None = None
 
 
 @dataclass(frozen=True, slots=True)

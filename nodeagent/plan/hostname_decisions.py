@@ -205,11 +205,11 @@ class HostnameDecisions:
             if not decision.by_dns or decision.load_balancer is None:
                 continue
             own = self._matter[decision.load_balancer]
-            namespace = question.namespace if question else decision.claimed_by.namespace
+            claimed_by = (question and question.claimed_by) or decision.claimed_by
             for more in (decision.among, question.matter if question else frozenset[IPAddress]()):
                 if not more <= own:  # Thousands of hostnames share one set.
                     own = self._unions.setdefault((own, more), own | more)
-            question = DnsQuestion(own, namespace)
+            question = DnsQuestion(own, claimed_by.namespace, claimed_by)
         return question
 
     def _publish(

@@ -12,6 +12,7 @@ from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.facts import Facts
+from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.readiness import defer_until_ready
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
@@ -64,6 +65,7 @@ def decided(
 
 
 RELAY = relay_of(planned(None))[4]
+CLAIMED_BY = ObjectRef("Ingress", "web", "site")
 MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
 """What matters in an answer for the first load balancer."""
 
@@ -229,7 +231,9 @@ def test_only_what_nothing_else_decides_is_asked() -> None:
         *("*.example.net", "bad_name", "192.0.2.7", ""),
     )
     other = ingress("elsewhere.example.net", name="other", points=(point("198.51.100.99"),))
-    assert desired(service(), claimed, other, options=options).questions == {NAME: DnsQuestion(MATTER, "web")}
+    assert desired(service(), claimed, other, options=options).questions == {
+        NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)
+    }
 
 
 def test_with_verify_allow_nothing_is_asked() -> None:
@@ -244,7 +248,7 @@ def test_with_verify_allow_nothing_is_asked() -> None:
 def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
     """Else its proof would be forgotten as often as the relay restarts."""
     assert defer_until_ready(planned(told("192.0.2.1")), frozenset()).questions == {
-        NAME: DnsQuestion(MATTER, "web")
+        NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)
     }
 
 
@@ -271,7 +275,7 @@ def test_no_name_is_written_without_a_reason_to_trust_it(
     proven = any(reply and owner in reply.addresses for reply in (latest, before))
     written = hosts(desire) == [f"{RELAY} {NAME}"]
     assert written is (of_name(desire, NAME).verdict is Verdict.SERVED)
-    assert desire.questions == {NAME: DnsQuestion(MATTER, "web")}
+    assert desire.questions == {NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)}
     if written:
         assert proven or stands
     if latest and owner in latest.addresses:

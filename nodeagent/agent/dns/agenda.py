@@ -1,4 +1,4 @@
-"""Which name is asked when: new ones first, each again after its time, none faster than a server minds. Pure.
+"""Which name is asked when: new and changed ones first, stable ones ever more rarely. Pure.
 
 Namespaces take turns: thousands of names of one of them stretch nobody else's.
 
@@ -8,132 +8,137 @@ No clock is read here: every method is told the time, in seconds that never go b
 import heapq
 import math
 import random
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
 
 from nodeagent.backoff import backoff
 from nodeagent.model.dns import DnsOutcome, DnsReply
 
-FIRST_PER_SECOND: Final = 50.0
-_AGAIN_PER_SECOND: Final = 5.0
-_NEVER_ASKED: Final = -1.0
-_LONGEST_SECONDS: Final = 3600.0
-# What is not there yet mostly comes soon: Ingresses are made before their names' records are.
+FIRST_PER_SECOND: Final = 200.0
+LONGEST_SECONDS: Final = 600.0
+_LIVELY_PER_SECOND: Final = 5.0
+_STABLE_PER_SECOND: Final = 1.0
 _LONGEST_NEGATIVE_SECONDS: Final = 300.0
 _FIRST_RETRY_SECONDS: Final = 2.0
 _LONGEST_RETRY_SECONDS: Final = 60.0
-_JITTER: Final = 0.1
-
-_Queue = TypeVar("_Queue")
+_SPREAD: Final = 0.2
 
 
-def pause_after(reply: DnsReply, failures: int, least: float) -> float:
-    """Seconds until a name is asked again: its TTL within bounds, or ever longer after failures in a row.
+class Lane(IntEnum):
+    """Why a name waits. Each lane has an allowance of its own, and an earlier one goes first."""
 
-    At least `least`, whatever the TTL, and an hour at most (five minutes where there is nothing); 2 s, 4 s,
-    8 s up to a minute after a failure. Up to a tenth more or less, so that names don't march in step.
+    FIRST = 0
+    """It was never asked, or its objects changed: its answer is urgent."""
+    LIVELY = 1
+    """Its answer changed lately, or DNS failed."""
+    STABLE = 2
+    """Its answer stayed the same for so long that it is asked as rarely as can be."""
+
+
+def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> float:
+    """Seconds until a name is asked again, up to a fifth less so that neither names nor nodes march in step.
+
+    After a failure 2 s, 4 s, 8 s up to a minute. Otherwise at first its TTL (where there is nothing, five
+    minutes of it at most: what is not there yet mostly comes soon), then twice as long after each answer that
+    is the same, up to ten minutes.
+
+    Args:
+        reply: The latest.
+        failures: How many failures there were in a row.
+        same: How many answers in a row said the same as the one before.
+        least: What is asked no sooner than this.
     """
     if not reply.outcome.tells:
         pause = backoff(failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
-    elif reply.outcome is DnsOutcome.ADDRESSES:
-        pause = max(least, min(reply.ttl, _LONGEST_SECONDS))
     else:
-        pause = max(least, min(reply.ttl, _LONGEST_NEGATIVE_SECONDS))
-    return pause * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
+        ttl = float(reply.ttl)
+        if reply.outcome is not DnsOutcome.ADDRESSES:
+            ttl = min(ttl, _LONGEST_NEGATIVE_SECONDS)
+        least /= 1 - _SPREAD
+        pause = backoff(same + 1, max(least, ttl), max(least, LONGEST_SECONDS))
+    return pause * random.uniform(1 - _SPREAD, 1)  # noqa: S311 - spreads load, guards nothing
+
+
+def lane_after(pause: float) -> Lane:
+    """The lane of a name that was asked and pauses for so many seconds."""
+    return Lane.STABLE if pause >= LONGEST_SECONDS * (1 - _SPREAD) else Lane.LIVELY
 
 
 class Agenda:
-    """The names to ask, in their turn.
-
-    Names that were never asked have an allowance of their own and go first. All others share a smaller one:
-    thousands of names with short TTLs are asked less often than their TTLs say, and nobody is loaded.
-    Of either, each namespace has its turn.
+    """The names to ask, in their turn: by lanes, and in each lane the namespaces in turn.
 
     Args:
-        first_per_second: How many names that were never asked may be asked a second.
+        first_per_second: How many names of the first lane may be asked a second. The others have less:
+            thousands of names with short TTLs are asked less often than their TTLs say, and nobody is loaded.
+        spread_seconds: A name that is new or changed waits up to so long, by chance: all nodes hear of it at
+            the same moment.
     """
 
-    def __init__(self, first_per_second: float = FIRST_PER_SECOND) -> None:
+    def __init__(self, first_per_second: float = FIRST_PER_SECOND, spread_seconds: float = 0.0) -> None:
+        self._spread_seconds = spread_seconds
         # Each wanted name with its namespace.
         self._wanted: dict[str, str] = {}
-        # When each waiting name is due; one that is being asked is not in it. It tells which entries of the
-        # queues still count.
-        self._due: dict[str, float] = {}
-        # The queues, by namespace; whose turn it is comes first.
-        self._new: dict[str, deque[str]] = {}
-        self._again: dict[str, list[tuple[float, str]]] = {}
-        self._new_allowance = _Allowance(first_per_second)
-        self._again_allowance = _Allowance(_AGAIN_PER_SECOND)
+        # When each waiting name is due, and where it waits; one that is being asked is not in it. It tells
+        # which entries of the lanes still count.
+        self._due: dict[str, tuple[float, Lane]] = {}
+        # Those that changed while they were being asked.
+        self._overtaken: set[str] = set()
+        self._lanes = {
+            Lane.FIRST: _Queue(_Allowance(first_per_second)),
+            Lane.LIVELY: _Queue(_Allowance(_LIVELY_PER_SECOND)),
+            Lane.STABLE: _Queue(_Allowance(_STABLE_PER_SECOND)),
+        }
 
-    def want(self, names: Mapping[str, str]) -> None:
+    def want(self, names: Mapping[str, str], now: float) -> None:
         """Asks for these names and no others from now on; each with the namespace that it is asked for."""
         for name in self._wanted.keys() - names.keys():
             self._due.pop(name, None)
-        for name in sorted(names.keys() - self._wanted.keys()):
-            self._due[name] = _NEVER_ASKED
-            self._new.setdefault(names[name], deque()).append(name)
+            self._overtaken.discard(name)
+        new = sorted(names.keys() - self._wanted.keys())
         self._wanted = dict(names)
+        for name in new:
+            self._put(name, now + self._chance(), Lane.FIRST)
+
+    def hasten(self, names: Iterable[str], now: float, lane: Lane) -> None:
+        """These names are due now, unless they wait in an earlier lane."""
+        for name in sorted(self._wanted.keys() & names):
+            if name not in self._due:
+                self._overtaken.add(name)
+            elif self._due[name][1] > lane or (self._due[name][1] == lane and self._due[name][0] > now):
+                self._put(name, now + self._chance(), lane)
 
     def take(self, now: float) -> str | None:
         """The name to ask now, if there is one; `asked` must follow."""
-        self._drop_stale()
-        if self._new and self._new_allowance.take(now):
-            namespace, queue = next(iter(self._new.items()))
-            name = queue.popleft()
-            _to_the_end(self._new, namespace)
-        else:
-            due = (each for each, heap in self._again.items() if heap[0][0] <= now)
-            turn = next(due, None)
-            if turn is None or not self._again_allowance.take(now):
-                return None
-            _, name = heapq.heappop(self._again[turn])
-            _to_the_end(self._again, turn)
-        del self._due[name]
-        return name
+        for lane, queue in self._lanes.items():
+            queue.drop_stale(self._due, lane)
+            name = queue.take(now)
+            if name is not None:
+                del self._due[name]
+                return name
+        return None
 
     def pause(self, now: float) -> float:
         """Seconds until `take` may give a name; infinite when none is waiting."""
-        self._drop_stale()
-        pauses = [math.inf]
-        if self._new:
-            pauses.append(self._new_allowance.pause(now))
-        if self._again:
-            first = min(heap[0][0] for heap in self._again.values())
-            pauses.append(max(first - now, self._again_allowance.pause(now)))
-        return min(pauses)
+        for lane, queue in self._lanes.items():
+            queue.drop_stale(self._due, lane)
+        return min(queue.pause(now) for queue in self._lanes.values())
 
-    def asked(self, name: str, due: float) -> None:
-        """The name was asked and is due again then, unless nobody wants it any more."""
+    def asked(self, name: str, due: float, lane: Lane = Lane.LIVELY) -> None:
+        """The name was asked and is due again then; at once if it changed meanwhile."""
         if name in self._wanted and name not in self._due:
-            self._due[name] = due
-            heapq.heappush(self._again.setdefault(self._wanted[name], []), (due, name))
+            if name in self._overtaken:
+                due, lane = -math.inf, Lane.FIRST
+            self._put(name, due, lane)
+        self._overtaken.discard(name)
 
-    def hasten(self, now: float) -> None:
-        """All names that were asked before are due now."""
-        again = [name for name, due in self._due.items() if due != _NEVER_ASKED]
-        self._due |= dict.fromkeys(again, now)
-        self._again = {}
-        for name in sorted(again):
-            self._again.setdefault(self._wanted[name], []).append((now, name))
+    def _put(self, name: str, due: float, lane: Lane) -> None:
+        self._due[name] = (due, lane)
+        self._lanes[lane].put(self._wanted[name], due, name)
 
-    def _drop_stale(self) -> None:
-        for namespace, queue in [*self._new.items()]:
-            while queue and self._due.get(queue[0]) != _NEVER_ASKED:
-                queue.popleft()
-            if not queue:
-                del self._new[namespace]
-        for namespace, heap in [*self._again.items()]:
-            while heap and self._due.get(heap[0][1]) != heap[0][0]:
-                heapq.heappop(heap)
-            if not heap:
-                del self._again[namespace]
-
-
-def _to_the_end(queues: dict[str, _Queue], namespace: str) -> None:
-    """The namespace had its turn: the others come first."""
-    queues[namespace] = queues.pop(namespace)
+    def _chance(self) -> float:
+        return random.uniform(0, self._spread_seconds)  # noqa: S311 - spreads load, guards nothing
 
 
 @dataclass(slots=True)
@@ -155,3 +160,38 @@ class _Allowance:
         self._left = min(self.per_second, self._left + (now - self._counted_at) * self.per_second)
         self._counted_at = now
         return 0.0 if self._left >= 1 else (1 - self._left) / self.per_second
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One lane's names by namespace, those due soonest first; the namespace whose turn it is comes first."""
+
+    allowance: _Allowance
+    heaps: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+
+    def put(self, namespace: str, due: float, name: str) -> None:
+        heapq.heappush(self.heaps.setdefault(namespace, []), (due, name))
+
+    def take(self, now: float) -> str | None:
+        turn = next((each for each, heap in self.heaps.items() if heap[0][0] <= now), None)
+        if turn is None or not self.allowance.take(now):
+            return None
+        heap = self.heaps.pop(turn)
+        _, name = heapq.heappop(heap)
+        if heap:
+            self.heaps[turn] = heap  # It had its turn: the others come first.
+        return name
+
+    def pause(self, now: float) -> float:
+        if not self.heaps:
+            return math.inf
+        first = min(heap[0][0] for heap in self.heaps.values())
+        return max(first - now, self.allowance.pause(now))
+
+    def drop_stale(self, due: Mapping[str, tuple[float, Lane]], lane: Lane) -> None:
+        """Drop names that are not wanted any more, or wait elsewhere or for another time."""
+        for namespace, heap in [*self.heaps.items()]:
+            while heap and due.get(heap[0][1]) != (heap[0][0], lane):
+                heapq.heappop(heap)
+            if not heap:
+                del self.heaps[namespace]

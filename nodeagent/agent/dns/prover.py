@@ -1,7 +1,7 @@
 """Asks DNS for the names that need proof, again and again, in threads of its own: no pass waits for DNS.
 
-A name is two queries, A and AAAA. With the agenda's allowances, a fresh node's 1,000 names are asked within
-20 s and a lone new one at once; afterwards there are at most 10 queries a second.
+A lookup is two queries, A and AAAA. With the agenda's allowances, a fresh node's 1,000 names are asked within
+5 s and a lone new one at once. In the end, while all answers stay the same, there is one lookup a second.
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.agent.dns.agenda import FIRST_PER_SECOND, Agenda, pause_after
+from nodeagent.agent.dns.agenda import FIRST_PER_SECOND, Agenda, Lane, lane_after, pause_after
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
@@ -22,15 +22,23 @@ Ask = Callable[[str], DnsReply]
 
 _LOG = logging.getLogger("nodeagent")
 
-_THREADS: Final = 8
+SPREAD_SECONDS: Final = 1.0
+"""For agents: all of them hear of a new name at the same moment."""
+_THREADS: Final = 16
 _TELL_SECONDS: Final = 0.5
+_SUSPECT_SECONDS: Final = 60.0
+"""For so long, further changes beside a name don't hasten the others again."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one name, and since when (monotonic seconds) it can't be asked, if so."""
+    """What is known of one name, and since when (monotonic seconds) it can't be asked, if so.
+
+    `same` counts the answers in a row that said the same as the one before, `failures` those that failed.
+    """
 
     answer: DnsAnswer
+    same: int = 0
     failures: int = 0
     failing_since: float | None = None
 
@@ -44,7 +52,8 @@ class Prover:
         on_change: Called when some answer means something else than before, at most twice a second. It
             must not wait.
         on_reply: Called with the outcome of each asking. It must not wait.
-        first_per_second: How many names that were never asked are asked a second.
+        first_per_second: How many names that are new, or whose question changed, are asked a second.
+        spread_seconds: Such a name waits up to so long, by chance.
         clock: Monotonic seconds.
     """
 
@@ -56,6 +65,7 @@ class Prover:
         on_change: Callable[[], None] = lambda: None,
         on_reply: Callable[[DnsOutcome], None] = lambda _: None,
         first_per_second: float = FIRST_PER_SECOND,
+        spread_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = ask
@@ -70,9 +80,10 @@ class Prover:
         self._turn = threading.Condition(self._lock)
         self._answered = threading.Condition(self._lock)
         self._watched = False
-        self._agenda = Agenda(first_per_second)
+        self._agenda = Agenda(first_per_second, spread_seconds)
         self._wanted: Mapping[str, DnsQuestion] = {}
         self._known: dict[str, _Known] = {}
+        self._suspected: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
         self._tell_due = math.inf
         self._told = -math.inf
@@ -83,16 +94,25 @@ class Prover:
 
         Args:
             wanted: Each name with the addresses that matter in an answer: only what bears on them is a
-                change. A load balancer's new address needs no new question. The namespaces take turns.
+                change. The namespaces take turns. A name whose question changed, because its objects or its
+                load balancer's addresses did, is asked again at once.
         """
         with self._lock:
-            if wanted.keys() != self._wanted.keys():
-                self._agenda.want({name: question.namespace for name, question in wanted.items()})
+            if wanted is self._wanted:
+                return
+            before, now = self._wanted, self._clock()
+            changed = {name for name, question in wanted.items() if _is_other(before.get(name), question)}
+            if wanted.keys() != before.keys():
+                self._agenda.want({name: question.namespace for name, question in wanted.items()}, now)
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
+                self._suspected.clear()
                 self._start_threads(len(wanted))
-                self._news.notify()
+            self._agenda.hasten(changed, now, Lane.FIRST)
+            for name in self._known.keys() & changed:
+                self._known[name].same = -1
             self._wanted = wanted
+            self._news.notify()
 
     def answers(self) -> dict[str, DnsAnswer]:
         """What is known now; a name that was not asked yet is not in it."""
@@ -117,7 +137,7 @@ class Prover:
         """Asks in this way from now on, and for every name soon: the configuration is another."""
         with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
-            self._agenda.hasten(self._clock())
+            self._agenda.hasten(self._wanted, self._clock(), Lane.FIRST)
             self._news.notify()
 
     def stop(self) -> None:
@@ -175,12 +195,26 @@ class Prover:
         question = self._wanted.get(name)
         if question is not None:
             matters = question.matter
-            known = self._known[name] = _known(before, reply, now)
-            if _meaning(reply, matters) != (before and _meaning(before.answer.latest, matters)):
+            same = before is not None and _meaning(reply, matters) == _meaning(before.answer.latest, matters)
+            known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
+            if not same:
                 self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
-            self._agenda.asked(name, now + pause_after(reply, known.failures, self._recheck_seconds))
+            told = before and before.answer.told
+            if told and reply.outcome.tells and _meaning(reply, matters) != _meaning(told, matters):
+                self._suspect_siblings(name, now)
+            pause = pause_after(reply, known.failures, known.same, self._recheck_seconds)
+            self._agenda.asked(name, now + pause, lane_after(pause))
             self._news.notify()
             self._answered.notify_all()
+
+    def _suspect_siblings(self, name: str, now: float) -> None:
+        """One name's answer changed: those beside it in DNS have probably moved, too, and are asked soon."""
+        parent = name.partition(".")[2]
+        if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
+            return
+        self._suspected[parent] = now
+        siblings = [other for other in self._known if other != name and other.partition(".")[2] == parent]
+        self._agenda.hasten(siblings, now, Lane.LIVELY)
 
     def _tell(self, now: float) -> None:
         if now >= self._tell_due:
@@ -188,13 +222,18 @@ class Prover:
             self._on_change()
 
 
-def _known(before: _Known | None, reply: DnsReply, now: float) -> _Known:
+def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Known:
     if reply.outcome.tells:
-        return _Known(DnsAnswer(reply, reply))
+        return _Known(DnsAnswer(reply, reply), same)
     if before is None:
-        return _Known(DnsAnswer(reply), 1, now)
+        return _Known(DnsAnswer(reply), same, 1, now)
     since = now if before.failing_since is None else before.failing_since
-    return _Known(DnsAnswer(reply, before.answer.told), before.failures + 1, since)
+    return _Known(DnsAnswer(reply, before.answer.told), same, before.failures + 1, since)
+
+
+def _is_other(before: DnsQuestion | None, question: DnsQuestion) -> bool:
+    """Whether a name is asked for otherwise than before; False for a new one."""
+    return before is not None and before is not question and before != question
 
 
 def _meaning(reply: DnsReply, matters: frozenset[IPAddress]) -> tuple[object, ...]:

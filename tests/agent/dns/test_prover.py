@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from nodeagent.agent.dns.prover import Prover
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.objects import ObjectRef
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -122,6 +125,58 @@ def test_names_that_nobody_wants_are_forgotten() -> None:
         prover.want({"a": MATTERS, "b": MATTERS})
         prover.await_answers(10)
     assert dns.asked == {"a": 2, "b": 1}
+
+
+def test_a_name_whose_objects_changed_is_asked_again_at_once() -> None:
+    """Its load balancer has another address, or another object claims it; the others wait for their time."""
+    dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
+    with dns.prover(recheck_seconds=300) as prover:
+        prover.want({"a": MATTERS, "b": MATTERS})
+        prover.await_answers(10)
+        prover.want({"a": MATTERS, "b": DnsQuestion(frozenset({OTHER}), "team")})
+        wait_until(lambda: dns.asked["b"] == 2, "b being asked again", seconds=2)
+        claimed = DnsQuestion(frozenset({OTHER}), "team", ObjectRef("Ingress", "team", "newer"))
+        prover.want({"a": MATTERS, "b": claimed})
+        wait_until(lambda: dns.asked["b"] == 3, "b being asked again", seconds=2)
+        prover.want({"a": MATTERS, "b": replace(claimed)})
+        dns.replies["c"] = told("192.0.2.1", ttl=300)
+        prover.want({"a": MATTERS, "b": claimed, "c": MATTERS})
+        wait_until(lambda: dns.asked["c"] == 1, "c being asked", seconds=2)
+    assert dns.asked == {"a": 1, "b": 3, "c": 1}
+
+
+def test_a_changed_answer_makes_those_beside_it_due() -> None:
+    """Names of one domain mostly move together; others are left in peace."""
+    dns = MadeUpDns(
+        **{"a.example.com": told("192.0.2.1"), "b.example.com": told("192.0.2.1", ttl=300)},
+        **{"b.example.net": told("192.0.2.1", ttl=300)},
+    )
+    with dns.prover() as prover:
+        prover.want(dict.fromkeys(dns.replies, MATTERS))
+        prover.await_answers(10)
+        dns.replies |= {"a.example.com": told("198.51.100.4"), "b.example.com": told("198.51.100.4", ttl=300)}
+        wait_until(
+            lambda: prover.answers()["b.example.com"].latest.addresses == (OTHER,),
+            "b being asked again",
+            seconds=5,
+        )
+    assert dns.asked["b.example.com"] == 2
+    assert dns.asked["b.example.net"] == 1
+
+
+def test_a_stable_name_is_asked_ever_more_rarely() -> None:
+    dns = MadeUpDns(a=told("192.0.2.1"))
+    with dns.prover(recheck_seconds=0.02) as prover:
+        prover.want({"a": MATTERS})
+        prover.await_answers(10)
+        began = time.monotonic()
+        wait_until(lambda: dns.asked["a"] == 6, "five more lookups", every=0.001)
+        # 0.025 s, doubled four times and each a fifth less at most: 0.62 s.
+        assert time.monotonic() - began > 0.6
+        dns.replies["a"] = told("198.51.100.4")
+        wait_until(lambda: prover.answers()["a"].latest.addresses == (OTHER,), "the change", seconds=5)
+        asked = dns.asked["a"]
+        wait_until(lambda: dns.asked["a"] == asked + 2, "short intervals again", seconds=1)
 
 
 def test_another_way_to_ask_is_taken_over() -> None:
