@@ -1,5 +1,7 @@
 """The hosts that a rule of Traefik's names."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,3 +46,21 @@ def test_no_text_is_too_odd(rule: str) -> None:
     """Each host found stands in the rule, in quotes."""
     for host in hosts_in_rule(rule):
         assert f"`{host}`" in rule or f'"{host}"' in rule
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'Host("' + '\\"' * 500_000,
+        "Host(" + "`" * 1_000_001,
+        "(" * 500_000 + ")" * 500_000,
+        'Host("' + "\\" * 1_000_001,
+        "Host(" + '"a" ' * 250_000,
+    ],
+    ids=["quotes", "backticks", "parentheses", "backslashes", "texts"],
+)
+def test_a_rule_of_a_megabyte_costs_seconds_and_not_hours(rule: str) -> None:
+    """Anyone can write one: the agent, which reads it, has one interpreter for everything."""
+    started = time.process_time()
+    hosts_in_rule(rule)
+    assert time.process_time() - started < 10

@@ -4,8 +4,10 @@
 comes with status 200 is an error and never means that there are no objects.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -69,6 +71,43 @@ class _List(Struct):
     kind: str
     metadata: _ListMeta
     items: list[msgspec.Raw]
+
+
+_Decoded = TypeVar("_Decoded")
+
+_DEEPEST = 100
+"""Levels of an answer: nothing that is read lies half as deep, and API servers take up to 10,000."""
+
+_BRACKET_OR_TEXT = re.compile(rb'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Decoded], body: bytes) -> _Decoded:
+    """Decode an answer, without what lies too deep for the decoder.
+
+    Anyone can write such an object where a custom resource takes any field, and without this nobody would
+    see another one of its kind again.
+    """
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        return decoder.decode(without_depths(body))
+
+
+def without_depths(body: bytes) -> bytes:
+    """The JSON, with null in place of whatever is nested too deep. Pure; linear in its length."""
+    pieces = []
+    depth = begin = 0
+    for found in _BRACKET_OR_TEXT.finditer(body):
+        match found[0]:
+            case b"{" | b"[":
+                depth += 1
+                if depth == _DEEPEST + 1:
+                    pieces += [body[begin : found.start()], b"null"]
+            case b"}" | b"]":
+                if depth == _DEEPEST + 1:
+                    begin = found.end()
+                depth -= 1
+    return b"".join([*pieces, body[begin:]])
 
 
 _head_decoder = msgspec.json.Decoder(_Head)
@@ -188,7 +227,7 @@ def _pages(  # noqa: PLR0913, PLR0917 - what read_list was given
 
 def _page(body: bytes, resource: Resource) -> _List:
     try:
-        page = _list_decoder.decode(body)
+        page = _decoded(_list_decoder, body)
         number(page.metadata.resourceVersion)
     except msgspec.ValidationError as error:
         raise NotAListError(f"list {resource.path}: the answer is no list of objects: {error}") from error
@@ -299,7 +338,7 @@ def read_event(line: bytes, resource: Resource) -> WatchEvent:
         NotJsonError: it is no event at all. It may have told of a change: a new list is due.
     """
     try:
-        event = _event_decoder.decode(line)
+        event = _decoded(_event_decoder, line)
         match event.type:
             case "ADDED" | "MODIFIED":
                 key, item = read_item(bytes(event.object), resource)

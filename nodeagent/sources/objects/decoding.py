@@ -275,7 +275,7 @@ def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
         if isinstance(raw, bytes):
             return msgspec.json.decode(raw, type=expected)
         return msgspec.convert(raw, expected)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodingError(one_line(error)) from error
 
 

@@ -49,7 +49,8 @@ from nodeagent.sources.objects.gateway_api import (
     decode_tls_route,
 )
 
-_TOKENS = re.compile(r'`[^`]*`|"(?:[^"\\]|\\.)*"|[A-Za-z]+|[!()]')
+# A text that nobody ends reaches to the end: its end is not looked for again from each quote in it.
+_TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
 _HOST_MATCHERS = frozenset({"host", "hostheader", "hostsni"})
 
 
@@ -66,10 +67,11 @@ def hosts_in_rule(rule: str) -> tuple[str, ...]:
             within.append((matcher, within[-1][1] is not negating))
             matcher, negating = "", False
         elif part == ")":
-            within = within[:-1] or [("", False)]
+            if len(within) > 1:
+                within.pop()
         elif part[0] in '`"':
             name, negated = within[-1]
-            if name in _HOST_MATCHERS and not negated:
+            if name in _HOST_MATCHERS and not negated and part[1:].endswith(part[0]):
                 found[part[1:-1]] = None
         else:
             matcher = part.lower()
@@ -173,7 +175,7 @@ def _document(raw: bytes | dict[str, Any]) -> dict[str, Any]:
         return raw
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodingError(one_line(error)) from error
 
 

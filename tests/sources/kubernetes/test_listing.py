@@ -5,7 +5,7 @@ import pytest
 
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
-from nodeagent.sources.kubernetes.list_watch import LARGEST_OBJECT, read_list
+from nodeagent.sources.kubernetes.list_watch import LARGEST_OBJECT, Upserted, read_event, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
 from tests.apiserver import ApiServer, faults, objects
 
@@ -171,3 +171,28 @@ def test_an_answer_without_end_is_given_up(api: ApiServer, connection: Connectio
     with pytest.raises(errors.TooLargeError, match=f"more than {LARGEST_ANSWER} bytes"):
         read_list(connection, resource())
     assert [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)] == ["500", "50", "5", "1"]
+
+
+@pytest.mark.parametrize("depth", [50, 990, 1010, 9_000])
+@pytest.mark.parametrize("brackets", ["{}", "[]"])
+def test_an_object_that_is_nested_without_end_hides_no_other(
+    api: ApiServer, connection: Connection, depth: int, brackets: str
+) -> None:
+    """Neither in a list nor in a watch; what of it is read is read."""
+    begin, end = ('{"a":', "}") if brackets == "{}" else ("[", "]")
+    odd = r'"x":"]}\"",' + f'"z":{begin * depth}1{end * depth}'
+    found = [
+        f'{{"metadata":{{"name":"n{number}","namespace":"web","resourceVersion":"5"}},{odd},'
+        f'"spec":{{"rules":[{{"host":"n{number}.example.com"}}]}}}}'
+        for number in range(2)
+    ]
+    body = f'{{"kind":"IngressList","metadata":{{"resourceVersion":"7"}},"items":[{",".join(found)}]}}'
+    api.faults.add(faults.Answer(200, body=body.encode()), path=INGRESSES)
+    listing = read_list(connection, resource())
+    assert [getattr(item.value, "hosts", None) for item in listing.items.values()] == [
+        ("n0.example.com",),
+        ("n1.example.com",),
+    ]
+    event = read_event(f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource())
+    assert isinstance(event, Upserted)
+    assert event.item == listing.items["web", "n1"]
