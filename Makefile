@@ -17,14 +17,12 @@ AS_USER := unshare --user --map-user=65534 --map-group=65534 --
 ORDINARY_USER = $(if $(filter 0,$(shell id -u)),$(shell $(AS_USER) true 2>/dev/null && echo '$(AS_USER)'))
 # Some thousand starts of Python, which would compile all of the agent and its libraries each time.
 unexport PYTHONDONTWRITEBYTECODE
-# More to select by, for example: make test AND='and not apiserver'
-AND ?=
 
 # What Debian's own Python and the locked packages are most likely to break.
 FRESH := tests/install tests/cli tests/config tests/sources/kubernetes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo world test test-unit test-root test-soak test-matrix test-fresh acceptance acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo world test test-unit test-root test-apiserver test-soak test-matrix test-fresh acceptance acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -66,10 +64,14 @@ test: test-packages $(VENV)/.release ## all tests but the long forms of test-soa
 	@failed=0; $(MAKE) --no-print-directory test-unit || failed=1; $(MAKE) --no-print-directory test-root || failed=1; exit $$failed
 
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
-	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root and not matrix $(AND)'
+	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root and not matrix and not apiserver'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
-	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix $(AND)'
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix'
+
+test-apiserver: test-packages ## the simulated API's own tests, after a change of tests/apiserver; records that they passed
+	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m apiserver tests/apiserver
+	@$(BIN)/python -m tests.apiserver.tested
 
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'

@@ -37,7 +37,7 @@ def _config(**coredns: object) -> Config:
 
 _VICTIM = _desired("shop", *(f"shop{index}.example.com" for index in range(100)))
 _LONG = f"{'a' * 60}.{'b' * 60}.{'c' * 60}"
-_GREEDY = _desired("greedy", *(f"{_LONG}.{index}.greedy{index % 7}.example.com" for index in range(5_000)))
+_GREEDY = _desired("greedy", *(f"{_LONG}.{index}.greedy{index % 7}.example.com" for index in range(3_000)))
 
 
 def _left_out(edits: Edits) -> dict[str, int]:
