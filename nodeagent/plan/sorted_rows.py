@@ -22,7 +22,7 @@ class SortedRows(Generic[_Key, _Row]):
     def __init__(self) -> None:
         self._keys: list[_Key] = []
         self._rows: list[_Row] = []
-        self._tuple: tuple[_Row, ...] = ()
+        self._tuple: tuple[_Row, ...] | None = ()
 
     def update(self, changed: Mapping[_Key, Iterable[_Row]]) -> Self:
         """Replace the rows of each of these keys."""
@@ -35,12 +35,17 @@ class SortedRows(Generic[_Key, _Row]):
                 first, end = bisect_left(self._keys, key), bisect_right(self._keys, key)
                 self._rows[first:end] = rows
                 self._keys[first:end] = [key] * (len(self._rows) - len(self._keys) + end - first)
-        self._tuple = tuple(self._rows)
+        self._tuple = None
         return self
 
     def rows(self) -> tuple[_Row, ...]:
         """Return all rows; the same object until something changes."""
+        if self._tuple is None:
+            self._tuple = tuple(self._rows)
         return self._tuple
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def _rebuild(self, changed: Mapping[_Key, Iterable[_Row]]) -> None:
         staying = [(key, row) for key, row in zip(self._keys, self._rows, strict=True) if key not in changed]

@@ -91,7 +91,7 @@ def read_manifests(
         for where, document in _documents(file, gathered.unreadable):
             _gather(document, where, gathered)
     found = (value for value in gathered.objects.values() if value is not None)
-    of_this_node = (value for value in found if not isinstance(value, Node) or value.name == node_name)
+    of_this_node = ([value] for value in found if not isinstance(value, Node) or value.name == node_name)
     return assembled(of_this_node, gathered.unreadable)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.discovery import DiscoveryPoller, discover
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
@@ -21,12 +21,12 @@ from nodeagent.sources.kubernetes.resources import (
     ConfigMapName,
     RelayName,
     Resource,
-    assemble,
     config_map_rows,
     not_covered,
     watched,
 )
 from nodeagent.sources.kubernetes.store import Store
+from nodeagent.sources.objects.kinds import assembled
 
 _STOP_SECONDS = 0.9
 
@@ -92,6 +92,8 @@ class Cluster:
         self._stopped = False
         self._timing = timing or Timing()
         self._waits_until: float | None = None
+        self._snapshot: Snapshot | None = None
+        self._made_of: tuple[list[tuple[object, ...]], list[Unreadable], list[str]] = ([], [], [])
         self._required: dict[str, Informer] = {}
         for row in (*watched(node_name, relay), *config_map_rows(config_maps)):
             self._require(row)
@@ -120,7 +122,9 @@ class Cluster:
             reflector.join(max(0.0, deadline - time.monotonic()))
 
     def snapshot(self) -> Snapshot | None:
-        """Gives the cluster as last known; None until every resource has been listed once.
+        """Return the cluster as last known; None until every resource has been listed once.
+
+        It is the same object, of the same objects, until something changes.
 
         What is optional is waited for as well, lest the names of Routes go at each start; not longer than
         `optional_wait`, and not where the server says that it has or gives no such thing. A ConfigMap that
@@ -139,7 +143,15 @@ class Cluster:
         ]
         if self._discovery.refused:
             refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
-        return assemble({name: informer.store.items() for name, informer in informers.items()}, refused)
+        stores = [informer.store for informer in informers.values()]
+        made_of = (
+            [store.values() for store in stores],
+            [entry for store in stores for entry in store.unreadable()],
+            refused,
+        )
+        if self._snapshot is None or made_of != self._made_of:
+            self._snapshot, self._made_of = assembled(*made_of), made_of
+        return self._snapshot
 
     def watch_config_maps(self, names: Iterable[ConfigMapName]) -> None:
         """Watches these ConfigMaps from now on, and no others. To be called after `start`."""
@@ -260,16 +272,21 @@ def read_cluster(
             is never given for the whole; of something optional that RBAC refuses, `not_covered` tells.
     """
     rows = (*watched(node_name, relay), *config_map_rows(config_maps))
-    held = {row.name: tuple(read_list(connection, row).items.values()) for row in rows}
+    listings = [read_list(connection, row) for row in rows]
     refused: list[str] = []
     for row in (INGRESS_CLASSES, *_discovered(connection, refused)):
         try:
-            held[row.name] = tuple(read_list(connection, row).items.values())
+            listings.append(read_list(connection, row))
         except ForbiddenError as error:
             refused.append(not_covered(row.name, str(error)))
         except NotFoundError:
             continue  # It went in this moment.
-    return assemble(held, refused)
+    items = [listing.items.values() for listing in listings]
+    return assembled(
+        [[item.value for item in found if item.value is not None] for found in items],
+        [item.unreadable for found in items for item in found if item.unreadable is not None],
+        refused,
+    )
 
 
 def _discovered(connection: Connection, refused: list[str]) -> tuple[Resource, ...]:

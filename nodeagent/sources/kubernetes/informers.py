@@ -118,7 +118,7 @@ class InformerSet:
     def _end(self, name: str) -> bool:
         informer = self._informers.pop(name)
         informer.reflector.stop()
-        return bool(informer.store.items())
+        return not informer.store.is_empty()
 
     def _watch(self, row: Resource) -> None:
         known = self._informers.get(row.name)

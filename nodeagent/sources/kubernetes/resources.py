@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeagent.model.objects import Snapshot, Unreadable
+from nodeagent.model.objects import Unreadable
 from nodeagent.sources.objects.decoding import (
     decode_config_map,
     decode_ingress,
@@ -14,7 +14,7 @@ from nodeagent.sources.objects.decoding import (
     decode_service,
 )
 from nodeagent.sources.objects.gateway_api import decode_namespace
-from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind, assembled
+from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""
@@ -169,14 +169,4 @@ def config_map_rows(names: Iterable[ConfigMapName]) -> tuple[Resource, ...]:
             {"fieldSelector": f"metadata.name={name}"},
         )
         for namespace, name in dict.fromkeys(names)
-    )
-
-
-def assemble(held: Mapping[str, Iterable[Item]], not_covered: Iterable[str] = ()) -> Snapshot:
-    """Pure: the objects of each resource, by its name, into one Snapshot."""
-    items = [item for found in held.values() for item in found]
-    return assembled(
-        (item.value for item in items if item.value is not None),
-        (item.unreadable for item in items if item.unreadable is not None),
-        not_covered,
     )

@@ -2,7 +2,10 @@
 
 import threading
 from collections.abc import Mapping
+from typing import TypeVar
 
+from nodeagent.model.objects import Unreadable
+from nodeagent.plan.sorted_rows import SortedRows
 from nodeagent.sources.kubernetes.list_watch import Key
 from nodeagent.sources.kubernetes.resources import Item
 
@@ -19,6 +22,8 @@ class Store:
         self._items: dict[Key, Item] = {}
         self._deleted: dict[Key, int] = {}
         self._synced = False
+        self._values: SortedRows[Key, object] = SortedRows()
+        self._unreadable: SortedRows[Key, Unreadable] = SortedRows()
 
     @property
     def synced(self) -> bool:
@@ -26,10 +31,20 @@ class Store:
         with self._lock:
             return self._synced
 
-    def items(self) -> tuple[Item, ...]:
-        """Gives all objects."""
+    def values(self) -> tuple[object, ...]:
+        """Return the values of all objects in use, sorted by key; the same object until one changes."""
         with self._lock:
-            return tuple(self._items.values())
+            return self._values.rows()
+
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        """Return why objects can't be read."""
+        with self._lock:
+            return self._unreadable.rows()
+
+    def is_empty(self) -> bool:
+        """Tell whether no object is held, not even one that is none of ours."""
+        with self._lock:
+            return not self._items
 
     def by_key(self) -> Mapping[Key, Item]:
         """Gives a copy of what is held."""
@@ -37,10 +52,9 @@ class Store:
             return dict(self._items)
 
     def counts(self) -> tuple[int, int]:
-        """Gives how many objects are in use, and how many can't be read."""
+        """Return how many objects are in use, and how many can't be read."""
         with self._lock:
-            used = sum(item.value is not None for item in self._items.values())
-            return used, sum(item.unreadable is not None for item in self._items.values())
+            return len(self._values), len(self._unreadable)
 
     def replace(self, items: Mapping[Key, Item]) -> bool:
         """Takes over a whole list: what is not in it is gone. Tells whether any value changed.
@@ -48,11 +62,13 @@ class Store:
         The first list counts as a change even if it is empty: now it is known that there is nothing.
         """
         with self._lock:
-            changed = not self._synced or _meaning(self._items) != _meaning(items)
-            self._items = dict(items)
+            before, self._items = self._items, {}
+            changed: dict[Key, Item | None] = {key: None for key in before if key not in items}
+            changed |= {k: item for k, item in items.items() if not self._hold(k, item, before.get(k))}
+            news = self._show(changed) or not self._synced
             self._deleted.clear()
             self._synced = True
-            return changed
+            return news
 
     def put(self, key: Key, item: Item) -> bool:
         """Takes over an object as it stands now, unless something newer is known.
@@ -65,9 +81,8 @@ class Store:
             newest = held.version if held is not None else self._deleted.get(key, -1)
             if item.version <= newest:
                 return False
-            self._items[key] = item
             self._deleted.pop(key, None)
-            return _differ(held, item)
+            return not self._hold(key, item, held) and self._show({key: item})
 
     def remove(self, key: Key, version: int) -> bool:
         """Drops an object deleted at a version, unless it was created anew since.
@@ -81,23 +96,33 @@ class Store:
                 return False
             self._items.pop(key, None)
             self._deleted[key] = max(version, self._deleted.get(key, -1))
-            return _differ(held, None)
+            return self._show({key: None})
 
     def forget_deletions(self) -> None:
         """Forgets which objects were deleted at which version: a new watch brings nothing from before it."""
         with self._lock:
             self._deleted.clear()
 
+    def _hold(self, key: Key, item: Item, before: Item | None) -> bool:
+        """Hold an object; tell whether it means what it did before: then the value of before stays."""
+        before = before or _NOTHING
+        same = (item.value, item.unreadable) == (before.value, before.unreadable)
+        self._items[key] = Item(item.version, before.value, before.unreadable) if same else item
+        return same
 
-def _differ(one: Item | None, other: Item | None) -> bool:
-    nothing = Item(0)
-    one, other = one or nothing, other or nothing
-    return (one.value, one.unreadable) != (other.value, other.unreadable)
+    def _show(self, changed: Mapping[Key, Item | None]) -> bool:
+        """Take over what changed into what is shown; tell whether that changed by it."""
+        counts = len(self._values), len(self._unreadable)
+        items = {key: item or _NOTHING for key, item in changed.items()}
+        self._values.update({key: _rows(item.value) for key, item in items.items()})
+        self._unreadable.update({key: _rows(item.unreadable) for key, item in items.items()})
+        means = any(item.value is not None or item.unreadable is not None for item in items.values())
+        return means or counts != (len(self._values), len(self._unreadable))
 
 
-def _meaning(items: Mapping[Key, Item]) -> dict[Key, tuple[object, object]]:
-    return {
-        key: (item.value, item.unreadable)
-        for key, item in items.items()
-        if item.value is not None or item.unreadable is not None
-    }
+_Value = TypeVar("_Value")
+_NOTHING = Item(0)
+
+
+def _rows(value: _Value | None) -> tuple[_Value, ...]:
+    return () if value is None else (value,)

@@ -5,9 +5,10 @@ regular expression, a chain of references) is not read: DNAT serves it without a
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -248,15 +249,24 @@ _Value = TypeVar("_Value")
 
 
 def assembled(
-    values: Iterable[object], unreadable: Iterable[Unreadable] = (), not_covered: Iterable[str] = ()
+    collections: Iterable[Sequence[object]],
+    unreadable: Iterable[Unreadable] = (),
+    not_covered: Iterable[str] = (),
 ) -> Snapshot:
-    """The Snapshot; EndpointSlices of an existing relay come as tuples of endpoints."""
-    by_type: dict[type, list[object]] = {}
-    for value in values:
-        by_type.setdefault(type(value), []).append(value)
+    """Return the Snapshot of collections, each of one kind; a collection that is alone of its kind stays it.
+
+    EndpointSlices of an existing relay come as tuples of endpoints.
+    """
+    by_type: dict[type, list[Sequence[object]]] = {}
+    for values in collections:
+        if values:
+            by_type.setdefault(type(values[0]), []).append(values)
 
     def of(kind: type[_Value]) -> tuple[_Value, ...]:
-        return tuple(value for value in by_type.get(kind, ()) if isinstance(value, kind))
+        found = cast("list[Sequence[_Value]]", by_type.get(kind, []))
+        # Sorted as a whole, if each is.
+        found.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
+        return tuple(found[0]) if len(found) == 1 else tuple(chain.from_iterable(found))
 
     return Snapshot(
         services=of(Service),

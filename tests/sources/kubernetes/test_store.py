@@ -32,7 +32,7 @@ def test_older_and_repeated_events_change_nothing() -> None:
     assert not store.put(A, Item(4, "old"))
     assert not store.put(A, Item(5, "same version"))
     assert not store.remove(A, 4)
-    assert store.items() == (Item(5, "new"),)
+    assert store.values() == ("new",)
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -44,7 +44,7 @@ def test_a_late_event_does_not_bring_back_what_was_deleted() -> None:
     assert store.remove(A, 7)
     assert not store.remove(A, 7)
     assert not store.put(A, Item(6, "before its deletion"))
-    assert store.items() == ()
+    assert store.values() == ()
     assert store.put(A, Item(8, "created anew"))
     assert not store.remove(A, 7)
 
@@ -61,3 +61,19 @@ def test_what_becomes_unreadable_is_news() -> None:
     store = held(a=Item(5, "one"))
     assert store.put(A, Item(6, unreadable=Unreadable("Service default/a", "spec: no object")))
     assert store.counts() == (0, 1)
+
+
+def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
+    """Whoever remembers what it made of the values need not compare them."""
+    store = held(b=Item(5, ["b"]), a=Item(6, ["a"]))
+    before = store.values()
+    assert before == (["a"], ["b"])
+    store.put(A, Item(7, ["a"]))
+    store.replace({A: Item(9, ["a"]), B: Item(8, ["b"])})
+    assert store.values() is before
+    store.put(A, Item(10, ["c"]))
+    assert store.values() == (["c"], ["b"])
+    assert store.values()[1] is before[1]
+    store.remove(B, 11)
+    assert store.values() == (["c"],)
+    assert store.counts() == (1, 0)
