@@ -8,14 +8,14 @@ from ipaddress import IPv4Address
 from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Figure, spread
-from nodeagent.appliers.dnat.backend import DnatBackend
-from nodeagent.appliers.dnat.change import difference
-from nodeagent.appliers.dnat.iptables import IptablesBackend
-from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.change import difference
+from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
-from tests.appliers.dnat.network import Namespace
+from tests.components.dnat.network import Namespace
 
 PART = "Redirects in the kernel, by backend"
 _TURNS = 20

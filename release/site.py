@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from mkdocs.structure.files import File
 
-from nodeagent.agent.telemetry.metrics import Metrics
+from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.cli.doctor_report import DoctorDocument
 from nodeagent.cli.document import Document
 from nodeagent.cli.main import nodeagent

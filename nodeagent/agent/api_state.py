@@ -5,8 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from nodeagent.agent.telemetry.health import HealthBoard
-from nodeagent.agent.telemetry.metrics import Metrics
+from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.informers import Coverage

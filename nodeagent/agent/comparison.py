@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nodeagent.agent.node import ActualState
-from nodeagent.appliers.component import ComponentName, Preview
-from nodeagent.appliers.hosts.change import HostsState
+from nodeagent.components.component import ComponentName, Preview
+from nodeagent.components.hosts.change import HostsState
+from nodeagent.components.node import ActualState
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from nodeagent.agent.listener_status import ready_listeners
-from nodeagent.agent.node import ActualState, Components
-from nodeagent.appliers.component import COMPONENTS, ComponentName, PartlyAppliedError, State
-from nodeagent.appliers.dnat.change import DnatChange
+from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, State
+from nodeagent.components.dnat.change import DnatChange
+from nodeagent.components.node import ActualState, Components
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, Listener

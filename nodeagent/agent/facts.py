@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from nodeagent.agent.node import ActualState
+from nodeagent.components.node import ActualState
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress

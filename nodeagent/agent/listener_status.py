@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from nodeagent.agent.node import ActualState
-from nodeagent.appliers.relay.unix_socket import Unreachable
+from nodeagent.components.node import ActualState
+from nodeagent.components.relay.unix_socket import Unreachable
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired

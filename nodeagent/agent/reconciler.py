@@ -6,12 +6,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.convergence import ALL, Convergence, converge
-from nodeagent.agent.drift.fights import Fights, Verdict
+from nodeagent.agent.drift.repair_conflicts import Fights, Verdict
 from nodeagent.agent.facts import Circumstances, gather_facts, later
-from nodeagent.agent.node import ActualState, Components
 from nodeagent.agent.retries import Retries
 from nodeagent.agent.scope import changed_components, with_dependents
-from nodeagent.appliers.component import ComponentName
+from nodeagent.components.component import ComponentName
+from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired

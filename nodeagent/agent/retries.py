@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeagent.appliers.component import ComponentName
 from nodeagent.backoff import backoff
+from nodeagent.components.component import ComponentName
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from nodeagent.appliers.component import COMPONENTS, ComponentName
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Desired
 
 _ALL = frozenset(COMPONENTS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nodeagent.agent.pacing import Waiting
-from nodeagent.appliers.component import ComponentName
+from nodeagent.components.component import ComponentName
 
 
 @dataclass(frozen=True, slots=True)

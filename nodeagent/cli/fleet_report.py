@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from nodeagent.agent.telemetry.status_file import VerdictCounts
+from nodeagent.agent.reporting.status_file import VerdictCounts
 from nodeagent.cli.terminal import Line, Styled
 from nodeagent.errors import one_line
 from nodeagent.fleet.asking import ORDER, NodeRow, NodeState, exit_code, worst_first

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeagent.agent.dns.upstream import ask_once
-from nodeagent.agent.exclusion import exclusive
 from nodeagent.agent.facts import gather_facts, read_circumstances
-from nodeagent.agent.node import ActualState, build_components
+from nodeagent.agent.writer.node_lock import exclusive
+from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.model.desired import Desired

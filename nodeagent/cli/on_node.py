@@ -9,10 +9,10 @@ import click
 from nodeagent.agent.comparison import compare
 from nodeagent.agent.convergence import clean_up, converge
 from nodeagent.agent.listener_status import read_listener_status
-from nodeagent.agent.noticing import DRIFT
-from nodeagent.agent.telemetry.listening import remove_stale
-from nodeagent.agent.telemetry.probe import NoAgentError, ask
-from nodeagent.agent.telemetry.status_file import remove_status
+from nodeagent.agent.reporting.listening import remove_stale
+from nodeagent.agent.reporting.probe import NoAgentError, ask
+from nodeagent.agent.reporting.status_file import remove_status
+from nodeagent.agent.reporting.unnoticed_drift import DRIFT
 from nodeagent.cli.document import encode
 from nodeagent.cli.invocation import invocation
 from nodeagent.cli.options import PENDING, adopt_option, common_options, output_option

@@ -5,11 +5,11 @@ from typing import Literal
 
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.listener_status import ListenerStatus
-from nodeagent.appliers.addresses.state import AddressChange
-from nodeagent.appliers.dnat.change import DnatChange
-from nodeagent.appliers.hosts.change import HostsChange
-from nodeagent.appliers.relay.state import RelayChange
 from nodeagent.cli import document as doc
+from nodeagent.components.addresses.state import AddressChange
+from nodeagent.components.dnat.change import DnatChange
+from nodeagent.components.hosts.change import HostsChange
+from nodeagent.components.relay.state import RelayChange
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, DnatRules, Listener, LoadBalancerDecision, NameDecision, Redirect
 from nodeagent.model.objects import ObjectRef

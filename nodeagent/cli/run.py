@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.agent.daemon import Daemon, Settings
+from nodeagent.agent.loop import Daemon, Settings
 from nodeagent.cli.logs import configure
 from nodeagent.cli.options import (
     adopt_option,

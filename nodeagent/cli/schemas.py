@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nodeagent.agent.telemetry.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
+from nodeagent.agent.reporting.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
 from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, DoctorDocument
 from nodeagent.cli.document import SCHEMA_VERSION, Document
 from nodeagent.cli.fleet_report import FLEET_SCHEMA_VERSION, FleetDocument

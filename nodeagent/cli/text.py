@@ -6,8 +6,8 @@ from types import MappingProxyType
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.convergence import Convergence
 from nodeagent.agent.listener_status import ListenerStatus
-from nodeagent.appliers.component import ComponentName
 from nodeagent.cli.terminal import Line, Styled, block, terminal_text
+from nodeagent.components.component import ComponentName
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.printable import shown_name

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nodeagent.agent.announcements import announcements_of_names
-from nodeagent.agent.dns.prover import SPREAD_SECONDS, Prover
 from nodeagent.agent.dns.upstream import ask_upstream
-from nodeagent.agent.narration import narrate_decisions
-from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
-from nodeagent.agent.telemetry.health import HealthBoard
-from nodeagent.agent.telemetry.pages import Pages, metrics_page, probe_page
-from nodeagent.agent.telemetry.service import TelemetryService
+from nodeagent.agent.dns.verifier import SPREAD_SECONDS, Prover
+from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
+from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.pages import Pages, metrics_page, probe_page
+from nodeagent.agent.reporting.pass_log import narrate_decisions
+from nodeagent.agent.reporting.pending_events import announcements_of_names
+from nodeagent.agent.reporting.service import TelemetryService
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile, reload_config

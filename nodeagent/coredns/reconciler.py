@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from nodeagent.agent.drift.fights import Fights, Verdict
+from nodeagent.agent.drift.repair_conflicts import Fights, Verdict
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import ConfigMap, read, write
 from nodeagent.coredns.corefile.managed_block import blocks_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.listener_status import ListenerStatus
-from nodeagent.appliers.component import ComponentName
-from nodeagent.appliers.dnat.change import DnatState
+from nodeagent.components.component import ComponentName
+from nodeagent.components.dnat.change import DnatState
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.findings import Finding
 from nodeagent.model.addresses import Endpoint

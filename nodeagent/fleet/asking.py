@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, field
 
-from nodeagent.agent.telemetry.health import Limits
-from nodeagent.agent.telemetry.status_file import (
+from nodeagent.agent.reporting.health import Limits
+from nodeagent.agent.reporting.status_file import (
     AGENT_STATUS_SCHEMA_VERSION,
     AgentStatus,
     VerdictCounts,

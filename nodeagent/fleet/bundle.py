@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from nodeagent.agent.telemetry.status_file import status_path
-from nodeagent.appliers.dnat.xt_layout import PREFIX
-from nodeagent.appliers.hosts.block import BEGIN, END
+from nodeagent.agent.reporting.status_file import status_path
+from nodeagent.components.dnat.xt_layout import PREFIX
+from nodeagent.components.hosts.block import BEGIN, END
 from nodeagent.config.options import Config
 from nodeagent.config.reading import parse_config
 from nodeagent.errors import ConfigError, NodeagentError
@@ -84,7 +84,7 @@ def of_node(asking: Asking, seat: Seat) -> Iterator[Piece]:
     yield configuration
     config = _config(configuration.text)
     run_dir = str(config.relay.run_dir)
-    probe = ("python3", "-m", "nodeagent.agent.telemetry.probe", run_dir)
+    probe = ("python3", "-m", "nodeagent.agent.reporting.probe", run_dir)
     haproxy_dir = PurePosixPath(config.relay.haproxy_dir or _HAPROXY_DIR)
     for name, reader in (
         ("status.json", lambda: run("nodeagent", "status", "-o", "json")),

@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from nodeagent.agent.api_state import API, ApiState
-from nodeagent.agent.telemetry.health import HealthBoard
-from nodeagent.agent.telemetry.metrics import Metrics
+from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.informers import Coverage
-from tests.agent.telemetry.scraping import read
+from tests.agent.reporting.scraping import read
 
 ROUTES = "httproutes.gateway.networking.k8s.io"
 SERVICES = ResourceState("services", synced=True, objects=3)

@@ -7,9 +7,9 @@ import pytest
 
 from nodeagent.agent.convergence import AppliedChange, Convergence
 from nodeagent.agent.facts import Circumstances
-from nodeagent.agent.node import build_components
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.appliers.component import ComponentName
+from nodeagent.components.component import ComponentName
+from nodeagent.components.node import build_components
 from nodeagent.config.options import AbsolutePath, Config, HostsOptions, RelayOptions
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Snapshot

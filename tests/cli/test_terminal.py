@@ -15,10 +15,10 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.agent.announcements import announcements
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.convergence import AppliedChange, Convergence
 from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.agent.reporting.pending_events import announcements
 from nodeagent.cli.doctor_report import doctor_text, document
 from nodeagent.cli.document import encode
 from nodeagent.cli.logs import json_line, text_line

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.coredns.corefile.managed_block import without_blocks
-from tests.agent.telemetry.scraping import read
+from tests.agent.reporting.scraping import read
 from tests.apiserver import ApiServer, Rule
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put

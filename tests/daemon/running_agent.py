@@ -12,14 +12,14 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from typing import TYPE_CHECKING, Any
 
-from tests.agent.telemetry.scraping import read
+from tests.agent.reporting.scraping import read
 from tests.testbed.agent import RUN_DIRECTORY, Answer
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.inside import inside
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.agent.telemetry.scraping import Scrape
+    from tests.agent.reporting.scraping import Scrape
     from tests.testbed.namespaces import Host
 
 _ROOT = Path(__file__).parents[2]

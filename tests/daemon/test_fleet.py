@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeagent import __version__
-from nodeagent.agent.telemetry.status_file import status_path
+from nodeagent.agent.reporting.status_file import status_path
 from tests.apiserver import faults
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import Fleet

@@ -9,9 +9,9 @@ import promql_parser
 import pytest
 import yaml
 
-from nodeagent.agent.telemetry.coredns_metrics import CoreDnsMetrics
-from tests.agent.telemetry.happening import everything
-from tests.agent.telemetry.scraping import read
+from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
+from tests.agent.reporting.happening import everything
+from tests.agent.reporting.scraping import read
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import the, with_components
 from tests.daemonset.promql import labels_of, selectors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeagent import __version__
-from nodeagent.appliers.dnat.nft_script import replacement
+from nodeagent.components.dnat.nft_script import replacement
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef

@@ -33,7 +33,7 @@ _NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
 _CONTAINERS = [spec["name"] for spec in pod_template()["spec"]["containers"]]
 _REPLACE = """
 from pathlib import Path
-from nodeagent.appliers.hosts import file
+from nodeagent.components.hosts import file
 path = Path("/host/etc/trial/hosts")
 before = file.read(path)
 file.write_atomic(path, before, before.content + b"another line\\n")

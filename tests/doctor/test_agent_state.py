@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from nodeagent.agent.comparison import Comparison
 from nodeagent.agent.listener_status import ListenerStatus
-from nodeagent.appliers.addresses.state import AddressChange, AddressState
-from nodeagent.appliers.dnat.change import DnatState
+from nodeagent.components.addresses.state import AddressChange, AddressState
+from nodeagent.components.dnat.change import DnatState
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.node_wiring import hosts_line_findings

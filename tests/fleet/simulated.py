@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nodeagent.agent.telemetry.health import HealthBoard
-from nodeagent.agent.telemetry.status_file import AgentStatus, PartStatus, VerdictCounts, agent_status
+from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.status_file import AgentStatus, PartStatus, VerdictCounts, agent_status
 from tests.apiserver.containers import Ended
 
 if TYPE_CHECKING:

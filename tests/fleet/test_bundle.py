@@ -39,11 +39,11 @@ _ANSWERS = {
     ("nft", "list", "table", "inet", "nodeagent"): "table inet nodeagent {\n}\n",
     ("iptables-legacy-save",): "*nat\n-A OUTPUT -j NODEAGENT-OUT\n-A INPUT -j CUSTOMER\n",
     ("cat", "/host/etc/hosts"): _HOSTS_FILE,
-    ("python3", "-m", "nodeagent.agent.telemetry.probe", "/run/nodeagent", "/readyz"): "ready\n",
+    ("python3", "-m", "nodeagent.agent.reporting.probe", "/run/nodeagent", "/readyz"): "ready\n",
     (
         "python3",
         "-m",
-        "nodeagent.agent.telemetry.probe",
+        "nodeagent.agent.reporting.probe",
         "/run/nodeagent",
         "/metrics",
     ): "nodeagent_writer 1\n",

@@ -4,7 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 from nodeagent.sources.node.identity import ipv6_switched_off
-from tests.appliers.dnat.network import Namespace
+from tests.components.dnat.network import Namespace
 from tests.root import needs_root
 
 

@@ -11,7 +11,7 @@ from nodeagent.model.addresses import Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import service_proxy
 from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
-from tests.appliers.relay.namespace import isolated
+from tests.components.relay.namespace import isolated
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
 from tests.testbed.services import INGRESS_SERVICE
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from nodeagent.agent.dns.prover import Ask, Prover
+from nodeagent.agent.dns.verifier import Ask, Prover
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer

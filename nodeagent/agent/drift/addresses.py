@@ -15,9 +15,9 @@ from nodeagent.agent.drift.netlink_socket import (
     text,
 )
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
-from nodeagent.appliers.addresses.ownership import Ranges
-from nodeagent.appliers.addresses.state import AddressState
-from nodeagent.appliers.component import ComponentName
+from nodeagent.components.addresses.ownership import Ranges
+from nodeagent.components.addresses.state import AddressState
+from nodeagent.components.component import ComponentName
 from nodeagent.model.addresses import IPAddress
 
 _NETLINK_ROUTE = 0

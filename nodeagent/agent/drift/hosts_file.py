@@ -6,10 +6,10 @@ from typing import ClassVar
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
-from nodeagent.appliers.component import ComponentName
-from nodeagent.appliers.hosts.change import HostsState
-from nodeagent.appliers.hosts.file import Reading, read
-from nodeagent.appliers.hosts.mounts import is_mount_point
+from nodeagent.components.component import ComponentName
+from nodeagent.components.hosts.change import HostsState
+from nodeagent.components.hosts.file import Reading, read
+from nodeagent.components.hosts.mounts import is_mount_point
 from nodeagent.errors import ApplyError
 
 _FILE = inotify.MODIFY | inotify.ATTRIB | inotify.CLOSE_WRITE

@@ -17,9 +17,9 @@ from nodeagent.agent.drift.netlink_socket import (
     text,
 )
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
-from nodeagent.appliers.component import ComponentName
-from nodeagent.appliers.dnat.change import DnatState
-from nodeagent.appliers.dnat.nft_script import TABLE
+from nodeagent.components.component import ComponentName
+from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.nft_script import TABLE
 
 _NETLINK_NETFILTER = 12
 # include/uapi/linux/netfilter/nfnetlink.h: the group, the subsystem, struct nfgenmsg.

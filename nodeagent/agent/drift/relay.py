@@ -15,10 +15,10 @@ from typing import ClassVar
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
-from nodeagent.appliers.component import ComponentName
-from nodeagent.appliers.relay.master_socket import Processes, processes
-from nodeagent.appliers.relay.state import RelayState
-from nodeagent.appliers.relay.unix_socket import Unreachable
+from nodeagent.components.component import ComponentName
+from nodeagent.components.relay.master_socket import Processes, processes
+from nodeagent.components.relay.state import RelayState
+from nodeagent.components.relay.unix_socket import Unreachable
 
 _RETURN_SECONDS = 0.3
 """How long HAProxy may be away before it counts as gone: a reload takes a fraction of it."""

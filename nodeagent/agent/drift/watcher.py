@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from nodeagent.appliers.component import ComponentName
 from nodeagent.backoff import backoff
+from nodeagent.components.component import ComponentName
 
 OnDrift = Callable[[ComponentName, str], None]
 """Called with the part and what was seen, for a person."""

@@ -12,10 +12,10 @@ from typing import ClassVar
 from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
-from nodeagent.appliers.component import ComponentName
-from nodeagent.appliers.dnat.change import DnatState
-from nodeagent.appliers.dnat.iptables import IptablesBackend
-from nodeagent.appliers.dnat.xt_lock import lock_path
+from nodeagent.components.component import ComponentName
+from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.xt_lock import lock_path
 from nodeagent.errors import ApplyError
 
 _CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE

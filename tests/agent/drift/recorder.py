@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nodeagent.agent.drift.watcher import Watcher
-from nodeagent.appliers.component import ComponentName
+from nodeagent.components.component import ComponentName
 
 SEEN_SECONDS = 1.0
 """Drift is to be repaired within a second, so it must be seen within one."""

@@ -8,12 +8,12 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 import pytest
 
 from nodeagent.agent.drift.addresses import AddressWatcher
-from nodeagent.appliers.addresses.component import Addresses
+from nodeagent.components.addresses.component import Addresses
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.objects import ObjectRef
 from tests.agent.drift.recorder import Recorder, running
-from tests.appliers.dnat.network import Namespace
+from tests.components.dnat.network import Namespace
 
 RANGES = (IPv4Network("169.254.66.0/24"), IPv6Network("fd68:6169:7270::/112"))
 ONE, TWO, SIX = (ip_address(each) for each in ("169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"))

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
-from nodeagent.appliers.hosts.component import Hosts
+from nodeagent.components.hosts.component import Hosts
 from nodeagent.model.desired import HostsLine
 from tests.agent.drift.recorder import Recorder, running
-from tests.appliers.hosts.private_mounts import bind, in_private_mounts
-from tests.appliers.hosts.samples import NETWORKS, make
+from tests.components.hosts.private_mounts import bind, in_private_mounts
+from tests.components.hosts.samples import NETWORKS, make
 
 USER = b"127.0.0.1 localhost\n"
 

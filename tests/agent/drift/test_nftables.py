@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.drift.nftables import NftablesWatcher
-from nodeagent.appliers.dnat.change import difference
-from nodeagent.appliers.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.change import difference
+from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
-from tests.appliers.dnat.network import Namespace
-from tests.appliers.dnat.world import redirect
+from tests.components.dnat.network import Namespace
+from tests.components.dnat.world import redirect
 from tests.root import needs_root
 
 ROOT = Path(__file__).parents[3]

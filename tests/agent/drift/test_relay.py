@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nodeagent.agent.drift.relay import RelayWatcher
-from nodeagent.appliers.relay import Relay, process
-from nodeagent.appliers.relay.master_socket import Processes, processes
+from nodeagent.components.relay import Relay, process
+from nodeagent.components.relay.master_socket import Processes, processes
 from tests.agent.drift.recorder import Recorder, running
-from tests.appliers.relay.condition import eventually
-from tests.appliers.relay.namespace import RELAY, RELAY_2, applier, difference, isolated, listener
+from tests.components.relay.condition import eventually
+from tests.components.relay.namespace import RELAY, RELAY_2, applier, difference, isolated, listener
 
 RUN = Path("/run/nodeagent")
 MASTER = RUN / "master.sock"

@@ -6,12 +6,12 @@ import pytest
 
 from nodeagent.agent.drift import xtables
 from nodeagent.agent.drift.xtables import XtablesWatcher
-from nodeagent.appliers.dnat.change import difference
-from nodeagent.appliers.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.change import difference
+from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
-from tests.appliers.dnat.network import Namespace
-from tests.appliers.dnat.world import redirect
+from tests.components.dnat.network import Namespace
+from tests.components.dnat.world import redirect
 
 PUSHED_DOWN = "*nat\n:KUBE-SERVICES - [0:0]\n-I OUTPUT -j KUBE-SERVICES\nCOMMIT\n"
 FOREIGN = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -p tcp -j RETURN\nCOMMIT\n"

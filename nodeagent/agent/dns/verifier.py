@@ -1,0 +1,241 @@
+"""Asks DNS for the names that need proof, again and again, in threads of its own: no pass waits for DNS.
+
+A lookup is two queries, A and AAAA. With the agenda's allowances, a fresh node's 1,000 names are asked within
+5 s and a lone new one at once. In the end, while all answers stay the same, there is one lookup a second.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodeagent.agent.dns.lookup_queue import FIRST_PER_SECOND, Agenda, Lane, lane_after, pause_after
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import DnsQuestion
+from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+
+Ask = Callable[[str], DnsReply]
+"""Asks for one name; may take seconds, and raises nothing for what DNS does."""
+
+_LOG = logging.getLogger("nodeagent")
+
+SPREAD_SECONDS: Final = 1.0
+"""For agents: all of them hear of a new name at the same moment."""
+_THREADS: Final = 16
+_TELL_SECONDS: Final = 0.5
+_SUSPECT_SECONDS: Final = 60.0
+"""For so long, further changes beside a name don't hasten the others again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one name, and since when (monotonic seconds) it can't be asked, if so.
+
+    `same` counts the answers in a row that said the same as the one before, `failures` those that failed.
+    """
+
+    answer: DnsAnswer
+    same: int = 0
+    failures: int = 0
+    failing_since: float | None = None
+
+
+class Prover:
+    """Knows what DNS says of the names it was told to ask for. Every method may be called from any thread.
+
+    Args:
+        ask: Asks for one name.
+        recheck_seconds: No name is asked again sooner, however short its TTL.
+        on_change: Called when some answer means something else than before, at most twice a second. It
+            must not wait.
+        on_reply: Called with the outcome of each asking. It must not wait.
+        first_per_second: How many names that are new, or whose question changed, are asked a second.
+        spread_seconds: Such a name waits up to so long, by chance.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - whom it asks, whom it tells, and how fast
+        self,
+        ask: Ask,
+        recheck_seconds: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_reply: Callable[[DnsOutcome], None] = lambda _: None,
+        first_per_second: float = FIRST_PER_SECOND,
+        spread_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._recheck_seconds = recheck_seconds
+        self._on_change = on_change
+        self._on_reply = on_reply
+        self._clock = clock
+        # One thread watches the clock for all and is woken by news; the others wait for their turn: so a name
+        # that is due wakes one thread, not eight.
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._turn = threading.Condition(self._lock)
+        self._answered = threading.Condition(self._lock)
+        self._watched = False
+        self._agenda = Agenda(first_per_second, spread_seconds)
+        self._wanted: Mapping[str, DnsQuestion] = {}
+        self._known: dict[str, _Known] = {}
+        self._suspected: dict[str, float] = {}
+        self._threads: list[threading.Thread] = []
+        self._tell_due = math.inf
+        self._told = -math.inf
+        self._ended = False
+
+    def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
+        """From now on asks for these names and no others; what is known of others is forgotten.
+
+        Args:
+            wanted: Each name with the addresses that matter in an answer: only what bears on them is a
+                change. The namespaces take turns. A name whose question changed, because its objects or its
+                load balancer's addresses did, is asked again at once.
+        """
+        with self._lock:
+            if wanted is self._wanted:
+                return
+            before, now = self._wanted, self._clock()
+            changed = {name for name, question in wanted.items() if _is_other(before.get(name), question)}
+            if wanted.keys() != before.keys():
+                self._agenda.want({name: question.namespace for name, question in wanted.items()}, now)
+                for name in self._known.keys() - wanted.keys():
+                    del self._known[name]
+                self._suspected.clear()
+                self._start_threads(len(wanted))
+            self._agenda.hasten(changed, now, Lane.FIRST)
+            for name in self._known.keys() & changed:
+                self._known[name].same = -1
+            self._wanted = wanted
+            self._news.notify()
+
+    def answers(self) -> dict[str, DnsAnswer]:
+        """What is known now; a name that was not asked yet is not in it."""
+        with self._lock:
+            return {name: known.answer for name, known in self._known.items()}
+
+    def failing_since(self) -> dict[str, float]:
+        """The names that can't be asked for now, each with the clock's seconds since when."""
+        with self._lock:
+            return {
+                name: known.failing_since
+                for name, known in self._known.items()
+                if known.failing_since is not None
+            }
+
+    def await_answers(self, seconds: float) -> None:
+        """Returns when every wanted name was asked, or after `seconds`."""
+        with self._lock:
+            self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
+
+    def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
+        """Asks in this way from now on, and for every name soon: the configuration is another."""
+        with self._lock:
+            self._ask, self._recheck_seconds = ask, recheck_seconds
+            self._agenda.hasten(self._wanted, self._clock(), Lane.FIRST)
+            self._news.notify()
+
+    def stop(self) -> None:
+        """Asks nothing more. A thread that waits for an answer does not keep the process."""
+        with self._lock:
+            self._ended = True
+            for waiting in (self._news, self._turn, self._answered):
+                waiting.notify_all()
+
+    def _start_threads(self, names: int) -> None:
+        while not self._ended and len(self._threads) < min(_THREADS, names):
+            thread = threading.Thread(target=self._work, name="dns", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while True:
+            taken = self._await_turn()
+            if taken is None:
+                return
+            name, ask = taken
+            try:
+                reply = ask(name)
+            except Exception as error:  # noqa: BLE001 - see below
+                # A mistake of ours, met on some odd answer: this name is tried again, the others go on.
+                _LOG.exception("a name could not be asked for", extra={"fields": {"name": name}})
+                reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
+            self._on_reply(reply.outcome)
+            with self._lock:
+                self._note(name, reply)
+
+    def _await_turn(self) -> tuple[str, Ask] | None:
+        """Waits until a name may be asked; None at the end. Tells of changes meanwhile."""
+        with self._lock:
+            while not self._ended:
+                now = self._clock()
+                self._tell(now)
+                name = self._agenda.take(now)
+                if name is not None:
+                    if not self._watched:
+                        self._turn.notify()  # Somebody has to watch the clock meanwhile.
+                    return name, self._ask
+                if self._watched:
+                    self._turn.wait()
+                    continue
+                self._watched = True
+                pause = min(self._agenda.pause(now), self._tell_due - now)
+                self._news.wait(None if pause == math.inf else pause)
+                self._watched = False
+            return None
+
+    def _note(self, name: str, reply: DnsReply) -> None:
+        now = self._clock()
+        before = self._known.get(name)
+        question = self._wanted.get(name)
+        if question is not None:
+            matters = question.matter
+            same = before is not None and _meaning(reply, matters) == _meaning(before.answer.latest, matters)
+            known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
+            if not same:
+                self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
+            told = before and before.answer.told
+            if told and reply.outcome.tells and _meaning(reply, matters) != _meaning(told, matters):
+                self._suspect_siblings(name, now)
+            pause = pause_after(reply, known.failures, known.same, self._recheck_seconds)
+            self._agenda.asked(name, now + pause, lane_after(pause))
+            self._news.notify()
+            self._answered.notify_all()
+
+    def _suspect_siblings(self, name: str, now: float) -> None:
+        """One name's answer changed: those beside it in DNS have probably moved, too, and are asked soon."""
+        parent = name.partition(".")[2]
+        if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
+            return
+        self._suspected[parent] = now
+        siblings = [other for other in self._known if other != name and other.partition(".")[2] == parent]
+        self._agenda.hasten(siblings, now, Lane.LIVELY)
+
+    def _tell(self, now: float) -> None:
+        if now >= self._tell_due:
+            self._tell_due, self._told = math.inf, now
+            self._on_change()
+
+
+def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Known:
+    if reply.outcome.tells:
+        return _Known(DnsAnswer(reply, reply), same)
+    if before is None:
+        return _Known(DnsAnswer(reply), same, 1, now)
+    since = now if before.failing_since is None else before.failing_since
+    return _Known(DnsAnswer(reply, before.answer.told), same, before.failures + 1, since)
+
+
+def _is_other(before: DnsQuestion | None, question: DnsQuestion) -> bool:
+    """Whether a name is asked for otherwise than before; False for a new one."""
+    return before is not None and before is not question and before != question
+
+
+def _meaning(reply: DnsReply, matters: frozenset[IPAddress]) -> tuple[object, ...]:
+    """What of a reply can change a decision: servers that rotate their addresses change nothing by it."""
+    return reply.outcome, matters.intersection(reply.addresses), reply.unanswered

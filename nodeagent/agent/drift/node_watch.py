@@ -1,0 +1,70 @@
+"""The watchers of all parts of the node, as one: others' changes call for a pass, our own do not."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from nodeagent.agent.drift.addresses import AddressWatcher
+from nodeagent.agent.drift.hosts_file import HostsFileWatcher
+from nodeagent.agent.drift.nftables import NftablesWatcher
+from nodeagent.agent.drift.relay import RelayWatcher
+from nodeagent.agent.drift.watcher import OnDrift, Watcher, WatcherState
+from nodeagent.agent.drift.xtables import XtablesWatcher
+from nodeagent.components.component import ComponentName, State
+from nodeagent.config.options import Config
+
+_MASTER_SOCKET = "master.sock"
+
+
+class NodeWatch:
+    """Watches what the configuration has nodeagent keep.
+
+    Args:
+        config: The configuration.
+        dnat_backend: The name of the DNAT backend in force.
+        on_drift: Called from the watchers' threads.
+    """
+
+    def __init__(self, config: Config, dnat_backend: str, on_drift: OnDrift) -> None:
+        relay = config.relay
+        self.dnat_backend = dnat_backend
+        self._watchers: list[Watcher[Any]] = []
+        if config.hosts.enabled:
+            self._watchers.append(HostsFileWatcher(Path(config.hosts.file), on_drift))
+        if config.dnat.backend != "none" or relay.kind == "node":
+            dnat = XtablesWatcher if dnat_backend == "iptables" else NftablesWatcher
+            self._watchers.append(dnat(on_drift))
+        if relay.kind == "node":
+            self._watchers += [
+                AddressWatcher(relay.interface, (relay.ipv4, relay.ipv6), on_drift),
+                RelayWatcher(Path(relay.haproxy_directory) / _MASTER_SOCKET, on_drift),
+            ]
+
+    def start(self) -> None:
+        """Begins to watch; what could not begin is tried again by a further call."""
+        for watcher in self._watchers:
+            watcher.start()
+
+    def stop(self) -> None:
+        """Ends; no call of `on_drift` begins afterwards."""
+        for watcher in self._watchers:
+            watcher.stop()
+
+    def states(self) -> tuple[WatcherState, ...]:
+        """How each watcher is."""
+        return tuple(watcher.state() for watcher in self._watchers)
+
+    @contextmanager
+    def own_changes(self) -> Iterator[None]:
+        """Holds back all calls while the block changes the node; `settle` then tells ours from others'."""
+        with ExitStack() as stack:
+            for watcher in self._watchers:
+                stack.enter_context(watcher.quiet())
+            yield
+
+    def settle(self, left: Mapping[ComponentName, State]) -> None:
+        """Tell the watchers the states that a pass has left; to be called within `own_changes`."""
+        for watcher in self._watchers:
+            if watcher.part in left:
+                watcher.expect(left[watcher.part])

@@ -1,0 +1,339 @@
+"""`nodeagent run`: waits for a reason, makes a pass, tells of it; and how it begins and ends."""
+
+import logging
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodeagent.agent.api_state import API, ApiState
+from nodeagent.agent.convergence import clean_up
+from nodeagent.agent.dns.upstream import ask_upstream
+from nodeagent.agent.dns.verifier import SPREAD_SECONDS, Prover
+from nodeagent.agent.drift.node_watch import NodeWatch
+from nodeagent.agent.facts import Circumstances, read_circumstances
+from nodeagent.agent.garbage import spare_what_stays
+from nodeagent.agent.pacing import seconds_until_pass
+from nodeagent.agent.reconciler import Reconciler
+from nodeagent.agent.reporting.event_recorder import Announcer
+from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.metrics import Metrics
+from nodeagent.agent.reporting.pages import pages
+from nodeagent.agent.reporting.pass_reporter import PLAN, Account
+from nodeagent.agent.reporting.service import TelemetryService
+from nodeagent.agent.reporting.status_file import StatusFile
+from nodeagent.agent.reporting.unnoticed_drift import DRIFT, Noticing
+from nodeagent.agent.triggers import Triggers
+from nodeagent.agent.writer.writer_election import Ownership
+from nodeagent.components.component import COMPONENTS
+from nodeagent.components.node import ActualState, build_components
+from nodeagent.config.options import Config, ListenAddress
+from nodeagent.config.reading import AGENT, ConfigFile, reload_config
+from nodeagent.errors import ConfigError, SourceError
+from nodeagent.model.objects import Snapshot
+from nodeagent.sources.kubernetes.cluster import Cluster
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.node.identity import own_names
+
+_LOG = logging.getLogger("nodeagent")
+
+_BEAT_SECONDS = 5.0
+_STUMBLE_SECONDS = 10.0
+# Drift is noticed by events. What no event tells (say, a relay that stopped answering) is looked for rarely.
+_EVERYTHING_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the daemon was started with.
+
+    `config_file` is read anew when it changes and on SIGHUP; None means all defaults. `telemetry` is where
+    the agent's pages are shown. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
+    """
+
+    node_name: str
+    config_file: Path | None = None
+    kubeconfig: Path | None = None
+    daemonset: OwnDaemonSet | None = None
+    telemetry: ListenAddress = Config().telemetry.listen
+    adopt: bool = False
+
+
+class Daemon:
+    """One agent, from start to end.
+
+    Args:
+        settings: What it was started with.
+        config: The configuration as first read.
+        connection: To the API server.
+    """
+
+    def __init__(self, settings: Settings, config: Config, connection: Connection) -> None:
+        self._settings = settings
+        self._config = config
+        self._connection = connection
+        self._triggers = Triggers()
+        self._metrics = Metrics()
+        self._board = HealthBoard([API, PLAN, *sorted(COMPONENTS), DRIFT])
+        self._api = ApiState(connection, self._metrics, self._board)
+        self._noticing = Noticing(self._metrics, self._board)
+        self._announcer = Announcer(connection, settings.node_name)
+        self._account = Account(self._metrics, self._board, self._announcer)
+        relay = config.relay
+        self._cluster = Cluster(
+            connection,
+            settings.node_name,
+            relay.existing_service,
+            on_change=self._triggers.cluster_changed,
+            config_maps=config.load_balancers.config_map_names,
+        )
+        self._run_dir = Path(relay.run_dir)
+        self._status_file = StatusFile(self._run_dir, settings.node_name, self._board)
+        self._ownership = Ownership(self._run_dir, self._triggers.wake)
+        self._components = build_components(config, adopt=settings.adopt)
+        self._prover = Prover(
+            ask_upstream(config.hosts),
+            config.hosts.dns_recheck_seconds,
+            on_change=self._triggers.dns_changed,
+            spread_seconds=SPREAD_SECONDS,
+            on_reply=self._metrics.dns_asked,
+        )
+        self._metrics.watch_dns(self._prover.failing_since)
+        self._reconciler: Reconciler | None = None
+        self._watch: NodeWatch | None = None
+        self._last_pass = (0.0, 0.0)
+        self._last_everything = 0.0
+        self._stumbled_until = 0.0
+        self._config_file = ConfigFile(settings.config_file)
+        self._ending = False
+        self._reload = False
+
+    def run(self) -> None:
+        """Runs until SIGTERM or SIGINT; to be called in the main thread.
+
+        Raises:
+            NodeagentError: it can't begin: the run directory or the telemetry address can't be had.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_end)
+        signal.signal(signal.SIGHUP, self._on_reload)
+        service = TelemetryService(
+            pages(self._board, self._metrics),
+            self._settings.telemetry.endpoint,
+            self._run_dir,
+            names=own_names(self._settings.node_name),
+        )
+        self._ownership.start()
+        try:
+            service.start()
+            if self._config.relay.kind == "node":
+                self._metrics.watch_relay(self._components.relay.statistics)
+            self._announcer.start()
+            self._cluster.start()
+            while not self._ending:
+                self._turn()
+            self._end()
+        finally:
+            self._prover.stop()
+            service.close()
+            self._status_file.remove()
+            self._ownership.stop()
+        self._drain_relay()
+
+    def _on_end(self, *_: object) -> None:
+        self._ending = True
+        self._triggers.wake()
+
+    def _on_reload(self, *_: object) -> None:
+        self._reload = True
+        self._triggers.wake()
+
+    def _turn(self) -> None:
+        """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
+        self._board.beat()
+        self._api.update(self._cluster.states())
+        if self._config_file.has_changed(at_once=self._reload) or self._reload:
+            self._reload = False
+            self._take_over_config()
+        self._settle_role()
+        self._keep_watching()
+        self._status_file.keep()
+        pause = self._pause()
+        if pause > 0:
+            self._triggers.wait(min(pause, _BEAT_SECONDS))
+            return
+        try:
+            self._pass()
+        except Exception as error:  # noqa: BLE001 - see below
+            # A mistake of ours, met on some odd object. The node keeps what it has, the agent goes on.
+            _LOG.exception("a pass failed; the node keeps what it has, and another is made in a while")
+            self._board.part_failed(PLAN, f"{type(error).__name__}: {error}")
+            self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
+            # What had called for this pass is taken already: the next one looks at everything.
+            self._last_everything = 0.0
+
+    def _settle_role(self) -> None:
+        self._ownership.release_if_superseded()
+        if self._ownership.is_writer and self._reconciler is None:
+            self._become_writer()
+        elif not self._ownership.is_writer and self._reconciler is not None:
+            _LOG.info("a newer agent takes over; standing by")
+            self._metrics.became_standby()
+            self._board.became_standby("a newer agent writes on this node")
+            self._stop_watching()
+            self._prover.want({})
+            self._components.relay.release()
+            self._reconciler = None
+        elif not self._ownership.is_writer:
+            self._board.became_standby("another agent writes on this node")
+
+    def _become_writer(self) -> None:
+        _LOG.info("this agent writes on the node")
+        self._metrics.became_writer()
+        self._board.became_writer()
+        self._account.begin_anew()
+        self._start_working()
+
+    def _start_working(self) -> None:
+        settings = self._settings
+        self._reconciler = Reconciler(
+            settings.node_name,
+            self._config,
+            self._components,
+            self._read_circumstances,
+            read_dns=self._prover.answers,
+            adopt=settings.adopt,
+        )
+        self._start_watching()
+        self._last_everything = 0.0
+
+    def _start_watching(self) -> None:
+        self._watch = NodeWatch(self._config, self._components.dnat.backend, self._triggers.drifted)
+        self._watch.start()
+
+    def _keep_watching(self) -> None:
+        """Tries again what could not be watched; tells of it, and of what the relay's last reading noted."""
+        if self._watch is None or self._reconciler is None:
+            self._noticing.update(())
+            return
+        self._watch.start()
+        self._noticing.update(self._watch.states(), self._reconciler.relay_notes)
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    def _pause(self) -> float:
+        """Seconds until there is a reason for a pass; 0 or less: now."""
+        if self._reconciler is None or self._cluster.snapshot() is None:
+            return _BEAT_SECONDS
+        now = time.monotonic()
+        if now < self._stumbled_until:
+            return self._stumbled_until - now
+        times = [self._last_everything + _EVERYTHING_SECONDS - now] if self._last_everything else [0.0]
+        due = self._reconciler.next_due()
+        if due is not None:
+            times.append(due - now)
+        waiting = self._triggers.waiting()
+        if waiting is not None:
+            times.append(seconds_until_pass(waiting, self._last_pass, now))
+        return min(times)
+
+    def _pass(self) -> None:
+        reconciler, watch = self._reconciler, self._watch
+        if reconciler is None or watch is None:
+            return
+        began = time.monotonic()
+        everything = not self._last_everything or began - self._last_everything >= _EVERYTHING_SECONDS
+        self._board.pass_began()
+        try:
+            with watch.own_changes():
+                calls = self._triggers.take()
+                snapshot = self._cluster.snapshot()
+                if snapshot is None:
+                    return
+                done = reconciler.reconcile(snapshot, calls.drift, everything=everything)
+                watch.settle(done.convergence.left)
+                self._prover.want(done.convergence.desired.questions)
+        finally:
+            self._board.pass_ended()
+            self._last_pass = (began, time.monotonic())
+        if watch.dnat_backend != self._components.dnat.backend:  # one that was missing is there now
+            self._stop_watching()
+            self._start_watching()
+        first = not self._last_everything
+        if everything:
+            self._last_everything = began
+        self._account.of_pass(done, calls, reconciler)
+        self._status_file.of_pass(done.convergence.desired, reconciler.fighting)
+        if first:
+            spare_what_stays()
+
+    def _read_circumstances(self, snapshot: Snapshot, actual: ActualState) -> Circumstances:
+        kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
+        return read_circumstances(self._config, snapshot, actual, kubeconfigs, [self._connection.server])
+
+    def _take_over_config(self) -> None:
+        try:
+            config = reload_config(self._settings.config_file, self._config, AGENT)
+        except ConfigError as error:
+            _LOG.error(
+                "the configuration is refused, the old one stays in force",
+                extra={"fields": {"reason": str(error)}},
+            )
+            self._metrics.config_refused()
+            return
+        _LOG.info("the configuration was read anew")
+        self._metrics.config_reloaded()
+        self._config = config
+        self._cluster.watch_config_maps(config.load_balancers.config_map_names)
+        self._components.relay.release()
+        self._components = build_components(config, adopt=self._settings.adopt)
+        hosts = config.hosts
+        self._prover.ask_by(ask_upstream(hosts), hosts.dns_recheck_seconds)
+        if self._reconciler is not None:
+            self._stop_watching()
+            self._start_working()
+
+    def _end(self) -> None:
+        """Leaves the node as it is, so that a restart or an upgrade drops nothing; or cleans it up."""
+        self._cluster.stop()
+        self._stop_watching()
+        if self._reconciler is None or not self._is_leaving_for_good():
+            _LOG.info("ending; what stands on the node stays")
+            return
+        done = clean_up(self._components)
+        for change in done.changes:
+            for line in change.text.splitlines():
+                _LOG.info("cleaned up", extra={"fields": {"part": change.component, "change": line}})
+        for part, reason in done.errors.items():
+            _LOG.error("could not be cleaned up", extra={"fields": {"part": part, "reason": reason}})
+
+    def _drain_relay(self) -> None:
+        """Stay for the connections of this pod's relay, if that ends, too. Another agent may write by now."""
+        if self._settings.daemonset is None or self._config.relay.kind != "node":
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        for look in self._components.relay.drain():
+            if look.closed:
+                fields = {"closed": look.closed, "left": look.left}
+                _LOG.info("the relay ends: idle connections were closed", extra={"fields": fields})
+
+    def _is_leaving_for_good(self) -> bool:
+        daemonset = self._settings.daemonset
+        if daemonset is None:
+            return False
+        try:
+            going = is_going(self._connection, daemonset)
+        except SourceError as error:
+            fields = {"reason": str(error)}
+            _LOG.warning("can't tell whether the DaemonSet is deleted: no clean-up", extra={"fields": fields})
+            return False
+        if going:
+            _LOG.info(
+                "the DaemonSet is deleted: cleaning up", extra={"fields": {"daemonset": str(daemonset)}}
+            )
+        return going

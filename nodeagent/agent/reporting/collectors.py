@@ -1,0 +1,159 @@
+"""Series that are worked out when they are asked for, so that a pass pays nothing and none goes stale."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily
+
+from nodeagent.components.relay.stats_socket import ServerState
+from nodeagent.components.relay.unix_socket import Unreachable
+from nodeagent.model.desired import Desired
+from nodeagent.model.objects import ObjectRef
+
+RelayStatistics = Callable[[], tuple[ServerState, ...] | Unreachable]
+"""Asks HAProxy; must answer within a second or two, for a scrape waits for it."""
+
+FailingSince = Callable[[], Mapping[str, float]]
+"""Tells the names that DNS can't be asked for, each with the monotonic seconds since when."""
+
+
+class DecisionCollector:
+    """Load balancers and names by state and reason, of the plan that was set last.
+
+    The whole plan is replaced in one step: a scrape sees one plan or the next, never a mixture, and a
+    combination that is no longer there leaves no series behind.
+    """
+
+    def __init__(self) -> None:
+        self.desired = Desired()
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The families without samples, for the registry's check of names."""
+        return self._families(Desired())
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The families of the plan as it is now."""
+        return self._families(self.desired)
+
+    def _families(self, desired: Desired) -> Iterator[GaugeMetricFamily]:
+        yield _counted(
+            "nodeagent_load_balancers",
+            "LoadBalancer Services by what was decided for them and why.",
+            Counter((decision.verdict.value, decision.code) for decision in desired.load_balancers),
+        )
+        yield _counted(
+            "nodeagent_names",
+            "Names that are asked for by what was decided for them and why.",
+            Counter((decision.verdict.value, decision.code) for decision in desired.names),
+        )
+        yield GaugeMetricFamily(
+            "nodeagent_unreadable_objects",
+            "Objects of the cluster that could not be used at all.",
+            value=len(desired.unreadable),
+        )
+
+
+class ProofCollector:
+    """For how long names have been kept that DNS can't be asked for.
+
+    Args:
+        decisions: Knows the plan in force: names that were never proven don't count.
+        clock: The clock that `failing_since` goes by.
+    """
+
+    def __init__(self, decisions: DecisionCollector, clock: Callable[[], float] = time.monotonic) -> None:
+        self._decisions = decisions
+        self._clock = clock
+        self.failing_since: FailingSince = dict
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The family, with nothing kept."""
+        return [_kept_seconds(0.0)]
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The family as it is now."""
+        failing = self.failing_since()
+        names = self._decisions.desired.names if failing else ()
+        since = [failing[one.name] for one in names if one.code == "Kept" and one.name in failing]
+        return [_kept_seconds(self._clock() - min(since) if since else 0.0)]
+
+
+def _kept_seconds(value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "nodeagent_dns_kept_seconds",
+        "For how long the oldest of the names that are kept without DNS has not been told of; 0: none is.",
+        value=value,
+    )
+
+
+class RelayCollector:
+    """HAProxy's view of what is behind the relay; without a source, families without samples."""
+
+    def __init__(self) -> None:
+        self.statistics: RelayStatistics | None = None
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """The families without samples; HAProxy is not asked."""
+        return _relay_families()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Asks HAProxy and tells whether it answered and, if so, how each load balancer's backend is."""
+        answered, backends, connections, rejected = _relay_families()
+        if self.statistics is not None:
+            found = self.statistics()
+            if isinstance(found, Unreachable):
+                answered.add_metric([], 0)
+            else:
+                answered.add_metric([], 1)
+                for load_balancer, up in backends_up(found).items():
+                    backends.add_metric([load_balancer.path], int(up))
+                for load_balancer, (now, refused) in connection_counts(found).items():
+                    connections.add_metric([load_balancer.path], now)
+                    rejected.add_metric([load_balancer.path], refused)
+        return answered, backends, connections, rejected
+
+
+def connection_counts(servers: Iterable[ServerState]) -> Mapping[ObjectRef, tuple[int, int]]:
+    """Pure: the load balancers, each with its connections now and those rejected since the last reload."""
+    found: dict[ObjectRef, tuple[int, int]] = {}
+    for server in servers:
+        now, rejected = found.get(server.load_balancer, (0, 0))
+        found[server.load_balancer] = (now + server.connections, rejected + server.rejected)
+    return found
+
+
+def backends_up(servers: Iterable[ServerState]) -> Mapping[ObjectRef, bool]:
+    """Pure: the load balancers, each with whether the servers of all its listeners are up."""
+    found: dict[ObjectRef, bool] = {}
+    for server in servers:
+        found[server.load_balancer] = found.get(server.load_balancer, True) and server.up
+    return found
+
+
+def _relay_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily("nodeagent_relay_up", "Whether the relay's HAProxy told its statistics."),
+        GaugeMetricFamily(
+            "nodeagent_relay_backend_up",
+            "Whether HAProxy's health checks find every port of the load balancer's Service up.",
+            labels=["load_balancer"],
+        ),
+        GaugeMetricFamily(
+            "nodeagent_relay_connections",
+            "Connections through the relay now.",
+            labels=["load_balancer"],
+        ),
+        GaugeMetricFamily(
+            "nodeagent_relay_rejected_connections",
+            "Connections that the relay's limits rejected since HAProxy's last reload.",
+            labels=["load_balancer"],
+        ),
+    )
+
+
+def _counted(name: str, meaning: str, counts: Mapping[tuple[str, str], int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, meaning, labels=["state", "reason"])
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
+    return family

@@ -1,0 +1,242 @@
+"""What the agent counts and measures, told in words of what happened.
+
+EFFECTS: none but counting. The only importer of prometheus_client, with collectors.py; it costs 4 MB and
+0.07 s to import, so it is imported when the first `Metrics` is made: the daemon pays for it, `nodeagent plan`
+does not. Nothing of it leaves this module but the text of a scrape.
+
+Label hygiene: the values of every label are known beforehand (a part, a resource) or bounded (a reason's
+code, a load balancer that the relay has an address for). A name, an address or an error's text is never one.
+Series with labels known beforehand stand at 0 from the start: a rate over them sees the first event.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from nodeagent import __version__
+from nodeagent.components.component import ComponentName
+from nodeagent.model.desired import Desired
+from nodeagent.model.dns import DnsOutcome
+from nodeagent.sources.kubernetes.informers import Coverage
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics import MetricWrapperBase
+
+    from nodeagent.agent.reporting.collectors import FailingSince, RelayStatistics
+
+    _Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of `Metrics.exposition`: the format that every Prometheus reads."""
+
+_PARTS: tuple[ComponentName, ...] = get_args(ComponentName)
+# From one millisecond, about a hosts file's rename, to ten seconds, longer than an applier waits for HAProxy.
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """The agent's metrics, on a registry of their own. Its methods may be called from any thread.
+
+    A part or a resource that is none raises KeyError: it would be a new series that nobody knows of.
+    """
+
+    def __init__(self) -> None:
+        import prometheus_client as client  # noqa: PLC0415 - see the module's head
+
+        from nodeagent.agent.reporting.collectors import (  # noqa: PLC0415 - imports prometheus_client too
+            DecisionCollector,
+            ProofCollector,
+            RelayCollector,
+        )
+
+        # Without this every counter and histogram has a second series with the time of its creation, which
+        # process_start_time_seconds tells as well. The switch is the process's; nobody else here counts.
+        client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = client.CollectorRegistry()
+
+        def counter(name: str, meaning: str, *labels: str) -> client.Counter:
+            return client.Counter(f"nodeagent_{name}", meaning, labels, registry=registry)
+
+        def gauge(name: str, meaning: str, *labels: str) -> client.Gauge:
+            return client.Gauge(f"nodeagent_{name}", meaning, labels, registry=registry)
+
+        def histogram(name: str, meaning: str, *labels: str) -> client.Histogram:
+            return client.Histogram(f"nodeagent_{name}", meaning, labels, registry=registry, buckets=_SECONDS)
+
+        self._objects = _each(
+            gauge("objects", "Objects of the cluster that are held now.", "resource"), RESOURCE_NAMES
+        )
+        self._applies = _each(
+            counter("applies_total", "Runs of an applier, failed ones included.", "applier"), _PARTS
+        )
+        self._failures = _each(
+            counter("apply_failures_total", "Runs of an applier that failed.", "applier"), _PARTS
+        )
+        self._apply_seconds = _each(
+            histogram("apply_duration_seconds", "How long an applier ran, failed or not.", "applier"), _PARTS
+        )
+        self._latency = histogram(
+            "event_to_applied_seconds", "From the arrival of an event to all of its changes applied."
+        )
+        self._repairs = _each(
+            counter("drift_repairs_total", "Changes made by others that were undone.", "part"), _PARTS
+        )
+        self._fights = _each(
+            counter("drift_fights_total", "Fights with another program over a part.", "part"), _PARTS
+        )
+        self._fighting = _each(
+            gauge("drift_fight", "Whether such a fight goes on now; repairs are slowed down.", "part"), _PARTS
+        )
+        self._unnoticed = _each(
+            gauge("drift_unnoticed", "1 if the watch of a part does not run: repairs come late.", "part"),
+            _PARTS,
+        )
+        self._relay_notes = gauge("relay_notes", "How much of the relay is unreadable or unexpected.")
+        self._watch_restarts = _each(
+            counter("watch_restarts_total", "Watches that ended and were begun anew.", "resource"),
+            RESOURCE_NAMES,
+        )
+        self._relists = _each(
+            counter("relists_total", "Complete lists after the first one.", "resource"), RESOURCE_NAMES
+        )
+        coverage = gauge("resource_coverage", "What the API server gives of a resource.", "resource", "state")
+        self._coverage = {
+            (name, state): coverage.labels(name, state.value) for name in RESOURCE_NAMES for state in Coverage
+        }
+        self._api_up = gauge("api_up", "Whether the API server answered the last request.")
+        self._api_bytes = counter("api_read_bytes_total", "Bytes of answers read from the API server.")
+        self._last_sync = gauge(
+            "last_sync_timestamp_seconds", "When all parts were last as desired, as Unix time; 0: never yet."
+        )
+        self._writer = gauge("writer", "Whether this agent is the one that writes on its node.")
+        self._reloads = _each(
+            counter("config_reloads_total", "Configurations read anew, by result.", "result"),
+            ("ok", "refused"),
+        )
+        self._dns_asked = _each(
+            counter("dns_names_asked_total", "Names asked of DNS, by how the asking ended.", "outcome"),
+            tuple(DnsOutcome),
+        )
+        build = gauge("build_info", "Always 1; the label says which nodeagent this is.", "version")
+        build.labels(__version__).set(1)
+        self._decisions = DecisionCollector()
+        registry.register(self._decisions)
+        self._proof = ProofCollector(self._decisions)
+        registry.register(self._proof)
+        self._relay = RelayCollector()
+        registry.register(self._relay)
+        client.ProcessCollector(registry=registry)
+        self._registry = registry
+        self._generate = client.generate_latest
+
+    def objects_seen(self, resource: str, count: int) -> None:
+        """So many objects of the resource are held now."""
+        self._objects[resource].set(count)
+
+    def covered(self, resource: str, coverage: Coverage) -> None:
+        """This is what the API server gives of the resource now."""
+        for state in Coverage:
+            self._coverage[resource, state].set(state is coverage)
+
+    def decided(self, desired: Desired) -> None:
+        """The plan in force is this one; it is counted when somebody asks, not now."""
+        self._decisions.desired = desired
+
+    def applied(self, part: ComponentName, seconds: float) -> None:
+        """The applier ran for `seconds` and its part is as desired; there may have been nothing to change."""
+        self._applies[part].inc()
+        self._apply_seconds[part].observe(seconds)
+
+    def apply_failed(self, part: ComponentName, seconds: float) -> None:
+        """The part's applier ran for `seconds` and failed."""
+        self._failures[part].inc()
+        self.applied(part, seconds)
+
+    def event_applied(self, seconds: float) -> None:
+        """All that an event changed is applied, `seconds` after it arrived."""
+        self._latency.observe(seconds)
+
+    def repaired(self, part: ComponentName) -> None:
+        """A change that somebody else made to the part was undone."""
+        self._repairs[part].inc()
+
+    def fight_began(self, part: ComponentName) -> None:
+        """Another program changes the part over and over. Call it once a fight."""
+        self._fights[part].inc()
+        self._fighting[part].set(1)
+
+    def fight_ended(self, part: ComponentName) -> None:
+        """The other program has given up, or was stopped."""
+        self._fighting[part].set(0)
+
+    def unnoticed(self, part: ComponentName, *, missing: bool) -> None:
+        """Whether the part should be watched for others' changes, and is not."""
+        self._unnoticed[part].set(int(missing))
+
+    def relay_noted(self, count: int) -> None:
+        """So many notes there are about the relay's state as it was last read."""
+        self._relay_notes.set(count)
+
+    def watch_restarted(self, resource: str) -> None:
+        """The watch ended, for whatever reason, and is begun anew."""
+        self._watch_restarts[resource].inc()
+
+    def relisted(self, resource: str) -> None:
+        """The whole list was read again."""
+        self._relists[resource].inc()
+
+    def api_answered(self) -> None:
+        """The API server answered a request as it should."""
+        self._api_up.set(1)
+
+    def api_lost(self) -> None:
+        """The API server did not answer, or refused (401, 403, 5xx)."""
+        self._api_up.set(0)
+
+    def api_read(self, count: int) -> None:
+        """So many bytes of the API server's answers were read."""
+        self._api_bytes.inc(count)
+
+    def synced(self, at: float) -> None:
+        """All parts were as desired at `at`, in seconds since the epoch."""
+        self._last_sync.set(at)
+
+    def became_writer(self) -> None:
+        """This agent writes on the node from now on."""
+        self._writer.set(1)
+
+    def became_standby(self) -> None:
+        """Another agent writes on the node."""
+        self._writer.set(0)
+
+    def config_reloaded(self) -> None:
+        """The configuration was read anew and is in force."""
+        self._reloads["ok"].inc()
+
+    def config_refused(self) -> None:
+        """The configuration was read anew and is bad; the old one stays in force."""
+        self._reloads["refused"].inc()
+
+    def dns_asked(self, outcome: DnsOutcome) -> None:
+        """A name was asked of DNS, and the asking ended so."""
+        self._dns_asked[outcome].inc()
+
+    def watch_dns(self, failing_since: "FailingSince") -> None:
+        """From now on the age of kept proofs is worked out from what this tells at each scrape."""
+        self._proof.failing_since = failing_since
+
+    def watch_relay(self, statistics: "RelayStatistics | None") -> None:
+        """From now on HAProxy is asked by `statistics` at each scrape; None: there is no HAProxy of ours."""
+        self._relay.statistics = statistics
+
+    def exposition(self) -> bytes:
+        """All metrics as text, in the format that CONTENT_TYPE names."""
+        return self._generate(self._registry)
+
+
+_Value = TypeVar("_Value", bound=str)
+
+
+def _each(metric: "_Metric", values: Iterable[_Value]) -> "dict[_Value, _Metric]":
+    """The metric's series for each of the label values, made now so that they stand at 0."""
+    return {value: metric.labels(value) for value in values}

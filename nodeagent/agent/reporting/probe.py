@@ -1,0 +1,79 @@
+"""Asks the agent of this container how it is: `python -m nodeagent.agent.reporting.probe RUN_DIR /readyz`.
+
+For the exec probes of the DaemonSet. They ask the agent in their own container whatever port it has; a probe
+by TCP would ask the agent that holds the port, and during an upgrade's overlap that is the older one. A probe
+runs every few seconds, so this imports next to nothing: about 20 ms, where the whole command line takes 200.
+"""
+
+import socket
+import sys
+from time import monotonic
+
+from nodeagent.agent.reporting.socket_path import sockets
+
+_SECONDS = 3.0
+_LONGEST = 65536
+
+
+class NoAgentError(Exception):
+    """No agent of this PID namespace answers; the text says where one was looked for and why not."""
+
+
+def ask(run_dir: str, page: str, timeout: float = _SECONDS) -> tuple[int, str]:
+    """The HTTP status and the text of an agent's page, such as `/readyz`.
+
+    Args:
+        run_dir: the agent's `relay.runDir`.
+        page: the path.
+        timeout: seconds for all of it.
+
+    Raises:
+        NoAgentError: no agent of this PID namespace answers.
+    """
+    deadline = monotonic() + timeout
+    problem = "there is no socket of one"
+    try:
+        for path in sockets(run_dir, own_namespace=True):
+            try:
+                answer = _exchange(path, f"GET {page} HTTP/1.0\r\n\r\n".encode(), deadline)
+            except (ConnectionRefusedError, FileNotFoundError) as error:
+                problem = f"{path}: {error.strerror}"
+                continue  # left by a crash; an older socket may be the living agent's
+            head, _, body = answer.decode("utf-8", "replace").partition("\r\n\r\n")
+            words = head.split(None, 2)
+            if len(words) > 1 and words[1].isdecimal():
+                return int(words[1]), body
+            raise NoAgentError(f"{path}: the connection was cut before the answer")
+    except OSError as error:
+        raise NoAgentError(f"no agent answers in {run_dir}: {error}") from error
+    raise NoAgentError(f"no agent of this container answers in {run_dir}: {problem}")
+
+
+def _exchange(path: str, request: bytes, deadline: float) -> bytes:
+    answer = bytearray()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(max(deadline - monotonic(), 0.001))
+        connection.connect(path)
+        connection.sendall(request)
+        while chunk := connection.recv(_LONGEST):
+            answer += chunk
+            connection.settimeout(max(deadline - monotonic(), 0.001))
+    return bytes(answer)
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the page; 0 when the agent says yes, 1 when it says no or does not answer."""
+    if len(arguments) != 2:
+        sys.stderr.write("usage: probe RUN_DIR PAGE, such as /run/nodeagent /readyz\n")
+        return 1
+    try:
+        status, text = ask(arguments[0], arguments[1])
+    except NoAgentError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(text)
+    return 0 if status == 200 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Shows the agent's pages at the configured address and at a unix socket in the run directory.
+
+Two agents of a node want the same address during an upgrade's overlap (host network). Decided:
+
+- No SO_REUSEPORT. The kernel would deal connections out to both: a probe of the new agent would be answered
+  by the old one, and counters would jump to and fro from scrape to scrape. The address belongs to one.
+- The newcomer tries again every second, in a thread of its own, until the older agent ends; the reconcile
+  loop never waits for it. Scrapes meet the older agent until then, and the newer one from then on.
+- Probes need the agent of their own container, at once. So the same pages are served on a unix socket, named
+  for this process and its PID namespace (socket_path.py); the DaemonSet's exec probes ask there (probe.py).
+
+For the same reason an address that is taken is no error that stops the agent: to keep the node right goes
+before being seen. It is logged once, with what to do.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from nodeagent.agent.reporting.http_server import PageServer
+from nodeagent.agent.reporting.listening import listen_tcp, listen_unix, remove_stale
+from nodeagent.agent.reporting.pages import Pages
+from nodeagent.agent.reporting.socket_path import own_socket
+from nodeagent.errors import NodeagentError
+from nodeagent.model.addresses import Endpoint
+
+_log = logging.getLogger(__name__)
+
+# Both may pass: the older agent ends; an address of the node's own comes up after the agent, at boot.
+_PASSING = {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
+
+
+class TelemetryError(NodeagentError):
+    """The pages can't be served where the configuration says. The node itself was left as it was."""
+
+
+class TelemetryService:
+    """The agent's pages, served until `close`. One at a time a process: the unix socket bears its number.
+
+    Args:
+        pages: what is served.
+        endpoint: the TCP address (`TelemetryOptions.listen`); None: no TCP at all.
+        run_dir: where the unix socket stands; None: there is none.
+        retry_seconds: between two tries at an address that is taken.
+        names: this machine's own, by which the pages at the TCP address may be asked for besides by address.
+    """
+
+    def __init__(
+        self,
+        pages: Pages,
+        endpoint: Endpoint | None,
+        run_dir: Path | None,
+        retry_seconds: float = 1.0,
+        names: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self._pages = pages
+        self._endpoint = endpoint
+        self._run_dir = run_dir
+        self._retry_seconds = retry_seconds
+        self._names = names
+        self._servers: list[PageServer] = []
+        self._lock = Lock()
+        self._closing = Event()
+        self._socket: str | None = None
+        self._bound: Endpoint | None = None
+
+    @property
+    def bound(self) -> Endpoint | None:
+        """The TCP address that is listened on now, with the port that the kernel chose; None: not (yet)."""
+        return self._bound
+
+    @property
+    def socket_path(self) -> str | None:
+        """The unix socket that is listened on now."""
+        return self._socket
+
+    def start(self) -> None:
+        """Begins to serve, and returns at once. An address that is taken is logged and tried again.
+
+        Raises:
+            TelemetryError: the unix socket can't be made, or the address can never be had (no permission);
+                nothing is served then.
+        """
+        if self._run_dir is not None:
+            self._serve_unix(self._run_dir)
+        if self._endpoint is None:
+            return
+        problem = self._try_tcp(self._endpoint)
+        if problem is None:
+            return
+        if problem.errno not in _PASSING:
+            self.close()
+            raise TelemetryError(
+                f"{self._endpoint}: {os.strerror(problem.errno or 0)}: health and metrics can't be served "
+                "there; set telemetry.listen to another address, or to '' for none"
+            ) from problem
+        _log.warning(
+            "%s: %s; health and metrics are served there as soon as it is free. If it is not an older "
+            "agent that is about to end (ss -ltnp tells), set telemetry.listen to another address",
+            self._endpoint,
+            os.strerror(problem.errno or 0),
+        )
+        Thread(target=self._retry, args=(self._endpoint,), name="telemetry-bind", daemon=True).start()
+
+    def close(self) -> None:
+        """Serves no longer, and removes the unix socket, with those that killed agents left. Idempotent."""
+        self._closing.set()
+        with self._lock:
+            servers, self._servers = self._servers, []
+            self._bound = None
+        for server in servers:
+            server.close()
+        if self._socket is not None and self._run_dir is not None:
+            Path(self._socket).unlink(missing_ok=True)
+            self._socket = None
+            with suppress(OSError):
+                remove_stale(self._run_dir)
+
+    def _serve_unix(self, run_dir: Path) -> None:
+        try:
+            path = own_socket(os.fspath(run_dir))
+            listening = listen_unix(path)
+            self._socket = path
+            self._servers.append(PageServer(listening, self._pages))
+            remove_stale(run_dir)
+        except OSError as error:
+            self.close()
+            raise TelemetryError(f"no socket for health and metrics in {run_dir}: {error}") from error
+
+    def _try_tcp(self, endpoint: Endpoint) -> OSError | None:
+        """Serves at the endpoint, or tells why that can't be now."""
+        try:
+            listening = listen_tcp(endpoint)
+        except OSError as error:
+            return error
+        port = listening.getsockname()[1]
+        with self._lock:
+            if self._closing.is_set():
+                listening.close()
+            else:
+                self._servers.append(PageServer(listening, self._pages, self._names))
+                self._bound = Endpoint(endpoint.address, port)
+        return None
+
+    def _retry(self, endpoint: Endpoint) -> None:
+        while not self._closing.wait(self._retry_seconds):
+            if self._try_tcp(endpoint) is None:
+                _log.info("%s is free now: health and metrics are served there", endpoint)
+                return

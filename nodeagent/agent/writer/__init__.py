@@ -1,0 +1,1 @@
+"""Which of a node's agents writes: each registers, the newest gets the node's lock."""

@@ -1,0 +1,136 @@
+"""One writer a node: an advisory lock in the run directory that ends with its process, however that ends."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nodeagent.agent.writer.registration import sweep
+from nodeagent.errors import ApplyError
+
+LOCK = "lock"
+_PAUSE_SECONDS = 0.05
+
+
+class NodeLock:
+    """The node's lock: flock(2) on the file `lock` in the run directory, which holds its owner's process id.
+
+    Args:
+        run_dir: The run directory; made (0700) when needed.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._path = run_dir / LOCK
+        self._descriptor = -1
+        self._held = False
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._held
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody has it, and say whether it is held now; never waits.
+
+        A lock file that its last owner removed is no lock any more and is made anew.
+
+        Raises:
+            ApplyError: the directory or the file can't be made.
+        """
+        while not self._held:
+            if self._descriptor < 0:
+                self._descriptor = self._open()
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self.stands():
+                    return False
+                self._close()
+                continue
+            if self.stands():
+                os.ftruncate(self._descriptor, 0)
+                os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+                self._held = True
+            else:
+                self._close()
+        return True
+
+    def stands(self) -> bool:
+        """Whether the lock file that is open here is still the one in the directory."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def owner(self) -> str:
+        """The process id that the lock's owner wrote, as that process sees itself."""
+        if self._descriptor < 0:
+            return "unknown"
+        return os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+
+    def release(self) -> None:
+        """Let go of the lock, if it is held; idempotent.
+
+        The closing of the file tells those who watch the directory; the lock is free by then.
+        """
+        if self._held:
+            self._held = False
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._close()
+
+    def leave(self) -> None:
+        """Let go of the lock for good: what dead agents left goes, and an empty run directory with it."""
+        if self._held and self.stands():
+            sweep(self._run_dir)
+            if os.listdir(self._run_dir) == [LOCK]:  # noqa: PTH208 - names are compared
+                self._path.unlink()
+                with suppress(OSError):  # ENOTEMPTY: an agent registers just now
+                    self._run_dir.rmdir()
+        self.release()
+
+    def _open(self) -> int:
+        while True:
+            try:
+                self._run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            except FileNotFoundError:
+                continue  # its last owner removed the empty directory meanwhile
+            except OSError as error:
+                raise ApplyError(
+                    f"{self._run_dir}: {error.strerror}: can't hold the node's lock there; nothing was "
+                    "changed. Changing a node needs root."
+                ) from error
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@contextmanager
+def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
+    """Holds the node's lock while the block runs; makes `run_dir` (0700) if needed.
+
+    Waits up to `timeout` seconds for another writer. A run directory that is empty but for the lock when
+    the block ends goes with it: no trace is left on a node that was cleaned up.
+
+    Raises:
+        ApplyError: another process holds the lock, or the directory can't be made. Nothing was changed.
+    """
+    lock = NodeLock(run_dir)
+    deadline = time.monotonic() + timeout
+    try:
+        while not lock.try_acquire():
+            if time.monotonic() >= deadline:
+                raise ApplyError(
+                    f"{run_dir / LOCK}: process {lock.owner()} is at work on this node (nodeagent run, or "
+                    "another apply; in a container its number is that of the container's own processes, "
+                    "another one on the host); nothing was changed. Wait for it, or stop it."
+                )
+            time.sleep(_PAUSE_SECONDS)
+        yield
+    finally:
+        lock.leave()

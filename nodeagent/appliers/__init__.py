@@ -1,1 +1,0 @@
-"""Appliers: each reads what really stands in its part of the node, compares, and changes only that."""

@@ -1,6 +1,0 @@
-"""The relay on this node: HAProxy, one `listen` per port of a load balancer, which adds the PROXY line."""
-
-from nodeagent.appliers.relay.component import Relay
-from nodeagent.appliers.relay.state import RelayChange, RelayState
-
-__all__ = ["Relay", "RelayChange", "RelayState"]

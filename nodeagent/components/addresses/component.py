@@ -1,0 +1,174 @@
+"""The relay addresses as a component of the node. EFFECTS by netlink; decision.py decides."""
+
+from collections.abc import Iterable, Mapping
+from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
+
+from nodeagent.components.addresses.decision import change_towards
+from nodeagent.components.addresses.netlink import Link, Netlink, NetlinkRefusedError, opened
+from nodeagent.components.addresses.ownership import ALIAS, Ranges, label_on_lo, owned
+from nodeagent.components.addresses.state import AddressChange, AddressState, DeviceStatus
+from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Desired
+
+_NOT_SERVED = "; its load balancer is not served, the others are"
+
+
+class Addresses:
+    """Implements `component.Component`: relay addresses on a device of their own, or on `lo`.
+
+    They are on `lo` where the kernel can't make such a device. One address's failure does not hinder the
+    others.
+
+    Args:
+        interface: The device's name.
+        ranges: The IPv4 and the IPv6 range that relay addresses come out of.
+        kind: The kind of device to make and to accept, in the kernel's word.
+    """
+
+    name: ComponentName = "addresses"
+
+    def __init__(self, interface: str, ranges: Ranges, kind: str = "dummy") -> None:
+        self._interface = interface
+        self._ranges = ranges
+        self._kind = kind
+
+    def read(self) -> AddressState:
+        """All addresses of the node. Needs no privilege.
+
+        Raises:
+            ApplyError: netlink does not answer.
+        """
+        with opened() as netlink:
+            return self._read(netlink)
+
+    def diff(self, actual: AddressState, desired: Desired) -> AddressChange:
+        """Return what leads to the desired addresses. Pure."""
+        return change_towards(actual, desired.addresses)
+
+    def preview(self, change: AddressChange) -> Preview:
+        """Return the change, a line for each device and address. Pure."""
+        return Preview(str(change))
+
+    def grow(self, change: AddressChange) -> AddressState:
+        """Make the device if need be and add the addresses; removes nothing.
+
+        Raises:
+            PartlyAppliedError: some addresses are not there; each with its reason.
+            ApplyError: netlink does not answer.
+        """
+        if not change.growth:
+            return _whole(change.before, change.refused, _NOT_SERVED)
+        with opened() as netlink:
+            failures = dict(change.refused)
+            try:
+                home = self._ready(netlink, change)
+            except NetlinkRefusedError as error:
+                failures |= {one.address: f"{error}{_hint(error)}" for one in change.add}
+            else:
+                failures |= self._add(netlink, (one.address for one in change.add), home)
+            state = self._read(netlink)
+        added = {one.address: one for one in state.ours}
+        for one in change.add:
+            if one.address not in added:
+                failures.setdefault(one.address, "it was added but is not there as nodeagent's")
+        applied = "\n".join(
+            f"+ {one.address} on {added[one.address].interface} ({one.load_balancer})"
+            for one in change.add
+            if one.address in added
+        )
+        return _whole(state, failures, _NOT_SERVED, applied)
+
+    def shrink(self, change: AddressChange) -> AddressState:
+        """Remove the addresses that go, and the device where the change says so; adds nothing.
+
+        Raises:
+            PartlyAppliedError: some addresses could not be removed; each with its reason.
+            ApplyError: netlink does not answer, or the device can't be deleted.
+        """
+        if not change.shrinkage:
+            return change.before
+        failures: dict[IPAddress, str] = {}
+        with opened() as netlink:
+            for one in change.remove:
+                try:
+                    netlink.remove(one.address, one.prefix_length, one.interface)
+                except NetlinkRefusedError as error:
+                    failures[one.address] = f"{error}{_hint(error)}"
+            if change.step == "delete":
+                netlink.delete(change.home)
+            state = self._read(netlink)
+        applied = "\n".join(
+            f"- {one.address}/{one.prefix_length} on {one.interface}"
+            for one in change.remove
+            if one.address not in failures
+        )
+        return _whole(state, failures, applied=applied)
+
+    def _read(self, netlink: Netlink) -> AddressState:
+        link = netlink.link(self._interface)
+        usable = link is not None and self._is_usable(link)
+        found = netlink.addresses()
+        addresses = (owned(one, self._ranges, self._interface, device_is_ours=usable) for one in found)
+        if link is None:
+            return AddressState(tuple(addresses), self._interface, "absent")
+        status: DeviceStatus = "foreign" if not usable else "up" if link.up else "down"
+        made_by_us = usable and link.alias == ALIAS
+        return AddressState(tuple(addresses), self._interface, status, link.kind, made_by_us)
+
+    def _is_usable(self, link: Link) -> bool:
+        """Ours, or one of the right kind that an administrator provided without an alias of his own."""
+        return link.kind == self._kind and link.alias in ("", ALIAS)
+
+    def _ready(self, netlink: Netlink, change: AddressChange) -> str:
+        """Make the device ready; returns the one to use."""
+        if change.step == "create":
+            return self._made(netlink, change.home)
+        if change.step == "set up":
+            netlink.set_up(change.home)
+        return change.home
+
+    def _made(self, netlink: Netlink, name: str) -> str:
+        """Make the device; returns `lo` where the kernel has no such kind ("Unknown device type")."""
+        try:
+            netlink.make(name, self._kind)
+        except NetlinkRefusedError as error:
+            if error.errno == EOPNOTSUPP:
+                return "lo"
+            link = netlink.link(name)
+            if error.errno != EEXIST or link is None or not self._is_usable(link):
+                raise
+            netlink.set_up(name)  # somebody was quicker
+        return name
+
+    def _add(self, netlink: Netlink, addresses: Iterable[IPAddress], home: str) -> dict[IPAddress, str]:
+        label = label_on_lo(self._interface) if home == "lo" else home
+        failures: dict[IPAddress, str] = {}
+        for address in addresses:
+            try:
+                netlink.add(address, home, label)
+            except NetlinkRefusedError as error:
+                failures[address] = f"{error}{_hint_for(error, address, home)}"
+        return failures
+
+
+def _whole(
+    state: AddressState, failures: Mapping[IPAddress, str], consequence: str = "", applied: str = ""
+) -> AddressState:
+    """Return the state; raises PartlyAppliedError if there are failures."""
+    if failures:
+        lines = (f"relay address {address}: {why}{consequence}" for address, why in failures.items())
+        raise PartlyAppliedError("\n".join(lines), state, applied)
+    return state
+
+
+def _hint(error: NetlinkRefusedError) -> str:
+    return "; it needs root or CAP_NET_ADMIN" if error.errno == EPERM else ""
+
+
+def _hint_for(error: NetlinkRefusedError, address: IPAddress, device: str) -> str:
+    if address.version == 6 and error.errno == EACCES:
+        return f"; IPv6 is switched off there (sysctl net.ipv6.conf.{device}.disable_ipv6)"
+    if address.version == 6 and error.errno in (EOPNOTSUPP, EAFNOSUPPORT):
+        return "; this kernel runs without IPv6 (ipv6.disable=1)"
+    return _hint(error)

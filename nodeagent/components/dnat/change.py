@@ -1,0 +1,245 @@
+"""The actual state of DNAT and the step from there to the desired rules. Pure, for all backends."""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses
+from typing import Literal
+
+from nodeagent.components.dnat.comments import comment_of
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint, IPNetwork
+from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
+
+_PORTS = range(1, 65536)
+
+
+@dataclass(frozen=True, slots=True)
+class DnatState:
+    """The actual state of the kernel.
+
+    `load_balancer` of a redirect read back is what its comment says. Ranges are as the kernel holds them,
+    uncollapsed. `damage` says, one phrase each, what of the fixed structure (chains, rules, priorities,
+    types) is not as the agent makes it; empty means intact. `obstructed` is true when the damage is something
+    that is in the way, rather than something that is missing; `displaced`, when it is no more than other
+    programs' rules that were put before ours. `unreadable` is the reason why nothing could be read, empty
+    when it was. `superseded` is what is there besides of the other backend, by its name: an earlier
+    configuration left it. `transactions` are ours that led here from the state that was read: by
+    their number a watcher tells them from others'.
+    """
+
+    rules: DnatRules = NO_RULES
+    present: bool = False
+    damage: tuple[str, ...] = ()
+    obstructed: bool = False
+    displaced: bool = False
+    unreadable: str = ""
+    superseded: "tuple[str, DnatState] | None" = None
+    transactions: int = field(default=0, compare=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why nothing could be read, if so."""
+        return (self.unreadable,) if self.unreadable else ()
+
+
+Action = Literal["none", "create", "alter", "repair", "rebuild", "delete", "supersede"]
+
+
+@dataclass(frozen=True, slots=True)
+class DnatChange:
+    """One step from the actual state to the desired rules; true when it does anything.
+
+    `alter` touches entries alone, `repair` writes the rules again beside that, `create` and `rebuild` the
+    whole structure with every entry, `delete` removes the structure with all that is in it; `supersede` does
+    no more than remove what another backend, which `superseded` names, has left. An entry that gets another
+    relay address, or another Service's comment, is both in `removed` and in `added`. `damage` gives the
+    reasons for a repair or rebuild. `displaced` marks a repair that does no more than put ours before other
+    programs' rules again: nothing of ours had been undone.
+    """
+
+    before: DnatState = field(default_factory=DnatState, repr=False)
+    desired: DnatRules = field(default=NO_RULES, repr=False)
+    action: Action = "none"
+    added: DnatRules = NO_RULES
+    removed: DnatRules = NO_RULES
+    damage: tuple[str, ...] = ()
+    displaced: bool = False
+    superseded: str = ""
+
+    @property
+    def growing(self) -> "DnatChange":
+        """The half that adds, changes and repairs, and removes no entry that something may rely on."""
+        return difference(self.before, grown(self.before.rules, self.desired))
+
+    @property
+    def growth(self) -> str:
+        """What `growing` does, for a person; empty for nothing."""
+        return str(self.growing)
+
+    @property
+    def shrinkage(self) -> str:
+        """What the other half does, for a person; empty for nothing."""
+        replaced = {redirect.match for redirect in self.added.redirects}
+        gone = tuple(redirect for redirect in self.removed.redirects if redirect.match not in replaced)
+        removed = replace(self.removed, redirects=gone)
+        if self.action == "supersede" and not self.desired:
+            return str(self)
+        if self.action == "delete" or removed != NO_RULES:
+            return str(replace(self, removed=removed, added=NO_RULES, damage=(), superseded=""))
+        return ""
+
+    def __bool__(self) -> bool:
+        return self.action != "none"
+
+    def __str__(self) -> str:
+        lines = [f"! {self.action}: {reason}" for reason in self.damage]
+        if self.action == "create":
+            lines.append("+ the DNAT structure")
+        for sign, rules in (("-", self.removed), ("+", self.added)):
+            lines += [f"{sign} {_line(redirect)}" for redirect in rules.redirects]
+            lines += [f"{sign} pods {network}" for network in rules.pods]
+            lines += [f"{sign} guard {network}" for network in rules.guarded]
+            lines += [f"{sign} admitted to the relay {network}" for network in rules.admitted]
+        if self.action == "delete":
+            lines.append("- the DNAT structure")
+        if self.superseded:
+            lines.append(f"- all that the backend {self.superseded} has left")
+        return "\n".join(lines)
+
+
+def normalised(rules: DnatRules) -> DnatRules:
+    """Return `rules` in one fixed order, checked, with ranges that neither touch nor overlap.
+
+    An nftables interval set refuses ranges that overlap ("conflicting intervals specified"), and a /25
+    beside its twin means the same as the /24.
+
+    Raises:
+        ApplyError: an entry that no kernel could hold, or two entries for one endpoint.
+    """
+    by_match: dict[Endpoint, Redirect] = {}
+    for redirect in rules.redirects:
+        _check(redirect)
+        other = by_match.setdefault(redirect.match, redirect)
+        if other.to != redirect.to:
+            raise ApplyError(
+                f"DNAT: {redirect.match} is to go to {other.to} for {other.load_balancer} "
+                f"and to {redirect.to} for {redirect.load_balancer}; nothing was changed. "
+                "Remove one of the two."
+            )
+    guarded = _collapsed(rules.guarded)
+    redirected = {redirect.match.address.version for redirect in by_match.values()}
+    watched = {network.version for network in guarded}
+    return DnatRules(
+        tuple(sorted(by_match.values(), key=lambda redirect: redirect.match.sort_key())),
+        tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
+        guarded,
+        tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
+    )
+
+
+def difference(before: DnatState, desired: DnatRules) -> DnatChange:
+    """Return the change from `before` to `desired`; false when both are the same.
+
+    Args:
+        before: The actual state. If it could not be read, it counts as absent. A missing, other or additional
+            comment counts as a change.
+        desired: The rules, in any order.
+
+    Raises:
+        ApplyError: `desired` contradicts itself; see `normalised`.
+    """
+    desired = normalised(desired)
+    added, removed = _beyond(desired, before.rules), _beyond(before.rules, desired)
+    altered = bool(added != NO_RULES or removed != NO_RULES)
+    action = _action(before, desired, altered=altered)
+    repaired = action in ("repair", "rebuild")
+    superseded = before.superseded[0] if before.superseded else ""
+    return DnatChange(
+        before,
+        desired,
+        "supersede" if superseded and action == "none" else action,
+        added,
+        removed,
+        damage=before.damage if repaired else (),
+        displaced=repaired and before.displaced and not altered,
+        superseded=superseded,
+    )
+
+
+def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
+    """Return `desired` and all of `before` besides: the target of the half that adds, changes and repairs."""
+    matches = {redirect.match for redirect in desired.redirects}
+    others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
+    return DnatRules(
+        desired.redirects + others,
+        _collapsed(desired.pods + before.pods),
+        _collapsed(desired.guarded + before.guarded),
+        _collapsed(desired.admitted + before.admitted),
+    )
+
+
+def without_families(rules: DnatRules, families: Container[int]) -> DnatRules:
+    """Return the part of `rules` that concerns the other family."""
+    return DnatRules(
+        tuple(redirect for redirect in rules.redirects if redirect.match.address.version not in families),
+        tuple(network for network in rules.pods if network.version not in families),
+        tuple(network for network in rules.guarded if network.version not in families),
+        tuple(network for network in rules.admitted if network.version not in families),
+    )
+
+
+def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
+    """Return what of `rules` is not in `others`, in order."""
+    known = {_meaning(redirect) for redirect in others.redirects}
+    redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
+    return DnatRules(
+        tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
+        _networks(set(rules.pods) - set(others.pods)),
+        _networks(set(rules.guarded) - set(others.guarded)),
+        _networks(set(rules.admitted) - set(others.admitted)),
+    )
+
+
+def _meaning(redirect: Redirect) -> tuple[Endpoint, Endpoint, str]:
+    return redirect.match, redirect.to, comment_of(redirect.load_balancer)
+
+
+def _action(before: DnatState, desired: DnatRules, *, altered: bool) -> Action:
+    if not desired:
+        return "delete" if before.present else "none"
+    if not before.present:
+        return "create"
+    if before.damage:
+        return "rebuild" if before.obstructed else "repair"
+    return "alter" if altered else "none"
+
+
+def _check(redirect: Redirect) -> None:
+    match, to = redirect.match, redirect.to
+    problem = ""
+    if match.address.version != to.address.version:
+        problem = "mixes IPv4 and IPv6"
+    elif match.port not in _PORTS or to.port not in _PORTS:
+        problem = "has a port outside of 1 to 65535"
+    elif any(isinstance(end.address, IPv6Address) and end.address.scope_id for end in (match, to)):
+        # A scope (fe80::1%eth0) is not part of a packet's address, and Python accepts any text there.
+        problem = "has an address with a scope"
+    if problem:
+        raise ApplyError(
+            f"DNAT: the entry {match} -> {to} of {redirect.load_balancer} {problem}; nothing was changed."
+        )
+
+
+def _collapsed(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
+    given = tuple(networks)
+    four = collapse_addresses(network for network in given if isinstance(network, IPv4Network))
+    six = collapse_addresses(network for network in given if isinstance(network, IPv6Network))
+    return (*four, *six)
+
+
+def _networks(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
+    return tuple(sorted(networks, key=lambda network: (network.version, int(network.network_address))))
+
+
+def _line(redirect: Redirect) -> str:
+    return f"{redirect.match} -> {redirect.to} ({redirect.load_balancer})"

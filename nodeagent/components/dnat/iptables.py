@@ -1,0 +1,129 @@
+"""The iptables backend: our chains in the legacy tables nat and mangle, and no others. Effects."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nodeagent.components.component import PartlyAppliedError
+from nodeagent.components.dnat.backend import NotConverged
+from nodeagent.components.dnat.change import DnatChange, DnatState, difference, without_families
+from nodeagent.components.dnat.xt_layout import FAMILIES, TABLES, Key, TableLayout, TableName, layout
+from nodeagent.components.dnat.xt_lock import WAIT_SECONDS, xtables_lock
+from nodeagent.components.dnat.xt_questions import is_denied, tables_with_ours
+from nodeagent.components.dnat.xt_state import ABSENT, TableState, XtState, state_of
+from nodeagent.components.dnat.xt_steps import script as xt_script
+from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Family
+from nodeagent.model.desired import NO_RULES
+
+
+class _DeniedError(Exception):
+    """An ordinary user asked."""
+
+
+class IptablesBackend:
+    """Implements `interface.DnatBackend` on legacy xtables by python-iptables.
+
+    All commits of a transaction, one a table, are made under one holding of the xtables lock.
+
+    Args:
+        lock_wait: Seconds to wait for that lock; None for the usual.
+    """
+
+    name = "iptables"
+
+    def __init__(self, lock_wait: float | None = None) -> None:
+        self._lock_wait = WAIT_SECONDS if lock_wait is None else lock_wait
+        self._tables = {(family, table): XtTable(family, table) for family in FAMILIES for table in TABLES}
+
+    def read(self) -> DnatState:
+        """Read our chains; see `DnatBackend.read`. A table that does not exist is not brought into being.
+
+        Raises:
+            ApplyError: the kernel or python-iptables does not answer.
+        """
+        try:
+            return state_of({key: self._state(*key) for key in self._tables})
+        except _DeniedError:
+            return DnatState(
+                unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN: shown is what "
+                "would be written if nothing of ours stood there"
+            )
+
+    def await_lock(self) -> None:
+        """Wait until the xtables lock can be had, and let it go again. Raises ApplyError as `run` does."""
+        with xtables_lock(self._lock_wait):
+            pass
+
+    def script(self, change: DnatChange) -> str:
+        """Return the steps as iptables-restore takes them; see `DnatBackend.script`. Pure.
+
+        Shown to a person. Under the lock they are worked out again, from the tables as they are then.
+        """
+        tables = change.before.tables if isinstance(change.before, XtState) else ABSENT
+        return xt_script(tables, layout(change.desired)) if change.action != "none" else ""
+
+    def run(self, change: DnatChange) -> DnatState:
+        """Apply the change, table by table, and read back; see `DnatBackend.run`.
+
+        Raises:
+            ApplyError: it was refused; the table it names, and those after it, are as before.
+            NotConverged: it was accepted, but the tables hold something else now.
+            PartlyAppliedError: one family has no legacy tables on this node.
+        """
+        work = list(self._work(change))
+        if not work:
+            return change.before
+        missing: dict[Family, str] = {}
+        with xtables_lock(self._lock_wait):
+            for (family, table), wanted in work:
+                if family in missing:
+                    continue
+                try:
+                    self._tables[family, table].change(wanted)
+                except XtMissingError as error:
+                    missing[family] = str(error)
+        if missing.keys() == {family for (family, _), _ in work}:
+            raise XtMissingError("\n".join(missing.values()))
+        return self._judged(change, missing)
+
+    def _state(self, family: Family, table: TableName) -> TableState:
+        try:
+            if table not in tables_with_ours(family):
+                return TableState()
+        except OSError as error:
+            if is_denied(error):
+                raise _DeniedError from error
+            raise ApplyError(f"the kernel does not tell its legacy tables: {error.strerror}") from error
+        return self._tables[family, table].read()
+
+    def _work(self, change: DnatChange) -> Iterator[tuple[Key, TableLayout]]:
+        """Yield the tables that may have to change, in order: the guard is made first and removed last."""
+        if not change:
+            return
+        layouts = layout(change.desired)
+        for table in TABLES if change.desired.guarded else reversed(TABLES):
+            for family in FAMILIES:
+                if layouts[family, table] or self._state(family, table):
+                    yield (family, table), layouts[family, table]
+
+    def _judged(self, change: DnatChange, missing: dict[Family, str]) -> DnatState:
+        state = self.read()
+        if left := difference(state, without_families(change.desired, missing)):
+            raise NotConverged(
+                "the kernel accepted the change, but iptables' tables are not as they were meant to be: "
+                f"another program changes them too. What still differs:\n{left}"
+            )
+        for family, reason in missing.items():
+            served = replace(
+                change,
+                added=without_families(change.added, missing),
+                removed=without_families(change.removed, missing),
+            )
+            unchanged = served.added == served.removed == NO_RULES and not change.damage
+            raise PartlyAppliedError(
+                f"IPv{family} is not redirected, the other family is. {reason}",
+                state,
+                "" if unchanged else str(served),
+            )
+        return state

@@ -1,0 +1,299 @@
+"""What `nft -j list table inet nodeagent` prints -> DnatState. PURE.
+
+The format is libnftables-json(5). Versions of nft print the same rule differently, so rules are compared by
+what they mean (nft_rules.py) and of sets and chains only what changes their effect.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+
+import msgspec
+from msgspec import Raw, Struct
+
+from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.comments import owner_of
+from nodeagent.components.dnat.nft_rules import expected_rules, normal_rule
+from nodeagent.components.dnat.nft_script import (
+    FAMILIES,
+    GUARD_PRIORITY,
+    PRIORITY,
+    admitted_name,
+    guarded_name,
+    map_name,
+    pods_name,
+    protocol_name,
+    range_sets,
+)
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint, Family, IPNetwork
+from nodeagent.model.desired import DnatRules, Redirect
+
+
+class _Prefix(Struct):
+    addr: str
+    len: int
+
+
+class _Wrapped(Struct):
+    val: "str | _Value"
+    comment: str = ""
+
+
+class _Value(Struct):
+    """An element or a part of one: exactly one field is set, but for kinds that are none of ours."""
+
+    concat: tuple[str, int] | None = None
+    prefix: _Prefix | None = None
+    elem: _Wrapped | None = None
+
+
+class _Listing(Struct):
+    nftables: list[dict[str, Raw]]
+
+
+# What each of our chains is: type, hook, priority, policy.
+_CHAINS = {
+    "output": ("nat", "output", PRIORITY, "accept"),
+    "prerouting": ("nat", "prerouting", PRIORITY, "accept"),
+    "guard": ("filter", "prerouting", GUARD_PRIORITY, "accept"),
+}
+
+
+class _Table(Struct):
+    flags: str | list[str] = []
+
+
+class _Chain(Struct):
+    name: str
+    type: str = ""
+    hook: str = ""
+    prio: int | None = None
+    policy: str = ""
+
+
+class _Set(Struct):
+    """A map or set; `map` is the type of a map's values."""
+
+    name: str
+    type: object = ""
+    map: object = ""
+    flags: str | list[str] = []
+    size: int | None = None
+    elem: Raw = Raw(b"[]")
+
+
+class _Rule(Struct):
+    chain: str
+    expr: list[dict[str, object]] = []
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What has been read so far of one listing.
+
+    `lacking` can be completed; what is `in_the_way` goes only with the whole table.
+    """
+
+    redirects: list[Redirect] = field(default_factory=list)
+    ranges: dict[str, list[IPNetwork]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    rules: dict[str, list[object]] = field(default_factory=dict)
+    lacking: list[str] = field(default_factory=list)
+    in_the_way: list[str] = field(default_factory=list)
+
+
+def state_of(listing: bytes) -> DnatState:
+    """The state that a listing of our table tells.
+
+    Args:
+        listing: The standard output of `nft -j list table inet nodeagent`.
+
+    Returns:
+        The entries and ranges in order, and every way in which the structure is not ours.
+
+    Raises:
+        ApplyError: this is no listing of nft at all.
+    """
+    gathered = _Gathered()
+    try:
+        for kind, body in _objects(listing):
+            if kind == "metainfo":  # nft's version, on which nothing here depends
+                continue
+            if (reader := _READERS.get(kind)) is None:
+                gathered.in_the_way.append(f"a {kind} that is none of ours")
+            else:
+                reader(gathered, body)
+    except msgspec.DecodeError as error:
+        raise ApplyError(
+            f"DNAT: nft's listing of the table could not be understood ({error}); nothing was changed. "
+            "Compare the output of `nft -j list table inet nodeagent` with libnftables-json(5)."
+        ) from error
+    _check_whole(gathered)
+    return DnatState(
+        DnatRules(
+            tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
+            _ranges(gathered, pods_name),
+            _ranges(gathered, guarded_name),
+            _ranges(gathered, admitted_name),
+        ),
+        present=True,
+        damage=(*gathered.in_the_way, *gathered.lacking),
+        obstructed=bool(gathered.in_the_way),
+    )
+
+
+def _ranges(gathered: _Gathered, name: Callable[[Family], str]) -> tuple[IPNetwork, ...]:
+    found = [network for family in FAMILIES for network in gathered.ranges.get(name(family), [])]
+    return tuple(sorted(found, key=lambda one: (one.version, int(one.network_address))))
+
+
+def _objects(listing: bytes) -> Iterator[tuple[str, Raw]]:
+    for item in msgspec.json.decode(listing, type=_Listing).nftables:
+        yield from item.items()
+
+
+def _read_table(gathered: _Gathered, body: Raw) -> None:
+    if flags := _words(msgspec.json.decode(body, type=_Table).flags):
+        gathered.in_the_way.append(f"the table has flags ({', '.join(flags)})")
+
+
+def _read_chain(gathered: _Gathered, body: Raw) -> None:
+    chain = msgspec.json.decode(body, type=_Chain)
+    if chain.name not in expected_rules():
+        gathered.in_the_way.append(f"a chain {chain.name} that is none of ours")
+        return
+    gathered.seen.add(f"chain {chain.name}")
+    kind, hook, priority, policy = _CHAINS[chain.name]
+    if chain.prio != priority:
+        gathered.in_the_way.append(f"chain {chain.name} has priority {chain.prio}, not {priority}")
+    if (chain.type, chain.hook, chain.policy) != (kind, hook, policy):
+        gathered.in_the_way.append(
+            f"chain {chain.name} is altered ({chain.type} {chain.hook} {chain.policy})"
+        )
+
+
+def _read_map(gathered: _Gathered, body: Raw) -> None:
+    table = msgspec.json.decode(body, type=_Set)
+    for family in FAMILIES:
+        if table.name == map_name(family):
+            endpoint = f"ipv{family}_addr . inet_service"
+            if _is_set(gathered, "map", table, (endpoint, endpoint, [])):
+                _read_elements(gathered, table, _read_redirects)
+            return
+    gathered.in_the_way.append(f"a map {table.name} that is none of ours")
+
+
+def _read_set(gathered: _Gathered, body: Raw) -> None:
+    table = msgspec.json.decode(body, type=_Set)
+    for family in FAMILIES:
+        if table.name in range_sets(family):
+            if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
+                _read_elements(gathered, table, _networks_of(table.name))
+            return
+    gathered.in_the_way.append(f"a set {table.name} that is none of ours")
+
+
+def _read_rule(gathered: _Gathered, body: Raw) -> None:
+    rule = msgspec.json.decode(body, type=_Rule)
+    gathered.rules.setdefault(rule.chain, []).append(normal_rule(rule.expr))
+
+
+_READERS: dict[str, Callable[[_Gathered, Raw], None]] = {
+    "table": _read_table,
+    "chain": _read_chain,
+    "map": _read_map,
+    "set": _read_set,
+    "rule": _read_rule,
+}
+
+
+def _is_set(gathered: _Gathered, kind: str, table: _Set, expected: tuple[str, str, list[str]]) -> bool:
+    """Note the map or set as seen, and as damaged where its key, value, flags or size are not ours."""
+    gathered.seen.add(f"{kind} {table.name}")
+    if (_joined(table.type), _joined(table.map), _words(table.flags)) == expected and table.size is None:
+        return True
+    gathered.in_the_way.append(f"{kind} {table.name} has another type")
+    return False
+
+
+def _read_elements(gathered: _Gathered, table: _Set, read: Callable[[_Gathered, Raw], None]) -> None:
+    try:
+        read(gathered, table.elem)
+    except (msgspec.ValidationError, ValueError) as error:
+        gathered.in_the_way.append(f"{table.name} holds an element that can be none of ours ({error})")
+
+
+def _read_redirects(gathered: _Gathered, elements: Raw) -> None:
+    gathered.redirects += [
+        Redirect(_endpoint(key), _endpoint(value), owner_of(_comment(key)))
+        for key, value in msgspec.json.decode(elements, type=list[tuple[_Value, _Value]])
+    ]
+
+
+def _networks_of(name: str) -> Callable[[_Gathered, Raw], None]:
+    def read(gathered: _Gathered, elements: Raw) -> None:
+        decoded = msgspec.json.decode(elements, type=list[str | _Value])
+        gathered.ranges.setdefault(name, []).extend(_network(element) for element in decoded)
+
+    return read
+
+
+def _comment(value: _Value) -> str:
+    return value.elem.comment if value.elem else ""
+
+
+def _bare(value: str | _Value) -> str | _Value:
+    """The element itself, out of the wrapping it has when it bears a comment."""
+    return value.elem.val if isinstance(value, _Value) and value.elem else value
+
+
+def _endpoint(value: _Value) -> Endpoint:
+    bare = _bare(value)
+    if isinstance(bare, str) or bare.concat is None:
+        raise ValueError("no address with a port")
+    address, port = bare.concat
+    return Endpoint(ip_address(address), port)
+
+
+def _network(value: str | _Value) -> IPNetwork:
+    bare = _bare(value)
+    if isinstance(bare, str):
+        return ip_network(bare)
+    if bare.prefix is None:
+        raise ValueError("neither an address nor a prefix")
+    return ip_network(f"{bare.prefix.addr}/{bare.prefix.len}")
+
+
+def _joined(datatype: object) -> str:
+    """Return a data type as text.
+
+    Versions print a concatenation as a list or as `a . b`, and 1.1 what a set was defined by (`typeof`).
+    """
+    if isinstance(datatype, dict):
+        return _ADDRESS_TYPES.get(msgspec.json.encode(datatype), "another expression")
+    return " . ".join(str(part) for part in datatype) if isinstance(datatype, list) else str(datatype)
+
+
+_ADDRESS_TYPES = {
+    msgspec.json.encode(
+        {"typeof": {"payload": {"protocol": protocol_name(family), "field": "saddr"}}}
+    ): f"ipv{family}_addr"
+    for family in FAMILIES
+}
+
+
+def _words(value: str | list[str]) -> list[str]:
+    """Flags: newer versions print a lone one without a list around it."""
+    return sorted([value] if isinstance(value, str) else value)
+
+
+def _check_whole(gathered: _Gathered) -> None:
+    """Note what is missing, and every chain whose rules are not exactly ours in order."""
+    wanted = [f"chain {name}" for name in expected_rules()]
+    wanted += [f"map {map_name(family)}" for family in FAMILIES]
+    wanted += [f"set {name}" for family in FAMILIES for name in range_sets(family)]
+    gathered.lacking += [f"{name} is missing" for name in wanted if name not in gathered.seen]
+    for chain, rules in expected_rules().items():
+        if f"chain {chain}" in gathered.seen and gathered.rules.get(chain, []) != rules:
+            gathered.lacking.append(f"the rules of chain {chain} are altered")

@@ -1,0 +1,199 @@
+"""The text of the table `inet nodeagent` and of changes to it. PURE.
+
+Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON silently into a set.
+
+The structure is fixed, one rule a family and hook, and only the elements of maps and sets come and go; so a
+packet costs one look-up however many load balancers there are, and a delta names no rule handles (knftables,
+docs/iptables-porting.md).
+"""
+
+from collections.abc import Callable, Iterator
+
+from nodeagent.components.dnat.change import DnatChange
+from nodeagent.components.dnat.comments import comment_of
+from nodeagent.model.addresses import Endpoint, Family, IPNetwork
+from nodeagent.model.desired import DnatRules, Redirect
+
+TABLE = "nodeagent"
+
+PRIORITY = -105
+"""Before kube-proxy: NF_IP_PRI_NAT_DST, nft's `dstnat`, is -100, and the first chain that sets up a
+connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one)."""
+
+GUARD_PRIORITY = -300
+"""NF_IP_PRI_RAW: what is dropped here costs no entry of connection tracking, and what a redirect sends to
+the relay still bears the load balancer's address."""
+
+FAMILIES: tuple[Family, Family] = (4, 6)
+
+
+def map_name(family: Family) -> str:
+    """The map from a load balancer's endpoint to the relay's."""
+    return f"lb{family}"
+
+
+def pods_name(family: Family) -> str:
+    """The set of the pods' ranges."""
+    return f"pods{family}"
+
+
+def guarded_name(family: Family) -> str:
+    """The set of the relay ranges that are guarded."""
+    return f"guarded{family}"
+
+
+def admitted_name(family: Family) -> str:
+    """The set of the ranges from which guarded ones may be reached."""
+    return f"admitted{family}"
+
+
+def range_sets(family: Family) -> tuple[str, str, str]:
+    """All sets of ranges; every one is an interval set."""
+    return pods_name(family), guarded_name(family), admitted_name(family)
+
+
+def script(change: DnatChange) -> str:
+    """Return the transaction for `change`, as `nft -f -` takes it; empty when nothing is to do."""
+    match change.action:
+        case "none" | "supersede":
+            return ""
+        case "delete":
+            return f"delete table inet {TABLE}\n"
+        case "alter":
+            return _delta(change)
+        case "repair":
+            return _repair(change)
+        case "create" | "rebuild":
+            return replacement(change.desired)
+
+
+def removal() -> str:
+    """The text that removes the table, or nothing where there is none."""
+    return f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
+
+
+def replacement(desired: DnatRules, table: str = TABLE) -> str:
+    """The text that puts the whole table in place of whatever stands under its name, in one transaction.
+
+    `add` before `delete` makes the deletion succeed with no table there, too. A packet sees the old table or
+    the new one, but for one that is between the old table's chain and the new one's at the very moment of the
+    commit: it has seen the new chain before it held rules, and the old one after it lost them
+    (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
+    """
+    elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
+    head = f"add table inet {table}\ndelete table inet {table}\n"
+    return head + _structure(table) + "".join(elements) + add_ranges(desired, table)
+
+
+def add_ranges(rules: DnatRules, table: str = TABLE) -> str:
+    """Return the text that fills the sets of ranges."""
+    return "".join(_add(_range(name, network), table) for name, network in _ranges(rules))
+
+
+def _ranges(rules: DnatRules) -> Iterator[tuple[Callable[[Family], str], IPNetwork]]:
+    """Yield each range with the function that names its set."""
+    filled = ((pods_name, rules.pods), (guarded_name, rules.guarded), (admitted_name, rules.admitted))
+    return ((name, network) for name, networks in filled for network in networks)
+
+
+def _repair(change: DnatChange) -> str:
+    """Every rule anew, what lacks made, elements only as they differ, in one transaction.
+
+    Chains and maps that stand stay: a packet reads the generation once when it enters a chain, so it sees the
+    old rules or the new ones (nft_do_chain()). Stating again what stands as stated changes nothing.
+    """
+    return f"flush table inet {TABLE}\n" + _structure(TABLE) + _delta(change)
+
+
+def _structure(table: str) -> str:
+    sets = "".join(
+        f"\tmap {map_name(family)} {{\n"
+        f"\t\ttype ipv{family}_addr . inet_service : ipv{family}_addr . inet_service\n\t}}\n"
+        + sets_of_ranges(family)
+        for family in FAMILIES
+    )
+    output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
+    prerouting = "".join(
+        f"\t\t{protocol_name(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
+    )
+    chains = _chain("output", output) + _chain("prerouting", prerouting) + guard_chain()
+    return f"table inet {table} {{\n{sets}{chains}}}\n"
+
+
+def _chain(hook: str, rules: str) -> str:
+    # The priority as a number: the name `dstnat` means another one in the output hook's text of old nft.
+    return f"\tchain {hook} {{\n\t\ttype nat hook {hook} priority {PRIORITY}; policy accept;\n{rules}\t}}\n"
+
+
+def sets_of_ranges(family: Family) -> str:
+    """Return the definitions of the sets of ranges.
+
+    With `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of the namespace has a
+    set of a single `type` that nft 1.1.3 made (seen). The maps' concatenated types do no harm.
+    """
+    return "".join(
+        f"\tset {name} {{\n\t\ttypeof {protocol_name(family)} saddr\n\t\tflags interval\n\t}}\n"
+        for name in range_sets(family)
+    )
+
+
+def guard_chain() -> str:
+    """The definition of the chain that keeps strangers from the relay."""
+    rules = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
+    head = f"type filter hook prerouting priority {GUARD_PRIORITY}; policy accept;"
+    return f"\tchain guard {{\n\t\t{head}\n{rules}\t}}\n"
+
+
+def _guard(family: Family) -> str:
+    protocol = protocol_name(family)
+    ranges = f"{protocol} daddr @{guarded_name(family)} {protocol} saddr != @{admitted_name(family)}"
+    return f'iif != "lo" {ranges} drop'
+
+
+def _dnat(family: Family) -> str:
+    protocol = protocol_name(family)
+    return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @{map_name(family)}"
+
+
+def protocol_name(family: Family) -> str:
+    """The family's word in nft's language."""
+    return "ip" if family == 4 else "ip6"
+
+
+def _delta(change: DnatChange) -> str:
+    """Deletions first: what is added may take the place of what went (another value, an overlapping range).
+
+    An element is deleted by its key alone; its value and comment need not be known.
+    """
+    gone = [_delete(_map_key(redirect)) for redirect in change.removed.redirects]
+    gone += [_delete(_range(name, network)) for name, network in _ranges(change.removed)]
+    new = [_add(_map_element(redirect)) for redirect in change.added.redirects]
+    new += [_add(_range(name, network)) for name, network in _ranges(change.added)]
+    return "".join(gone + new)
+
+
+def _add(element: tuple[str, str], table: str = TABLE) -> str:
+    where, text = element
+    return f"add element inet {table} {where} {{ {text} }}\n"
+
+
+def _delete(element: tuple[str, str]) -> str:
+    where, text = element
+    return f"delete element inet {TABLE} {where} {{ {text} }}\n"
+
+
+def _map_key(redirect: Redirect) -> tuple[str, str]:
+    return map_name(redirect.match.address.version), _endpoint(redirect.match)
+
+
+def _map_element(redirect: Redirect) -> tuple[str, str]:
+    where, key = _map_key(redirect)
+    return where, f'{key} comment "{comment_of(redirect.load_balancer)}" : {_endpoint(redirect.to)}'
+
+
+def _range(name: Callable[[Family], str], network: IPNetwork) -> tuple[str, str]:
+    return name(network.version), str(network)
+
+
+def _endpoint(endpoint: Endpoint) -> str:
+    return f"{endpoint.address} . {endpoint.port:d}"

@@ -1,0 +1,216 @@
+"""One legacy table, read and changed. EFFECTS: the only importer of python-iptables.
+
+Of it `Table` and `Table6` are used, libiptc's tables (for rules see xt_rules.py), and two of their ways dealt
+with (1.2.0). `autocommit=True` lets `refresh()` swallow a failed commit: it is off, and `commit()` called. A
+`Table` is one object for the whole process, which goes on with its handle in another network namespace or
+thread: each use opens it, closes it, and holds this module's lock.
+"""
+
+import ctypes
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any, Final
+
+from nodeagent.components.dnat.xt_layout import PREFIX, TableLayout, TableName
+from nodeagent.components.dnat.xt_questions import knows_target
+from nodeagent.components.dnat.xt_rules import DNAT_REVISION, OLD_DNAT_REVISION, XtRule, decode, encode
+from nodeagent.components.dnat.xt_state import PROGRAMS, TableState
+from nodeagent.components.dnat.xt_steps import XtStep, steps
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Family
+
+_ATTEMPTS = 5
+_MODULES: Final[dict[Family, str]] = {4: "ip_tables and iptable_{}", 6: "ip6_tables and ip6table_{}"}
+_BYTES_IN_TEXT = re.compile(r"""b(['"])(.*)\1""")
+
+_one_at_a_time = threading.RLock()
+
+
+class XtError(ApplyError):
+    """libiptc refused: the text has its message."""
+
+
+class XtMissingError(XtError):
+    """The kernel has no such table, nor a module for it that it could load."""
+
+
+class XtPermissionError(XtError):
+    """The kernel wants CAP_NET_ADMIN and CAP_NET_RAW, for reading as for writing."""
+
+
+class _ChangedMeanwhileError(Exception):
+    """A program that takes no lock committed between our reading and our commit."""
+
+
+class XtTable:
+    """One table of one family, in the network namespace of whoever calls.
+
+    Args:
+        family: IPv4 or IPv6.
+        name: The table's name.
+    """
+
+    def __init__(self, family: Family, name: TableName) -> None:
+        self._family: Family = family
+        self._name: TableName = name
+
+    def read(self) -> TableState:
+        """Our part of the table. Needs no lock: the kernel hands out a table whole.
+
+        Raises:
+            XtError: of the kind that fits.
+        """
+        with self._open() as handle:
+            return self._state(handle)
+
+    def change(self, wanted: TableLayout) -> bool:
+        """Bring our part to `wanted` in one commit; to be called with the xtables lock held.
+
+        Returns:
+            Whether anything was to do.
+
+        Raises:
+            XtError: of the kind that fits; the table is as before.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                with self._open() as handle:
+                    todo = tuple(steps(self._state(handle), wanted))
+                    for step in todo:
+                        self._take(handle, step)
+                    if todo:
+                        self._commit(handle)
+                    return bool(todo)
+            except _ChangedMeanwhileError:
+                continue
+        raise XtError(
+            f"{PROGRAMS[self._family]}: another program changed table {self._name} {_ATTEMPTS} times between "
+            "our reading and our commit, and takes no lock; no rule of it was changed"
+        )
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        """The table, freshly read; what is not committed in the block is dropped at its end."""
+        with _one_at_a_time:
+            library = _library()
+            kind = library.Table if self._family == 4 else library.Table6
+            try:
+                handle = kind(self._name, autocommit=False)
+                handle.refresh()
+            except library.IPTCError as error:
+                raise self._explained(error) from error
+            try:
+                yield handle
+            except library.IPTCError as error:
+                raise self._explained(error) from error
+            finally:
+                handle.close()
+
+    def _commit(self, handle: Any) -> None:  # noqa: ANN401 - python-iptables has no types
+        try:
+            handle.commit()
+        except _library().IPTCError as error:
+            if "temporarily unavailable" in str(error):  # EAGAIN: xt_replace_table()
+                raise _ChangedMeanwhileError from error
+            raise
+
+    def _state(self, handle: Any) -> TableState:  # noqa: ANN401
+        chains: dict[str, tuple[XtRule, ...]] = {}
+        jumps: dict[str, tuple[tuple[int, XtRule], ...]] = {}
+        for chain in [found.name for found in handle.chains]:
+            if chain.startswith(PREFIX):
+                chains[chain] = tuple(self._rules(handle, chain))
+            elif handle.builtin_chain(chain):
+                rules = enumerate(self._rules(handle, chain, only=PREFIX.encode("ascii")), 1)
+                found = tuple((place, rule) for place, rule in rules if rule is not None)
+                if found:
+                    jumps[chain] = found
+        return TableState(chains, jumps)
+
+    def _rules(self, handle: Any, chain: str, only: bytes = b"") -> Iterator[Any]:  # noqa: ANN401
+        """The chain's rules; None in place of each that leads elsewhere than `only` says."""
+        entry = handle.first_rule(chain)
+        while entry:
+            target = handle.get_target(entry) or b""
+            if target.startswith(only):
+                raw = ctypes.string_at(ctypes.addressof(entry), entry.next_offset)
+                yield decode(self._family, raw, target.decode(errors="replace"))
+            else:
+                yield None
+            entry = handle.next_rule(entry)
+
+    def _take(self, handle: Any, step: XtStep) -> None:  # noqa: ANN401
+        match step.command:
+            case ":":
+                if handle.is_chain(step.chain):
+                    handle.flush_entries(step.chain)
+                else:
+                    handle.create_chain(step.chain)
+            case "-A" if step.rule:
+                handle.append_entry(step.chain, self._bytes(step.rule))
+            case "-I" if step.rule:
+                handle.insert_entry(step.chain, self._bytes(step.rule), step.place - 1)
+            case "-D":
+                # Its delete_entry() goes by the rule's bytes: another program's where the rule is damaged.
+                number = handle._iptc.iptc_delete_num_entry  # noqa: SLF001
+                if number(step.chain.encode("ascii"), step.place - 1, handle._handle) != 1:  # noqa: SLF001
+                    raise _library().IPTCError(f"can't delete a rule of {step.chain}: {handle.strerror()}")
+            case "-X":
+                handle.delete_chain(step.chain)
+            case _:
+                raise AssertionError(f"a step without its rule: {step}")
+
+    def _bytes(self, rule: XtRule) -> "ctypes.Array[ctypes.c_char]":
+        encoded = encode(self._family, rule, _dnat_revision(self._family))
+        return ctypes.create_string_buffer(encoded, len(encoded))
+
+    def _explained(self, error: Exception) -> XtError:
+        program = PROGRAMS[self._family]
+        text = _BYTES_IN_TEXT.sub(r"\2", str(error))
+        told = f"{program}: table {self._name}: {text}; no rule of it was changed."
+        if "ermission denied" in text or "not permitted" in text:
+            return XtPermissionError(
+                f"{told} It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/"
+                "iptables)."
+            )
+        if "can't initialize" in text:
+            modules = _MODULES[self._family].format(self._name)
+            return XtMissingError(
+                f"{told} The kernel has no legacy {program} here: load {modules} on the host (modprobe)."
+            )
+        return XtError(told)
+
+
+@cache
+def _dnat_revision(family: Family) -> int:
+    try:
+        known = knows_target(family, "DNAT", DNAT_REVISION)
+    except OSError as error:
+        raise XtError(f"{PROGRAMS[family]}: the kernel does not tell its DNAT: {error.strerror}") from error
+    return DNAT_REVISION if known else OLD_DNAT_REVISION[family]
+
+
+@cache
+def _library() -> ModuleType:
+    """python-iptables, imported where it is used: it runs ldconfig and modprobe, and takes 13 MB.
+
+    Raises:
+        ApplyError: libiptc or libxtables are not there, or not of a version that it knows.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it leaves files open
+            import iptc  # noqa: PLC0415
+    except Exception as error:
+        raise ApplyError(
+            f"python-iptables can't be used on this node ({type(error).__name__}: {error}); no iptables rule "
+            "was read or changed. It needs libip4tc, libip6tc and libxtables (Debian and Ubuntu: apt-get "
+            "install iptables)."
+        ) from error
+    module: ModuleType = iptc
+    return module

@@ -1,0 +1,269 @@
+"""The managed block of a hosts file. Pure: bytes in, bytes out; the user's bytes are never decoded.
+
+The block stands last in the file, between two marker lines, one name a line (`address<TAB>name`):
+
+- The first name of a line is its canonical name (hosts(5)), so with one name a line each name is its own
+  canonical name, for `getaddrinfo` with AI_CANONNAME and for `hostname -f`.
+- musl reads the file with `fgets` into `char line[512]` (src/network/lookup_name.c, name_from_hosts): a
+  line of more than 511 bytes, newline included, is split and its rest misread. glibc (nss_files) grows its
+  buffer instead. Our longest line is LONGEST_LINE bytes, whatever the number of names.
+
+A file changes only between the markers, with three exceptions, each noted on the BEGIN line so that removal
+is exact to the byte: a last line without newline gets one, a missing file is made, and lines that the user
+wrote below the block move above it (their order among themselves stays).
+"""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from nodeagent.components.hosts.outside import LegacyLine, legacy_lines, without_legacy_lines
+from nodeagent.components.hosts.own_lines import OwnLines
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import HostsLine
+
+BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
+END = b"# END nodeagent"
+LONGEST_LINE = 39 + len("\t") + 253 + len("\r\n")
+"""An IPv6 address in full, a name of the greatest length DNS allows (RFC 1035, 3.1), the line's end."""
+
+_TORN_BEGIN_AT_LEAST = b"# BEGIN nodeagent"
+_NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
+_ABSENT = b" (file was absent)"
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the file that a person should know; `line_number` is None when no line is meant."""
+
+    line_number: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostsFile:
+    """A hosts file taken apart.
+
+    `user` is all that is not ours, in its order. `block` is what stood between the markers, or None without
+    any. `absent` is true when nodeagent made the file and nobody else wrote to it. `line_numbers` holds,
+    for each line of `user`, its number in the file.
+    """
+
+    user: bytes
+    block: tuple[bytes, ...] | None
+    problems: tuple[Problem, ...]
+    legacy: tuple[LegacyLine, ...]
+    absent: bool = False
+    line_numbers: tuple[int, ...] = field(default=(), repr=False)
+
+
+def parse(content: bytes, own: OwnLines) -> HostsFile:
+    """Take a hosts file apart into the user's bytes and ours.
+
+    All between a BEGIN and its END is ours, as the marker says. A marker without its twin proves less: then
+    only the lines next to it that `own` recognises are ours, the rest is the user's, and a Problem tells.
+    Never fails: any bytes are a hosts file.
+    """
+    lines = _split(content)
+    claim = _claim(lines, own)
+    kept = [number for number in range(len(lines)) if number not in claim.ours]
+    user, absent = _as_found(lines, kept, claim.last_begin)
+    line_numbers = tuple(number + 1 for number in kept)
+    return HostsFile(
+        user=user,
+        block=tuple(lines[number].rstrip(b"\r\n") for number in claim.inside) if claim.ours else None,
+        problems=tuple(claim.problems),
+        legacy=legacy_lines(user, line_numbers),
+        absent=absent,
+        line_numbers=line_numbers,
+    )
+
+
+def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent: bool = False) -> bytes:
+    """Return the content of a file that holds the user's bytes and, last, the block.
+
+    Without lines there is no block: the answer is `user` itself. Where all of the user's lines end in CRLF,
+    ours do.
+
+    Args:
+        user: As `parse` returns it: no markers are in it.
+        block: The lines as `written` returns them.
+        adopt: Leave out the lines of hairpin-proxy.
+        absent: There is no file but ours.
+    """
+    kept = without_legacy_lines(user) if adopt else user
+    if not block:
+        return kept
+    end_of_line = _end_of_line(kept)
+    begin = BEGIN
+    if kept and not kept.endswith(b"\n"):
+        begin += b" (no newline at byte %d)" % len(kept)
+        kept += end_of_line
+    elif absent and not kept:
+        begin += _ABSENT
+    return kept + b"".join(line + end_of_line for line in (begin, *block, END))
+
+
+def written(lines: Sequence[HostsLine]) -> list[bytes]:
+    """Return the block's lines without their ends; order and repetition of `lines` don't matter.
+
+    Raises:
+        ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
+    """
+    for line in lines:
+        if _SAFE_NAME.fullmatch(line.name) is None:
+            raise ApplyError(
+                f"refusing to write the name {line.name!r} into a hosts file: it holds something that is no "
+                "part of a host name, or is longer than 253 characters. The file was left as it was"
+            )
+    # Few addresses bear many names: what Python works out slowly is worked out once for each address.
+    known = {address: (int(address), str(address)) for address in {line.address for line in lines}}
+    rows = {(line.address.version, line.name, *known[line.address]) for line in lines}
+    return [f"{address}\t{name}".encode("ascii") for _, name, _, address in sorted(rows)]
+
+
+def names_and_addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
+    """Read lines of a block; what a user wrote between the markers counts by its first field, too."""
+    addresses: dict[str, set[str]] = {}
+    for line in block:
+        address, *names = line.partition(b"#")[0].decode("ascii", "backslashreplace").split() or [""]
+        for name in names:
+            addresses.setdefault(name, set()).add(address)
+    return addresses
+
+
+def addresses_by_name(block: Iterable[bytes]) -> dict[str, frozenset[IPAddress]]:
+    """Return the same with addresses in place of texts; a text that is no address is left out."""
+    known: dict[str, frozenset[IPAddress]] = {}
+    return {
+        name: frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts))
+        for name, texts in names_and_addresses(block).items()
+    }
+
+
+def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[IPAddress]:
+    """The address, or nothing for what is none; few addresses bear many names, so each is read once."""
+    if text not in known:
+        try:
+            known[text] = frozenset({ip_address(text)})
+        except ValueError:
+            known[text] = frozenset()
+    return known[text]
+
+
+@dataclass(slots=True)
+class _Claim:
+    """What `parse` holds for ours, by index of line; filled by `_claim`."""
+
+    ours: set[int] = field(default_factory=set)
+    inside: list[int] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    last_begin: int | None = None
+
+    def take(self, markers: Sequence[int], inside: Sequence[int]) -> None:
+        self.ours.update(markers, inside)
+        self.inside.extend(inside)
+
+
+def _claim(lines: Sequence[bytes], own: OwnLines) -> _Claim:
+    claim = _Claim()
+    opened: int | None = None
+    for number, line in enumerate(lines):
+        if _is_begin(line):
+            if opened is not None:
+                _claim_unclosed(claim, lines, opened, own)
+            opened = claim.last_begin = number
+        elif _is_end(line) and opened is not None:
+            claim.take((opened, number), range(opened + 1, number))
+            opened = None
+        elif _is_end(line):
+            _claim_unopened(claim, lines, number, own)
+    if opened is not None:
+        _claim_unclosed(claim, lines, opened, own)
+    if lines and len(lines) - 1 not in claim.ours and _is_torn_begin(lines[-1]):
+        claim.take((len(lines) - 1,), ())
+        claim.problems.append(Problem(len(lines), "BEGIN marker cut off in its middle: it is removed"))
+    return claim
+
+
+def _claim_unclosed(claim: _Claim, lines: Sequence[bytes], begin: int, own: OwnLines) -> None:
+    after = begin + 1
+    while after < len(lines) and own.whole(lines[after]):
+        after += 1
+    inside = range(begin + 1, after)
+    claim.take((begin,), inside)
+    cut_off = after == len(lines) - 1 and _is_cut_off(lines[after], own)
+    if cut_off:
+        claim.take((after,), ())
+    claim.problems.append(
+        Problem(
+            begin + 1,
+            f"BEGIN marker without its END: only it and the {len(inside) + cut_off} line(s) of nodeagent "
+            "right below it are replaced, all else is kept as yours",
+        )
+    )
+
+
+def _claim_unopened(claim: _Claim, lines: Sequence[bytes], end: int, own: OwnLines) -> None:
+    first = end
+    while first > 0 and first - 1 not in claim.ours and own.whole(lines[first - 1]):
+        first -= 1
+    claim.take((end,), range(first, end))
+    claim.problems.append(
+        Problem(
+            end + 1,
+            f"END marker without its BEGIN: only it and the {end - first} line(s) of nodeagent "
+            "right above it are replaced, all else is kept as yours",
+        )
+    )
+
+
+def _as_found(lines: Sequence[bytes], kept: Sequence[int], begin: int | None) -> tuple[bytes, bool]:
+    """Undo what the BEGIN line notes: give the user's bytes, and whether there was no file before ours.
+
+    The newline we added is taken away only while it still ends exactly the bytes it was added to.
+    """
+    user = b"".join(lines[number] for number in kept)
+    if begin is None:
+        return user, False
+    marker = lines[begin]
+    notes = marker[len(BEGIN) :]
+    if not user:
+        return user, _ABSENT in notes
+    added = b"\r\n" if marker.endswith(b"\r\n") else b"\n"
+    noted = _NO_NEWLINE.search(notes)
+    if noted is None or kept[-1] > begin or not user.endswith(added):
+        return user, False
+    found = user.removesuffix(added)
+    untouched = len(found) == int(noted[1]) > 0 and not found.endswith(b"\n")
+    return (found if untouched else user), False
+
+
+def _end_of_line(user: bytes) -> bytes:
+    newlines = user.count(b"\n")
+    return b"\r\n" if newlines and newlines == user.count(b"\r\n") else b"\n"
+
+
+def _split(content: bytes) -> list[bytes]:
+    # Not bytes.splitlines(): that also splits at a lone CR, which no C library takes for a line's end.
+    return io.BytesIO(content).readlines()
+
+
+def _is_begin(line: bytes) -> bool:
+    return line.startswith(BEGIN) and line[len(BEGIN) : len(BEGIN) + 1] in (b"", b" ", b"\t", b"\r", b"\n")
+
+
+def _is_end(line: bytes) -> bool:
+    return line.startswith(END) and line.rstrip() == END
+
+
+def _is_torn_begin(line: bytes) -> bool:
+    return line.startswith(_TORN_BEGIN_AT_LEAST) and BEGIN.startswith(line) and line != BEGIN
+
+
+def _is_cut_off(line: bytes, own: OwnLines) -> bool:
+    return not line.endswith(b"\n") and (END.startswith(line) or own.torn(line))

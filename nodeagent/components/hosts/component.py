@@ -1,0 +1,176 @@
+"""The hosts file as a component of the node: one managed block, last in a file of the user's. EFFECTS."""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from nodeagent.components.component import ComponentName, Preview
+from nodeagent.components.hosts import journal
+from nodeagent.components.hosts.block import Problem, assemble, names_and_addresses, parse, written
+from nodeagent.components.hosts.change import HostsChange, HostsState, How
+from nodeagent.components.hosts.errors import ChangedMeanwhileError, MountPointError
+from nodeagent.components.hosts.file import Reading, delete, guard_path, read, write_atomic
+from nodeagent.components.hosts.in_place import write_in_place
+from nodeagent.components.hosts.mounts import is_mount_point
+from nodeagent.components.hosts.own_lines import OwnLines
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import IPNetwork
+from nodeagent.model.desired import Desired, HostsLine
+
+_TRIES = 5
+
+
+class Hosts:
+    """Implements `component.Component`: the managed block of one hosts file.
+
+    Args:
+        path: The file; its name must be `hosts`.
+        own_networks: Where our addresses come from: the relay ranges, and the relay Service's ClusterIP.
+        state_dir: A directory of our own for the journal of in-place writes; made when needed.
+        adopt: Remove lines that hairpin-proxy left.
+
+    Raises:
+        RefusedPathError: the path is not that of a hosts file.
+    """
+
+    name: ComponentName = "hosts"
+
+    def __init__(
+        self, path: Path, own_networks: Iterable[IPNetwork], state_dir: Path, *, adopt: bool
+    ) -> None:
+        guard_path(path)
+        self._path = path
+        self._own = OwnLines(tuple(own_networks))
+        self._state_dir = state_dir
+        self._adopt = adopt
+        self._latest: HostsState | None = None
+        self._rows: tuple[tuple[HostsLine, ...], list[bytes]] = ((), [])
+
+    def read(self) -> HostsState:
+        """Read the file; changes nothing, and needs no more right than to read it.
+
+        A file with the bytes that it had last is not parsed again.
+
+        Raises:
+            ApplyError: the file can't be read, or is nothing that may be changed.
+        """
+        reading = read(self._path)
+        how: How = "in place" if is_mount_point(self._path) else "rename"
+        return self._state(reading, how)
+
+    def diff(self, actual: HostsState, desired: Desired) -> HostsChange:
+        """Return what makes the file hold exactly our desired lines; without lines, no trace of us. Pure.
+
+        Raises:
+            ApplyError: a line can't be written to a hosts file.
+        """
+        return self._towards(actual, desired.hosts)
+
+    def preview(self, change: HostsChange) -> Preview:
+        """Return a unified diff. Pure."""
+        in_place = change.before.how == "in place"
+        return Preview(
+            change.diff(), "written in place: it is a mount" if in_place else "replaced in one step"
+        )
+
+    def grow(self, change: HostsChange) -> HostsState:
+        """Write the file, unless names are only removed. Idempotent.
+
+        When another program edited the file since it was read, the change is worked out again from the
+        edited file, so that the edit stays.
+
+        Raises:
+            ApplyError: the kernel refused, or the file kept changing; the text says what it holds now.
+        """
+        return self._apply(change) if change.growth or not change else change.before
+
+    def shrink(self, change: HostsChange) -> HostsState:
+        """Write the file; after `grow`, only names are left that are to be removed. As `grow`."""
+        return self._apply(change)
+
+    def _state(self, reading: Reading, how: How) -> HostsState:
+        content, notes = self._healed(reading.content)
+        latest = self._latest
+        if latest is not None and not notes and not latest.problems and content == latest.reading.content:
+            state = latest if (reading, how) == (latest.reading, latest.how) else None
+            state = state or HostsState(self._path, reading, latest.file, (), how)
+        else:
+            file = parse(content, self._own)
+            state = HostsState(self._path, reading, file, (*notes, *file.problems), how)
+        self._latest = state
+        return state
+
+    def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsChange:
+        exists = state.reading.stamp is not None
+        absent = state.file.absent or not exists
+        if lines is not self._rows[0]:
+            self._rows = (lines, written(lines))
+        block = self._rows[1]
+        after: bytes | None = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
+        if absent and not after and state.how == "rename":
+            after = None
+        added, removed, moved = _names_changed(frozenset(state.file.block or ()), frozenset(block))
+        return HostsChange(state, after, lines, added, removed, moved)
+
+    def _apply(self, change: HostsChange) -> HostsState:
+        for _ in range(_TRIES):
+            try:
+                return self._make(change)
+            except ChangedMeanwhileError:
+                change = self._towards(self.read(), change.lines)
+        raise ApplyError(
+            f"{self._path} was changed by another program each of the {_TRIES} times it was to be written: "
+            "something else keeps rewriting it. It was left to that program; the next pass tries again"
+        )
+
+    def _make(self, change: HostsChange) -> HostsState:
+        before = change.before.reading
+        left = before
+        if change and change.after is None:
+            left = delete(self._path, before)
+        elif change and change.after is not None:
+            left = self._write(before, change.after, change.before.how)
+        journal.drop(self._state_dir, self._path)
+        return self._state(left, change.before.how) if change else change.before
+
+    def _write(self, before: Reading, after: bytes, how: How) -> Reading:
+        if how == "rename":
+            try:
+                return write_atomic(self._path, before, after)
+            except MountPointError:
+                pass  # mounted since, or no /proc to tell: the other way serves
+        return write_in_place(self._path, before, after, self._state_dir)
+
+    def _healed(self, current: bytes) -> tuple[bytes, tuple[Problem, ...]]:
+        """Give the content to go on from: what a broken-off write was about to leave, if there was one."""
+        unfinished = journal.load(self._state_dir, self._path)
+        if unfinished is None:
+            return current, ()
+        match journal.standing(unfinished, current):
+            case journal.WriteState.TORN:
+                text = "a write was broken off in its middle: the next apply finishes it, nothing is lost"
+                return unfinished.new, (Problem(None, text),)
+            case journal.WriteState.FOREIGN:
+                text = "a write was broken off and the file edited since: it is kept as it was edited"
+                return current, (Problem(None, text),)
+            case journal.WriteState.UNTOUCHED | journal.WriteState.COMPLETE:
+                return current, ()
+
+
+def _names_changed(old: AbstractSet[bytes], new: AbstractSet[bytes]) -> tuple[tuple[str, ...], ...]:
+    """The names that get lines, lose them, and change their address, told by the few lines that differ."""
+    if old == new:
+        return (), (), ()
+    touched = names_and_addresses(old ^ new)
+    # Other lines of these names, which stay; they are our own: `address<TAB>name`.
+    staying = [line for line in old & new if line.rpartition(b"\t")[2].decode("ascii") in touched]
+    before, after = (
+        names_and_addresses([*staying, *(old - new)]),
+        names_and_addresses([*staying, *(new - old)]),
+    )
+    moved = (name for name in before.keys() & after.keys() if before[name] != after[name])
+    return (
+        tuple(sorted(after.keys() - before.keys())),
+        tuple(sorted(before.keys() - after.keys())),
+        tuple(sorted(moved)),
+    )

@@ -1,0 +1,276 @@
+"""A hosts file on disk: read it, and replace it whole by a rename. Knows bytes only, not the block.
+
+Two windows stay open to a program that writes the file in place, unlike editors and package managers: the
+microseconds between our last comparison and the rename (the kernel offers no rename on a condition), and a
+pause of such a program between its truncation and its write that holds both of our readings.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from nodeagent.components.hosts.errors import (
+    AS_IT_WAS,
+    ChangedMeanwhileError,
+    MountPointError,
+    OrphanedMountError,
+    RefusedPathError,
+    explained,
+)
+
+TEMPORARY_PREFIX = ".hosts.nodeagent-"
+_NEW_FILE_MODE = 0o644
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of a hosts file that are read into memory: some 400,000 lines."""
+_OPEN_TRIES = 5
+_COMPUTED_BY_KERNEL = frozenset({"security.ima", "security.evm"})
+"""Measures of the file's content and metadata: a copy of the old ones would condemn the new file."""
+_ACL = "system.posix_acl_access"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells one state of a file from another without its content."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    links: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Self:
+        """Take the stamp from what stat(2) says."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A file as it was read; `stamp` is None when there was none (which glibc and musl both allow)."""
+
+    content: bytes
+    stamp: Stamp | None
+
+
+def guard_path(path: Path) -> None:
+    """Refuse a path whose last part is not `hosts`.
+
+    A wrong or hostile configuration must not turn an agent that runs as root into a rewriter of any file.
+
+    Raises:
+        RefusedPathError: the name is another.
+    """
+    if path.name != "hosts" or not path.is_absolute():
+        raise RefusedPathError(
+            f"hosts.file is {path}: nodeagent only ever writes to a file named hosts, given by its absolute "
+            "path, so that no configuration can make it rewrite another. Nothing was touched"
+        )
+
+
+def read(path: Path) -> Reading:
+    """Read the file with its stamp; changes nothing.
+
+    Raises:
+        RefusedPathError: not a plain file named hosts.
+        OrphanedMountError: the file is a mount whose source was replaced on the host.
+        ApplyError: the kernel would not let us read it.
+    """
+    guard_path(path)
+    try:
+        for _ in range(_OPEN_TRIES):
+            reading = _read_once(path)
+            if reading.stamp is None or reading.stamp.links > 0:
+                return reading
+            # No name left: either somebody replaced the file just now, then the path leads to the new one,
+            # or the path itself leads nowhere else: a mount that kept the old file.
+            if _has_no_name(path):
+                raise OrphanedMountError(path)
+    except OSError as error:
+        raise explained(error, path, doing="read") from error
+    raise ChangedMeanwhileError(path)
+
+
+def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
+    """Replace the file in one step, and return what was left; readers see the old content or the new.
+
+    The new file takes over mode, owner and extended attributes (SELinux label, ACL); a file that was absent
+    is made with mode 0644. Removes what a crashed run may have left beside it. After a failure nothing of
+    this call remains.
+
+    Raises:
+        ChangedMeanwhileError: the file is not what `before` says any more.
+        MountPointError: the file is a mount point.
+        ApplyError: the kernel refused; the file is as it was.
+    """
+    guard_path(path)
+    temporary = path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    try:
+        _remove_leftovers(path.parent)
+        try:
+            stamp = _fill(temporary, path, before, after)
+            if read(path) != before:
+                raise ChangedMeanwhileError(path)
+            _give_name(temporary, path, before)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise explained(error, path, doing="replace") from error
+    _sync_directory(path)
+    return Reading(after, stamp)
+
+
+def delete(path: Path, before: Reading) -> Reading:
+    """Delete the file, and return what was left; idempotent.
+
+    Raises:
+        ChangedMeanwhileError: the file is not what `before` says any more.
+        ApplyError: the kernel refused; the file is as it was.
+    """
+    if read(path) != before:
+        raise ChangedMeanwhileError(path)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise explained(error, path, doing="delete") from error
+    _sync_directory(path)
+    return Reading(b"", None)
+
+
+def _read_once(path: Path) -> Reading:
+    # O_NONBLOCK: a FIFO of that name must not stop the agent for ever.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return Reading(b"", None)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _symbolic_link(path) from error
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise RefusedPathError(
+                f"{path} is no plain file but a {_kind(status.st_mode)}. {AS_IT_WAS}. Set hosts.file to the "
+                "node's hosts file"
+            )
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            # A part of it must never be taken for the whole: the rest would be lost.
+            raise RefusedPathError(
+                f"{path} has more than {_LARGEST} bytes. {AS_IT_WAS}. Set hosts.file to the node's hosts file"
+            )
+        return Reading(content, Stamp.of(status))
+    finally:
+        os.close(descriptor)
+
+
+def _has_no_name(path: Path) -> bool:
+    try:
+        return path.stat().st_nlink == 0
+    except FileNotFoundError:
+        return False
+
+
+def _symbolic_link(path: Path) -> RefusedPathError:
+    return RefusedPathError(
+        f"{path} is a symbolic link to {path.readlink()}: on such a system (NixOS, Talos) the system's "
+        f"own configuration makes the file. {AS_IT_WAS}. Set hosts.enabled: false (DNAT alone serves the "
+        "node), or hosts.file to the target if that may be changed"
+    )
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "FIFO" if stat.S_ISFIFO(mode) else "device or socket"
+
+
+def _fill(temporary: Path, path: Path, before: Reading, after: bytes) -> Stamp:
+    """Make the temporary file with the new content and the old file's metadata, and flush it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - pathlib opens no descriptors
+        file.write(after)
+        file.flush()
+        if before.stamp is None:
+            os.fchmod(descriptor, _NEW_FILE_MODE)
+        else:
+            _copy_metadata(path, descriptor)
+        os.fsync(descriptor)
+        return Stamp.of(os.fstat(descriptor))
+
+
+def _copy_metadata(path: Path, target: int) -> None:
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise ChangedMeanwhileError(path) from error
+    try:
+        status = os.fstat(source)
+        # The owner first: chown(2) may clear mode bits and attributes. The mode last: it also settles the
+        # mask of an ACL, which the attribute carries.
+        os.fchown(target, status.st_uid, status.st_gid)
+        _copy_attributes(source, target)
+        os.fchmod(target, stat.S_IMODE(status.st_mode))
+    finally:
+        os.close(source)
+
+
+def _copy_attributes(source: int, target: int) -> None:
+    wanted = _attributes(source)
+    given = _attributes(target)
+    for name, value in wanted.items():
+        # Equal ones are left alone: a label that the directory gave already needs no right to relabel.
+        if given.get(name) != value:
+            os.setxattr(target, name, value)
+    if _ACL in given and _ACL not in wanted:
+        os.removexattr(target, _ACL)  # came from the directory's default ACL
+
+
+def _attributes(descriptor: int) -> dict[str, bytes]:
+    try:
+        names = os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:  # a file system without extended attributes
+            return {}
+        raise
+    return {name: os.getxattr(descriptor, name) for name in names if name not in _COMPUTED_BY_KERNEL}
+
+
+def _give_name(temporary: Path, path: Path, before: Reading) -> None:
+    try:
+        if before.stamp is None:
+            path.hardlink_to(temporary)  # unlike a rename, this never replaces a file made meanwhile
+        else:
+            temporary.rename(path)
+    except (FileExistsError, FileNotFoundError) as error:
+        # Not found: another nodeagent took our temporary file for a leftover.
+        raise ChangedMeanwhileError(path) from error
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise MountPointError(path) from error
+        raise
+
+
+def _remove_leftovers(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.name.startswith(TEMPORARY_PREFIX) and stat.S_ISREG(entry.lstat().st_mode):
+            entry.unlink(missing_ok=True)
+
+
+def _sync_directory(path: Path) -> None:
+    try:
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        state = "It holds its new content, but a power cut now may bring back the old"
+        raise explained(error, path, doing="flush the directory of", state=state) from error

@@ -1,0 +1,99 @@
+"""The components that a configuration asks for, and their actual state, read at most once while it holds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses.state import AddressState
+from nodeagent.components.component import COMPONENTS, Component, ComponentName, State
+from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.hosts.change import HostsState
+from nodeagent.components.hosts.component import Hosts
+from nodeagent.components.relay import Relay, RelayState
+from nodeagent.config.options import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The four components of the node."""
+
+    addresses: Addresses
+    relay: Relay
+    dnat: Dnat
+    hosts: Hosts
+
+    def __getitem__(self, name: ComponentName) -> Component[Any, Any]:
+        component: Component[Any, Any] = getattr(self, name)
+        return component
+
+    def __iter__(self) -> Iterator[Component[Any, Any]]:
+        return (self[name] for name in COMPONENTS)
+
+
+def build_components(config: Config, *, adopt: bool) -> Components:
+    """Make the components; changes nothing. `adopt` lets hairpin-proxy's old hosts lines be removed.
+
+    A DNAT backend that is not available on this node is no error here: reading it reports that, and the other
+    components serve. Raises ApplyError for a hosts file that must not be written.
+    """
+    relay = config.relay
+    return Components(
+        addresses=Addresses(relay.interface, (relay.ipv4, relay.ipv6)),
+        relay=Relay(relay),
+        dnat=Dnat(config.dnat.backend),
+        hosts=Hosts(Path(config.hosts.file), (relay.ipv4, relay.ipv6), Path(relay.run_dir), adopt=adopt),
+    )
+
+
+class ActualState:
+    """The actual state of each component: read when it is first asked for, then carried forward.
+
+    Made for one pass or one command: what other programs change meanwhile is seen by the next.
+
+    Args:
+        components: The components to read.
+    """
+
+    def __init__(self, components: Components) -> None:
+        self.components = components
+        self._states: dict[ComponentName, State] = {}
+
+    def of(self, name: ComponentName) -> Any:  # noqa: ANN401 - each component has a type of its own
+        """Return a component's state; raises ApplyError where it can't be read."""
+        if name not in self._states:
+            self._states[name] = self.components[name].read()
+        return self._states[name]
+
+    def left(self, name: ComponentName, state: State | None) -> None:
+        """Take over the state that a change has left; None if it is not known."""
+        if state is None:
+            self._states.pop(name, None)
+        else:
+            self._states[name] = state
+
+    @property
+    def addresses(self) -> AddressState:
+        """See `of`."""
+        state: AddressState = self.of("addresses")
+        return state
+
+    @property
+    def relay(self) -> RelayState:
+        """See `of`; never raises."""
+        state: RelayState = self.of("relay")
+        return state
+
+    @property
+    def dnat(self) -> DnatState:
+        """See `of`."""
+        state: DnatState = self.of("dnat")
+        return state
+
+    @property
+    def hosts(self) -> HostsState:
+        """See `of`."""
+        state: HostsState = self.of("hosts")
+        return state

@@ -1,0 +1,335 @@
+"""The relay as a component of the node: HAProxy, launched by nodeagent or beside it. EFFECTS."""
+
+import os
+import resource
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
+from nodeagent.components.relay import haproxy_config, process
+from nodeagent.components.relay import master_socket as master
+from nodeagent.components.relay import stats_socket as stats
+from nodeagent.components.relay.draining import Look, drain
+from nodeagent.components.relay.listening_sockets import held_by, port_holders, port_sockets
+from nodeagent.components.relay.reserving import HeldPorts, missing
+from nodeagent.components.relay.run_directory import RunDirectory
+from nodeagent.components.relay.state import RelayChange, RelayState, compare
+from nodeagent.components.relay.unix_socket import Silence, Unreachable
+from nodeagent.config.options import RelayOptions
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, Listener
+
+_ASK_SECONDS = 2.0
+# `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
+_RELOAD_SECONDS = 15.0
+# HAProxy binds for two seconds before it gives up, so a failure shows well within this.
+_IN_FORCE_SECONDS = 10.0
+# A sidecar that waits for its configuration to appear starts at once; one that isn't there never does.
+_SIDECAR_SECONDS = 3.0
+_PAUSE_SECONDS = 0.002
+
+
+class Relay:
+    """Implements `component.Component`: HAProxy on this node.
+
+    With `relay.launch` nodeagent starts HAProxy and ends it again; otherwise it steers the one behind
+    `master.sock` in HAProxy's directory (the sidecar's). Either way a change cuts no connection in flight.
+
+    Args:
+        options: the relay's options.
+        drain_seconds: how long connections may go on when HAProxy is stopped (not at a reload: there the old
+            process stays for them).
+    """
+
+    name: ComponentName = "relay"
+
+    def __init__(self, options: RelayOptions, drain_seconds: float = 5.0) -> None:
+        self._launch = options.launch
+        self._directory = RunDirectory(Path(options.haproxy_directory))
+        self._ranges = (options.ipv4, options.ipv6)
+        self._limits = haproxy_config.Limits.of(options, len(os.sched_getaffinity(0)))
+        self._drain_seconds = drain_seconds
+        self._patience = (options.idle_seconds, options.drain_seconds)
+        self._ports = HeldPorts()
+
+    def read(self) -> RelayState:
+        """Read the actual state. Raises nothing: what can't be read is in the state's notes."""
+        notes: list[str] = []
+        listeners: tuple[Listener, ...] = ()
+        text = None
+        try:
+            text = self._directory.read()
+            listeners = haproxy_config.parse(text) if text is not None else ()
+        except ApplyError as error:
+            notes.append(str(error))
+        except ValueError as error:
+            notes.append(f"{self._directory.config}: {error}; the whole file will be written anew")
+        found = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
+        notes += [
+            str(silent)
+            for silent in (found, serving)
+            if isinstance(silent, Unreachable) and silent.why not in {Silence.ABSENT, Silence.REFUSED}
+        ]
+        return RelayState(
+            listeners=listeners,
+            file_digest=None if text is None else haproxy_config.digest(text),
+            running=not isinstance(found, Unreachable),
+            in_force=None if isinstance(serving, Unreachable) else serving.digest,
+            version="" if isinstance(serving, Unreachable) else serving.version,
+            stray=self._launch and bool(process.running(self._directory.config)),
+            notes=tuple(f"relay: {note}" for note in notes),
+        )
+
+    def diff(self, actual: RelayState, desired: Desired) -> RelayChange:
+        """Return what leads to the desired listeners. Pure.
+
+        Raises:
+            ApplyError: a listener can't be rendered.
+        """
+        known = {listener.bind for listener in desired.listeners}
+        others = (listener for listener in actual.listeners if listener.bind not in known)
+        growing = self._towards(actual, (*desired.listeners, *others))
+        return replace(self._towards(actual, desired.listeners), growing=growing)
+
+    def preview(self, change: RelayChange) -> Preview:
+        """Return the change, a line for each listener. Pure."""
+        return Preview(str(change))
+
+    def grow(self, change: RelayChange) -> RelayState:
+        """Add and change listeners, and return when the configuration is in effect. Idempotent.
+
+        The configuration is checked before it is installed, where there is a `haproxy` program to check it.
+        One that HAProxy refuses is not left in place: the earlier file is put back and the earlier worker
+        goes on. A crash in between heals: `read` then finds another configuration in effect than the file's.
+        Free ports are held from here on, also where nothing is to change: as long as this program runs and
+        wants them, no other user can take one of them, whether or not HAProxy runs.
+
+        Raises:
+            PartlyAppliedError: another program has a listener's port; the others are served.
+            ApplyError: the text says what is there now.
+        """
+        growing = change if change.growing is None else change.growing
+        return change.before if growing.action == "stop" else self._apply(growing, change.listeners)
+
+    def shrink(self, change: RelayChange) -> RelayState:
+        """Remove listeners; stop HAProxy if none is left and nodeagent launched it. Errors as in `grow`."""
+        return self._apply(change, change.listeners)
+
+    def release(self) -> None:
+        """Let other programs have the ports again; HAProxy goes on with those that it has. Idempotent."""
+        self._ports.keep()
+
+    def _install(self, change: RelayChange) -> None:
+        text = haproxy_config.render(change.listeners, self._directory.path, self._limits)
+        haproxy = process.program()
+        if haproxy is not None:
+            process.check(text, haproxy)
+        elif self._launch:
+            raise ApplyError(
+                "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
+                "Install it (apt-get install haproxy)."
+            )
+        previous = self._directory.read()
+        if text != previous:
+            self._directory.install(text)
+        before = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        if not isinstance(before, Unreachable):
+            self._reload(change, text, previous, before.reloads)
+        elif haproxy is not None and self._launch:
+            if before.why is Silence.LATE:
+                # It hangs, and would go on taking its share of the new connections.
+                process.stop(self._directory.config, self._drain_seconds)
+            self._start(haproxy, text)
+        else:
+            self._await_sidecar(change, text, before)
+
+    def ready(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
+        """Those of the listeners' endpoints that are HAProxy's own.
+
+        It has such a listener for that load balancer, and the listening socket is its user's. That something
+        answers there proves nothing: any user of the node can bind a port from 1024 on. An ordinary user, who
+        may not ask HAProxy, is told what the kernel says of the sockets alone.
+        """
+        wanted = {listener.bind: listener.load_balancer for listener in listeners}
+        uid = self._relay_uid()
+        if not wanted or uid is None:
+            return frozenset()
+        own = held_by(port_sockets(), uid) & wanted.keys()
+        told = self.statistics()
+        if isinstance(told, Unreachable):
+            return own if told.why is Silence.FORBIDDEN else frozenset()
+        serving = {(server.bind, server.load_balancer) for server in told}
+        return frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
+
+    def port_holders(self) -> dict[Endpoint, int]:
+        """Who has ports that the relay then can't have: on every address, or on one of the relay's ranges."""
+        uid = self._relay_uid()
+        holders = port_holders(port_sockets(), os.geteuid() if uid is None else uid)
+        return {
+            endpoint: holder
+            for endpoint, holder in holders.items()
+            if endpoint.address.is_unspecified or any(endpoint.address in each for each in self._ranges)
+        }
+
+    def statistics(self) -> tuple[stats.ServerState, ...] | Unreachable:
+        """How HAProxy's health checks see each listener's server; or why that can't be told."""
+        return stats.servers(self._directory.stats_socket, _ASK_SECONDS)
+
+    def leave(self) -> None:
+        """Remove what is left when no listener is desired: files, and the hold on ports. Idempotent.
+
+        A sidecar that runs belongs to somebody else: it keeps the empty configuration so that it can restart.
+
+        Raises:
+            ApplyError: something is left; the text says what.
+        """
+        if not self.read().running:
+            self._directory.remove()
+        self.release()
+
+    def drain(self) -> Iterator[Look]:
+        """Close the connections of a sidecar that is told to end: see `draining.drain`.
+
+        Returns:
+            Each look at it, until it has ended; none for a HAProxy that nodeagent launched, which stays.
+        """
+        if not self._launch:
+            yield from drain(self._directory.master_socket, *self._patience)
+
+    def _towards(self, state: RelayState, listeners: tuple[Listener, ...]) -> RelayChange:
+        digest = haproxy_config.digest(haproxy_config.render(listeners, self._directory.path, self._limits))
+        return compare(state, listeners, digest, launch=self._launch)
+
+    def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
+        """Apply all of the change; a port that another program took is an error if it is a `wanted` one's."""
+        binds = {listener.bind for listener in change.listeners}
+        if change.action not in {"none", "stop"}:
+            self._check_descriptors(len(binds))
+        taken = self._ports.hold(binds)
+        if taken:
+            served = tuple(listener for listener in change.listeners if listener.bind not in taken)
+            change = self._towards(change.before, served)
+        if change.action == "stop":
+            self._stop()
+        elif change:
+            self._install(change)
+        self._ports.keep(binds)
+        state = self.read() if change else change.before
+        missed = {listener.bind for listener in wanted} & taken.keys()
+        if missed:
+            lines = (
+                f"{bind} is held by a process of {taken[bind]}; the others are served"
+                for bind in sorted(missed, key=Endpoint.sort_key)
+            )
+            raise PartlyAppliedError("\n".join(lines), state, str(change))
+        return state
+
+    def _relay_uid(self) -> int | None:
+        """HAProxy's user: it made the socket in the directory, in which nobody else may; None without one."""
+        for file in (self._directory.stats_socket, self._directory.path):
+            try:
+                return file.stat().st_uid
+            except OSError:
+                continue
+        return None
+
+    def _check_descriptors(self, listeners: int) -> None:
+        """HAProxy would refuse to start: `Cannot raise FD limit`.
+
+        A sidecar's limit is not this process's, but the same container runtime's.
+
+        Raises:
+            ApplyError: the hard limit does not suffice.
+        """
+        needed = haproxy_config.descriptors(listeners, self._limits)
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and needed > hard:
+            raise ApplyError(
+                f"HAProxy needs up to {needed} file descriptors for {self._limits.connections} connections "
+                f"and {listeners} listeners, and its hard limit is {hard}. The relay was left as it was. "
+                "Lower relay.maxConnections, or raise the limit (the container runtime's LimitNOFILE)."
+            )
+
+    def _stop(self) -> None:
+        process.stop(self._directory.config, self._drain_seconds)
+        self._directory.remove()
+
+    def _start(self, haproxy: str, text: str) -> None:
+        # Processes of ours that no socket leads to (somebody emptied the run directory): the new one takes
+        # over their ports, then they end with their last connection.
+        strays = process.running(self._directory.config)
+        process.start(haproxy, self._directory.config, self._directory.master_socket)
+        process.drain(strays, self._directory.config)
+        if not self._in_force(text, _IN_FORCE_SECONDS):
+            raise ApplyError(
+                f"HAProxy was started with {self._directory.config} but {self._directory.stats_socket} "
+                f"does not answer within {_IN_FORCE_SECONDS:.0f} s. It was left running; apply again."
+            )
+
+    def _reload(self, change: RelayChange, text: str, previous: str | None, reloads: int) -> None:
+        answer = master.reload(self._directory.master_socket, _RELOAD_SECONDS)
+        if isinstance(answer, Unreachable):
+            raise ApplyError(
+                f"HAProxy could not be told to reload: {answer}. The new configuration stands in "
+                f"{self._directory.config}, the earlier one is still in force; apply again."
+            )
+        refused = answer.outcome is master.Outcome.REFUSED
+        if not refused and self._in_force(text, _IN_FORCE_SECONDS, reloads):
+            return
+        if refused or self._has_failed(reloads):
+            self._directory.restore(previous)
+            raise ApplyError(
+                "HAProxy could not take its new configuration; the earlier file was put back and the earlier "
+                f"process goes on.{_causes(change, answer.log)}"
+            )
+        raise ApplyError(
+            f"HAProxy was told to reload but does not run {self._directory.config} "
+            f"after {_IN_FORCE_SECONDS:.0f} s; what it ran before may still be in force. "
+            "Apply again; if that does not help, see HAProxy's log."
+        )
+
+    def _await_sidecar(self, change: RelayChange, text: str, silence: Unreachable) -> None:
+        if not change.listeners or self._in_force(text, _SIDECAR_SECONDS):
+            return
+        raise ApplyError(
+            f"no HAProxy answers at {silence}. Nothing relays. The configuration stands in "
+            f"{self._directory.config} and is in force as soon as HAProxy runs with it: start the sidecar, "
+            "or set relay.launch: true so that nodeagent starts HAProxy itself."
+        )
+
+    def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> bool:
+        """Waits until the running worker reports this text's digest.
+
+        Waits for the master's socket too: the master executes itself anew once its worker serves, and does
+        not answer meanwhile. Gives up after that many seconds, or when the reload after `reloads` earlier
+        ones is known to have failed.
+        """
+        digest = haproxy_config.digest(text)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
+            if not isinstance(serving, Unreachable) and serving.digest == digest:
+                if not isinstance(master.processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
+                    return True
+            elif reloads is not None and self._has_failed(reloads):
+                return False
+            time.sleep(_PAUSE_SECONDS)
+        return False
+
+    def _has_failed(self, reloads: int) -> bool:
+        found = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
+
+
+def _causes(change: RelayChange, log: str) -> str:
+    """What HAProxy says of a failed reload, and which listeners can't be bound, a line each."""
+    lines = []
+    if words := process.complaints(log):
+        lines += ["It says:", words]
+    if unbindable := missing(listener.bind for listener in change.listeners):
+        lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
+    return "\n".join(["", *lines])

@@ -1,0 +1,125 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.agent.drift.repair_conflicts import Fights, Verdict
+from nodeagent.components.component import ComponentName
+
+PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+def repairs(pauses: list[float], part: ComponentName = "hosts") -> list[Verdict]:
+    clock = Clock()
+    fights = Fights[ComponentName](clock)
+    verdicts = []
+    for pause in pauses:
+        clock.now += pause
+        verdicts.append(fights.repaired(part))
+    return verdicts
+
+
+def test_a_few_repairs_are_no_fight() -> None:
+    assert [verdict.delay for verdict in repairs([1, 1, 1, 1])] == [0, 0, 0, 0]
+    assert not any(verdict.fighting for verdict in repairs([20] * 50))
+
+
+def test_the_fifth_within_a_minute_is_one_and_each_further_repair_waits_twice_as_long() -> None:
+    verdicts = repairs([1] * 18)
+    assert [verdict.delay for verdict in verdicts[4:]] == [1, 2, 4, 8, 16, 32, 64, 128, 256, *[300] * 5]
+    assert [verdict.announce for verdict in verdicts] == [False] * 4 + [True] * 10 + [False] * 4
+    assert str(verdicts[3]) == ""
+    assert str(verdicts[4]) == (
+        "another program keeps undoing this: 5 repairs in 4 s; the next repair waits 1 s"
+    )
+
+
+def test_parts_are_judged_apart() -> None:
+    fights = Fights[ComponentName](Clock())
+    for _ in range(5):
+        fights.repaired("hosts")
+    assert fights.repaired("dnat").delay == 0
+    assert fights.fighting() == {"hosts"}
+
+
+def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_fight() -> None:
+    clock = Clock()
+    fights = Fights[ComponentName](clock)
+    for _ in range(6):
+        fights.repaired("relay")
+    assert fights.remaining("relay") == 2
+    assert fights.remaining("dnat") == 0
+    clock.now += 1.5
+    assert fights.remaining("relay") == 0.5
+    clock.now += 597
+    assert fights.remaining("relay") == 0
+    assert fights.fighting() == {"relay"}
+    clock.now += 1.5
+    assert fights.fighting() == frozenset()
+    verdict = fights.repaired("relay")
+    assert (verdict.delay, verdict.repairs) == (0, 1)
+
+
+@given(PAUSES)
+def test_delays_are_bounded_and_announced_exactly_when_they_grow(pauses: list[float]) -> None:
+    before = 0.0
+    for pause, verdict in zip(pauses, repairs(pauses), strict=True):
+        assert verdict.fighting == (verdict.delay > 0)
+        assert verdict.delay == 0 or 1 <= verdict.delay <= 300
+        if pause >= 600:
+            before = 0.0
+            assert verdict.repairs == 1
+        assert verdict.delay >= before
+        assert verdict.announce == (verdict.delay > before)
+        before = verdict.delay
+
+
+@given(st.lists(st.floats(15.1, 599, allow_nan=False), max_size=60))
+def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None:
+    assert not any(verdict.fighting for verdict in repairs(pauses))
+
+
+@given(st.floats(0, 0.2), st.integers(1, 400))
+def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: int) -> None:
+    clock = Clock()
+    fights = Fights[ComponentName](clock)
+    for _ in range(rounds):
+        clock.now += undone_after + fights.remaining("dnat")
+        fights.repaired("dnat")
+    elapsed = clock.now - 1000.0
+    assert rounds <= 4 + 10 + elapsed / 300
+
+
+@given(st.lists(st.floats(0, 100, allow_nan=False), max_size=200))
+def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float]) -> None:
+    """kube-proxy puts its jumps before ours whenever it starts, and undoes nothing by that."""
+    clock = Clock()
+    fights: Fights[ComponentName] = Fights(clock)
+    announced = 0
+    for pause in pauses:
+        clock.now += pause
+        verdict = fights.repaired("dnat", displaced=True)
+        announced += verdict.announce
+        assert verdict.delay <= 0.2
+        assert verdict.fighting == bool(str(verdict)) == ("dnat" in fights.fighting())
+    assert announced <= 1 + sum(pause > 12 for pause in pauses)
+
+
+def test_being_pushed_down_and_being_undone_are_counted_apart() -> None:
+    fights: Fights[ComponentName] = Fights(Clock())
+    for _ in range(4):
+        assert not fights.repaired("dnat", displaced=True).fighting
+        assert not fights.repaired("dnat").fighting
+    assert fights.repaired("dnat", displaced=True).delay == pytest.approx(0.2)
+    assert fights.remaining("dnat") == 0.0
+    assert fights.repaired("dnat").delay == pytest.approx(1.0)

@@ -1,0 +1,79 @@
+"""A service on loopback, and a raw client: what goes over the wire is seen as it is."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nodeagent.agent.reporting.pages import Page, Pages
+from nodeagent.agent.reporting.service import TelemetryService
+from nodeagent.model.addresses import Endpoint
+
+ANY_PORT = Endpoint(ip_address("127.0.0.1"), 0)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer; `status` is 0 where the connection was cut without one."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+def page(text: str, status: int = 200) -> Page:
+    """A page of text."""
+    return Page(status, "text/plain", text.encode())
+
+
+@contextmanager
+def serving(
+    pages: Pages, endpoint: Endpoint | None = ANY_PORT, run_dir: Path | None = None
+) -> Iterator[TelemetryService]:
+    """A started service, that is closed at the end."""
+    service = TelemetryService(pages, endpoint, run_dir, retry_seconds=0.02, names={"node-1"})
+    service.start()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory for a socket, whose path may be no longer than 107 bytes."""
+    with TemporaryDirectory(prefix="na-") as path:
+        yield Path(path)
+
+
+def connect(endpoint: Endpoint | None) -> socket.socket:
+    """A connection to the endpoint, with a time-out of five seconds."""
+    assert endpoint is not None
+    return socket.create_connection((str(endpoint.address), endpoint.port), timeout=5)
+
+
+def get(
+    endpoint: Endpoint | None, path: str, method: str = "GET", headers: str = "Host: node-1\r\n"
+) -> Reply:
+    """One request, as a probe sends it."""
+    with connect(endpoint) as connection:
+        connection.sendall(f"{method} {path} HTTP/1.1\r\n{headers}\r\n".encode())
+        return receive(connection)
+
+
+def receive(connection: socket.socket) -> Reply:
+    """All that comes until the other side closes."""
+    answer = b""
+    try:
+        while chunk := connection.recv(65536):
+            answer += chunk
+    except ConnectionResetError:
+        return Reply(0, {}, "")
+    if not answer:
+        return Reply(0, {}, "")
+    head, _, body = answer.decode().partition("\r\n\r\n")
+    first, *lines = head.split("\r\n")
+    return Reply(int(first.split()[1]), dict(line.split(": ", 1) for line in lines), body)

@@ -1,0 +1,1 @@
+"""Which agent writes on a node."""

@@ -1,1 +1,0 @@
-"""The appliers, tested on the real kernel."""

@@ -1,0 +1,1 @@
+"""The components, tested on the real kernel."""

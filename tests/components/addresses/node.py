@@ -1,0 +1,42 @@
+"""What the tests of this folder share: ranges, addresses, one whole pass."""
+
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses.state import AddressChange, AddressState
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Desired, RelayAddress
+from nodeagent.model.objects import ObjectRef
+
+RANGES = (IPv4Network("169.254.66.0/24"), IPv6Network("fd68:6169:7270::/112"))
+FOUR, SIX = "169.254.66.5", "fd68:6169:7270::5"
+
+
+def relay(*addresses: str) -> tuple[RelayAddress, ...]:
+    """Relay addresses, all for one Service."""
+    owner = ObjectRef("Service", "ingress-nginx", "controller")
+    return tuple(RelayAddress(ip_address(address), owner) for address in addresses)
+
+
+def apply(applier: Addresses, *addresses: str) -> AddressChange:
+    """One whole pass, in which nothing may fail; returns the change."""
+    desired = Desired(addresses=relay(*addresses))
+    change = applier.diff(applier.read(), desired)
+    left = applier.shrink(applier.diff(applier.grow(change), desired))
+    assert held(left) == {ip_address(address) for address in addresses}
+    return change
+
+
+def difference(applier: Addresses, *addresses: str) -> AddressChange:
+    """What leads to these relay addresses, as read now."""
+    return applier.diff(applier.read(), Desired(addresses=relay(*addresses)))
+
+
+def clean_up(applier: Addresses) -> AddressState:
+    """Remove all that is ours."""
+    return applier.shrink(difference(applier))
+
+
+def held(state: AddressState) -> set[IPAddress]:
+    """The relay addresses that are there, on whichever device."""
+    return {one.address for one in state.ours}

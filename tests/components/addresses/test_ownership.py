@@ -1,0 +1,62 @@
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses.ownership import PROTOCOL, KernelAddress, owned
+from nodeagent.components.addresses.state import AddressState
+from nodeagent.components.component import PartlyAppliedError
+from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
+from tests.components.dnat.network import Namespace
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"addr add {FOUR}/32 dev lo",
+        f"addr add {FOUR}/24 dev lo label lo:hairpin0",
+        f"addr add {FOUR}/32 dev lo label lo:other",
+        f"addr add {FOUR}/32 dev eth0",
+        f"addr add {SIX}/128 dev lo",
+        f"addr add {SIX}/64 dev lo nodad",
+        f"addr add {SIX}/128 dev eth0 nodad noprefixroute preferred_lft 0",
+    ],
+)
+def test_an_address_of_somebody_else_is_refused_and_left_alone(
+    node: Namespace, on_lo: Addresses, command: str
+) -> None:
+    """The others are served."""
+    node.ip(command)
+    address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
+    before = node.output("ip -j address")
+    change = difference(on_lo, address, other)
+    with pytest.raises(PartlyAppliedError, match=f"{address}: .*put there by somebody else") as caught:
+        on_lo.grow(change)
+    assert str(change).startswith(f"! {address}: it stands on ")
+    assert isinstance(caught.value.state, AddressState)
+    assert held(caught.value.state) == {ip_address(other)}
+    assert other in caught.value.applied
+    clean_up(on_lo)
+    assert node.output("ip -j address") == before
+
+
+def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, applier: Addresses) -> None:
+    """Not even on our own device or with our label."""
+    apply(applier, FOUR)
+    device = next(one.interface for one in applier.read().ours)
+    node.ip(f"addr add 10.0.0.1/32 dev {device} label {'lo:hairpin0' if device == 'lo' else device}")
+    assert [str(one.address) for one in applier.read().ours] == [FOUR]
+
+
+@pytest.mark.parametrize(("flags", "protocol"), [(0x2A2, None), (0x80, PROTOCOL)])
+def test_without_a_protocol_number_the_flags_tell(flags: int, protocol: int | None) -> None:
+    """Linux before 5.18 drops the number."""
+    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
+    assert owned(found, RANGES, "hairpin0", device_is_ours=False).ours
+
+
+@pytest.mark.parametrize(("flags", "protocol"), [(0x80, None), (0x82, None), (0x2A2, 3)])
+def test_without_our_number_or_flags_it_is_not_ours(flags: int, protocol: int | None) -> None:
+    """Plain addresses, an administrator's with nodad, another program's number."""
+    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
+    assert not owned(found, RANGES, "hairpin0", device_is_ours=False).ours

@@ -1,0 +1,136 @@
+import socket
+import time
+from ipaddress import IPv4Address
+
+import pytest
+
+from nodeagent.components.addresses.component import Addresses
+from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held
+from tests.components.dnat.network import Namespace, Server
+
+
+@pytest.mark.parametrize("address", [FOUR, SIX])
+def test_an_address_can_be_bound_and_reached_at_once(
+    node: Namespace, applier: Addresses, address: str
+) -> None:
+    """Without a wait for duplicate address detection."""
+    apply(applier, address)
+    with Server(node, address, 443, "relay"):
+        assert node.answer(address, 443) == f"relay {address}"
+
+
+@pytest.mark.usefixtures("node")
+def test_an_ipv6_address_is_never_one_moment_late(applier: Addresses) -> None:
+    """The kernel makes its route after its answer: one connection in fifty was told "unreachable"."""
+    with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
+        for _ in range(200):
+            applier.grow(difference(applier, SIX))
+            with socket.create_connection((SIX, 443), timeout=3):
+                listener.accept()[0].close()
+            applier.shrink(difference(applier))
+
+
+def test_the_second_pass_has_nothing_to_do(node: Namespace, applier: Addresses) -> None:
+    """And says nothing."""
+    assert apply(applier, FOUR, SIX)
+    before = node.output("ip -j address")
+    change = apply(applier, FOUR, SIX)
+    assert (bool(change), str(change)) == (False, "")
+    assert node.output("ip -j address") == before
+
+
+def test_cleanup_leaves_the_node_as_it_was(node: Namespace, applier: Addresses) -> None:
+    """Interfaces, addresses and routes of every table."""
+    before = _everything(node)
+    apply(applier, FOUR, SIX)
+    assert _everything(node) != before
+    assert held(clean_up(applier)) == set()
+    assert _everything(node) == before
+    clean_up(applier)
+
+
+@pytest.mark.usefixtures("node")
+def test_addresses_come_and_go_one_by_one(applier: Addresses) -> None:
+    """Others stand on meanwhile; the change names each."""
+    apply(applier, FOUR, SIX)
+    change = apply(applier, SIX, "169.254.66.6")
+    assert [str(one.address) for one in change.add] == ["169.254.66.6"]
+    assert [str(one.address) for one in change.remove] == [FOUR]
+    assert f"- {FOUR}/32 on " in str(change)
+    assert not apply(applier) or not applier.read().ours
+
+
+@pytest.mark.usefixtures("node")
+def test_a_stale_change_is_no_failure(applier: Addresses) -> None:
+    """Whoever was quicker did what was wanted."""
+    change = difference(applier, FOUR, SIX)
+    apply(applier, FOUR, SIX)
+    applier.grow(change)
+    gone = difference(applier)
+    applier.shrink(gone)
+    assert held(applier.shrink(gone)) == set()
+
+
+TO_IPV4 = ["198.51.100.1", "192.0.2.77", "169.254.66.200", "169.254.1.1"]
+TO_LINK = ["fe80::77%eth0", "ff02::1%eth0"]
+TO_IPV6 = ["2001:db8:9::1", "2001:db8:2::77", "fd68:6169:7270::200", "fd00::1"]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "destinations"),
+    [
+        (["192.0.2.10/24 dev eth0", "2001:db8:2::10/64 dev eth0 nodad"], TO_IPV4 + TO_LINK + TO_IPV6),
+        (["192.0.2.10/32 dev lo", "2001:db8:2::10/128 dev lo"], TO_IPV4 + TO_LINK + TO_IPV6),
+        (["fd00:2::10/64 dev eth0 nodad"], TO_IPV4 + TO_LINK + TO_IPV6),
+        # Without an IPv6 address of the node's own the kernel has no other choice; see Netlink.add.
+        (["192.0.2.10/24 dev eth0"], TO_IPV4 + TO_LINK),
+        ([], TO_IPV4 + TO_LINK),
+    ],
+    ids=["dual stack", "unnumbered uplink", "a ULA alone", "IPv4 alone", "no address"],
+)
+def test_a_relay_address_is_never_the_source_of_other_traffic(
+    node: Namespace, applier: Addresses, addresses: list[str], destinations: list[str]
+) -> None:
+    """The kernel's own choice, whatever else the node has."""
+    node.ip("addr flush dev eth0 scope global", *(f"addr add {address}" for address in addresses))
+    node.output("ip route replace default dev eth0")
+    node.output("ip -6 route replace default dev eth0")
+    apply(applier, FOUR, SIX)
+    sources = {destination: _source(destination) for destination in destinations}
+    assert {destination for destination, source in sources.items() if source in (FOUR, SIX)} == set()
+
+
+@pytest.mark.usefixtures("node")
+def test_a_whole_range_is_quick(applier: Addresses) -> None:
+    """Every address of the IPv4 range, at once or nearly so; the bound is generous for slow machines."""
+    first = int(IPv4Address("169.254.66.0"))
+    started = time.monotonic()
+    apply(applier, *(str(IPv4Address(first + i)) for i in range(1, 255)))
+    apply(applier)
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.usefixtures("node")
+def test_a_name_of_fifteen_bytes_works() -> None:
+    """The label on `lo` is cut to what fits."""
+    applier = Addresses("a-long-name-123", RANGES)
+    apply(applier, FOUR)
+    assert not apply(applier, FOUR)
+
+
+def _source(destination: str) -> str:
+    """What connect() of a UDP socket picks; empty where there is no way."""
+    address, _, scope = destination.partition("%")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        index = socket.if_nametoindex(scope) if scope else 0
+        try:
+            probe.connect((address, 9, 0, index) if family == socket.AF_INET6 else (address, 9))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0]).partition("%")[0]
+
+
+def _everything(node: Namespace) -> tuple[str, ...]:
+    commands = ["ip -j -d link", "ip -j address", "ip route show table all", "ip -6 route show table all"]
+    return tuple(node.output(command) for command in commands)

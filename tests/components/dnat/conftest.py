@@ -1,0 +1,43 @@
+"""Namespaces, and the backend in the one that the test runs in."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.nftables import NftablesBackend
+from tests.components.dnat.network import Namespace
+from tests.components.dnat.world import World
+
+
+@pytest.fixture
+def world(as_root: None) -> Iterator[World]:
+    """A node, its pod, the outside; the test's own thread stands on the node."""
+    with World() as made, made.node.inside():
+        yield made
+
+
+@pytest.fixture
+def node(as_root: None) -> Iterator[Namespace]:
+    """A bare namespace that the test's thread stands in."""
+    namespace = Namespace()
+    with namespace.inside():
+        yield namespace
+    namespace.close()
+
+
+@pytest.fixture(autouse=True)
+def own_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A lock file of the test's own: two tests at a time must not wait for each other."""
+    path = tmp_path / "xtables.lock"
+    monkeypatch.setenv("XTABLES_LOCKFILE", str(path))
+    return path
+
+
+@pytest.fixture(params=[NftablesBackend, IptablesBackend], ids=["nftables", "iptables"])
+def backend(request: pytest.FixtureRequest) -> DnatBackend:
+    """Each backend in turn; it acts in the namespace of the thread that calls it."""
+    made: DnatBackend = request.param()
+    return made

@@ -1,0 +1,154 @@
+import json
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.change import difference, grown, normalised
+from nodeagent.components.dnat.comments import comment_of
+from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.objects import ObjectRef
+from tests.components.dnat.network import Namespace
+from tests.components.dnat.world import KUBE_PROXY, both_families, redirect
+from tests.components.dnat.world import apply as apply_all
+
+NAMES = st.builds(ObjectRef, st.just("Service"), st.text(max_size=70), st.text(max_size=70))
+# Few addresses, so that entries meet, and the widest, narrowest and odd ones.
+ENDS = st.one_of(
+    st.tuples(
+        st.ip_addresses(v=4, network="203.0.113.0/29"), st.ip_addresses(v=4), st.integers(1, 65535), NAMES
+    ),
+    st.tuples(
+        st.ip_addresses(v=6, network="::ffff:0:0/125"), st.ip_addresses(v=6), st.sampled_from([1, 443]), NAMES
+    ),
+)
+REDIRECTS = ENDS.map(lambda one: Redirect(Endpoint(one[0], one[2]), Endpoint(one[1], one[2]), one[3]))
+NETWORKS = st.builds(
+    lambda address, length: ip_network((address, length % (address.max_prefixlen + 1)), strict=False),
+    st.ip_addresses(network="10.0.0.0/8") | st.ip_addresses(v=6, network="fd00::/8"),
+    st.sampled_from([0, 1, 7, 8, 16, 24, 31, 32, 48, 64, 127, 128]),
+)
+DESIRED = st.builds(
+    DnatRules,
+    st.lists(REDIRECTS, max_size=8, unique_by=lambda one: one.match).map(tuple),
+    st.lists(NETWORKS, max_size=5).map(tuple),
+    st.lists(NETWORKS, max_size=3).map(tuple),
+    st.lists(NETWORKS, max_size=3).map(tuple),
+)
+GUARDED = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"))
+# Someone else's, in every table that is changed and at every place where ours come to stand.
+FOREIGN_CHAINS = """*nat
+:KUBE-SERVICES - [0:0]
+:NODEAGENTS - [0:0]
+-A KUBE-SERVICES -p tcp -m comment --comment "somebody's" -m multiport --dports 1,2 -j RETURN
+-A OUTPUT -j KUBE-SERVICES
+-A PREROUTING -p udp -j NODEAGENTS
+COMMIT
+*mangle
+:KUBE-KUBELET-CANARY - [0:0]
+-A PREROUTING -i eth7 -j ACCEPT
+COMMIT
+"""
+IN_ONE_NAMESPACE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def _matches(state: DnatRules) -> set[Endpoint]:
+    return {one.match for one in state.redirects}
+
+
+def _meaning(state: DnatRules) -> tuple[object, ...]:
+    """Entries with their comments, and ranges."""
+    entries = {(one.match, one.to, comment_of(one.load_balancer)) for one in state.redirects}
+    return entries, set(state.pods), set(state.guarded), set(state.admitted)
+
+
+@pytest.mark.usefixtures("node")
+@IN_ONE_NAMESPACE
+@given(desired=DESIRED)
+def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: DnatRules) -> None:
+    """What one example leaves is where the next starts; each half does its part and no other."""
+    before = backend.read()
+    assert not before.damage
+    between = backend.run(difference(before, desired).growing)
+    assert between == backend.read()
+    assert _meaning(between.rules) == _meaning(normalised(grown(before.rules, normalised(desired))))
+    assert _matches(between.rules) == _matches(before.rules) | _matches(desired)
+    rest = difference(between, desired)
+    assert not rest.growing
+    assert rest.added.redirects == ()
+    after = backend.run(rest)
+    assert after == backend.read()
+    assert _meaning(after.rules) == _meaning(normalised(desired))
+    assert not difference(after, desired)
+    assert after.present == bool(desired)
+
+
+def test_a_delta_touches_its_own_elements_only(node: Namespace) -> None:
+    """Handles show it: whatever is made anew gets another one."""
+    backend = NftablesBackend()
+    apply_all(backend, both_families())
+    before = _without_elements(node)
+    more = DnatRules((*both_families().redirects, redirect("203.0.113.11", "169.254.66.6")), ())
+    change = apply_all(backend, more)
+    assert (len(change.added.redirects), len(change.removed.pods)) == (1, 2)
+    assert change.removed.redirects == ()
+    assert _without_elements(node) == before
+
+
+def test_foreign_tables_are_never_touched(node: Namespace, backend: DnatBackend) -> None:
+    """Neither by making, nor by changing, nor by removing; `ip nodeagent` is not ours either."""
+    node.nft(KUBE_PROXY + "table ip nodeagent { chain output { counter; }; }")
+    for family in (4, 6):
+        node.legacy(FOREIGN_CHAINS, family=family)
+    before = node.rules()
+    apply_all(backend, both_families())
+    apply_all(backend, DnatRules((redirect("203.0.113.11", "169.254.66.6"),), guarded=GUARDED))
+    if backend.name == "nftables":
+        node.nft("flush chain inet nodeagent output")
+    else:
+        node.legacy("*nat\n-F NODEAGENT-OUTPUT\nCOMMIT\n")
+    apply_all(backend, both_families())
+    apply_all(backend, DnatRules())
+    assert node.rules() == before
+
+
+@pytest.mark.usefixtures("node")
+def test_nothing_desired_and_nothing_there_is_an_empty_transaction(backend: DnatBackend) -> None:
+    """Ranges of pods alone make no table."""
+    transaction = difference(backend.read(), DnatRules((), both_families().pods))
+    assert (bool(transaction), backend.script(transaction), str(transaction)) == (False, "", "")
+    backend.run(transaction)
+    assert not backend.read().present
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ([("203.0.113.1", "fd68::1", 443)], "mixes IPv4 and IPv6"),
+        ([("203.0.113.1", "169.254.66.1", 0)], "port outside"),
+        ([("203.0.113.1", "169.254.66.1", 65536)], "port outside"),
+        ([('fe80::1%a"; flush ruleset; #', "fd68::1", 443)], "address with a scope"),
+        (
+            [("203.0.113.1", "169.254.66.1", 443), ("203.0.113.1", "169.254.66.2", 443)],
+            "Remove one of the two",
+        ),
+    ],
+)
+def test_entries_that_contradict_are_refused(entries: list[tuple[str, str, int]], problem: str) -> None:
+    """Before any text is made of them."""
+    redirects = tuple(redirect(match, to, port=port) for match, to, port in entries)
+    with pytest.raises(ApplyError, match=problem):
+        normalised(DnatRules(redirects))
+
+
+def _without_elements(node: Namespace) -> list[dict[str, dict[str, object]]]:
+    listing = json.loads(node.output("nft -j list table inet nodeagent"))["nftables"]
+    for item in listing:
+        for body in item.values():
+            body.pop("elem", None)
+    return list(listing)

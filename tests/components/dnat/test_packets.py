@@ -1,0 +1,104 @@
+import threading
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.change import difference
+from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.model.desired import DnatRules
+from nodeagent.model.objects import ObjectRef
+from tests.components.dnat.world import (
+    KUBE_PROXY,
+    LB,
+    LB_BEHIND_NODE,
+    NODE,
+    POD,
+    POD_RANGE,
+    RELAY,
+    World,
+    apply,
+    both_families,
+    redirect,
+)
+
+FAMILIES = pytest.mark.parametrize("family", [4, 6])
+
+
+@FAMILIES
+def test_the_node_reaches_the_relay_with_the_entry_and_the_load_balancer_without(
+    world: World, backend: DnatBackend, family: int
+) -> None:
+    """Without, with, without, with; and the client's own address survives."""
+    for _ in range(2):
+        assert world.node.answer(LB[family], 443) == f"lb {NODE[family]}"
+        apply(backend, both_families())
+        assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
+        apply(backend, DnatRules())
+
+
+@FAMILIES
+def test_a_pod_reaches_the_relay_only_if_its_range_is_listed(
+    world: World, backend: DnatBackend, family: int
+) -> None:
+    """A pod of another range, say of a host-network bridge, goes on to the load balancer."""
+    apply(backend, both_families())
+    assert world.pod.answer(LB[family], 443) == f"relay {POD[family]}"
+    apply(backend, DnatRules(both_families().redirects))
+    assert world.pod.answer(LB[family], 443) == f"lb {POD[family]}"
+
+
+def test_another_port_of_the_load_balancer_is_left_alone(world: World, backend: DnatBackend) -> None:
+    """The key is address and port."""
+    apply(backend, both_families())
+    assert world.node.answer(LB[4], 444) == "refused"
+
+
+def test_kube_proxy_at_its_own_priority_loses(world: World) -> None:
+    """From node and pod, in whichever order the tables were made."""
+    backend = NftablesBackend()
+    world.node.nft(KUBE_PROXY)
+    assert world.node.answer(LB[4], 443).startswith("pod ")
+    apply(backend, both_families())
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    assert world.pod.answer(LB[4], 443) == f"relay {POD[4]}"
+    world.node.nft("delete table ip kube-proxy\n" + KUBE_PROXY)
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+
+
+def test_what_comes_from_outside_for_the_load_balancer_is_not_touched(
+    world: World, backend: DnatBackend
+) -> None:
+    """It may bear the PROXY line already: kube-proxy alone handles it."""
+    world.node.nft(KUBE_PROXY)
+    entry = redirect(LB_BEHIND_NODE, RELAY[4])
+    apply(backend, DnatRules((entry,), (POD_RANGE[4],)))
+    assert world.outside.answer(LB_BEHIND_NODE, 443).startswith("pod ")
+    assert world.node.answer(LB_BEHIND_NODE, 443).startswith("relay ")
+
+
+@pytest.mark.parametrize("damage", [(), ("an occasion to write all rules anew",)])
+def test_no_connection_slips_through_while_entries_change(
+    world: World, backend: DnatBackend, damage: tuple[str, ...]
+) -> None:
+    """Connections made all the while, whichever generation of the table they meet, reach a relay."""
+    apply(backend, both_families())
+    done = threading.Event()
+    answers: list[str] = []
+
+    def connect() -> None:
+        while not done.is_set():
+            answers.append(world.node.answer(LB[4], 443))
+
+    client = threading.Thread(target=connect)
+    client.start()
+    try:
+        for step in range(30):
+            changed = redirect(LB[4], RELAY[4], ObjectRef("Service", "x", str(step)))
+            state = replace(backend.read(), damage=damage)
+            backend.run(difference(state, DnatRules((changed,))))
+    finally:
+        done.set()
+        client.join()
+    assert len(answers) > 20
+    assert set(answers) == {f"relay {NODE[4]}"}

@@ -1,0 +1,178 @@
+"""From one backend to the other: never both in force, and no connection cut."""
+
+import fcntl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.nft_program import NftProgram
+from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.selection import Option, choose
+from nodeagent.errors import ApplyError
+from nodeagent.model.desired import NO_RULES, Desired
+from tests.components.dnat.network import Namespace
+from tests.components.dnat.test_program import fake_nft, only_path
+from tests.components.dnat.world import KUBE_PROXY, LB, NODE, World, apply, guarded
+
+BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables"), ("iptables", "nftables")])
+
+# One that is held back more than once is sent again after 1, 3 and 7 seconds.
+_PATIENCE = 15.0
+
+
+def standing() -> list[str]:
+    """Which backends' rules stand, as each tells of itself."""
+    backends: list[DnatBackend] = [NftablesBackend(), IptablesBackend()]
+    return [backend.name for backend in backends if backend.read().present]
+
+
+@BOTH_WAYS
+def test_a_switch_removes_what_the_other_backend_left(world: World, before: Option, after: Option) -> None:
+    """Told in the change, even where nothing else is to do; and packets go the same way as before."""
+    clean = world.node.rules()
+    apply(choose(before), guarded())
+    assert standing() == [before]
+    change = apply(choose(after), guarded())
+    assert f"- all that the backend {before} has left" in str(change)
+    assert standing() == [after]
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    assert not apply(choose(after), guarded())
+    apply(choose("none"), NO_RULES)
+    assert standing() == []
+    assert world.node.rules() == clean
+
+
+@BOTH_WAYS
+@pytest.mark.usefixtures("node")
+def test_none_and_a_clean_up_remove_whichever_stands(before: Option, after: Option) -> None:
+    """Both at once too, as no agent leaves them."""
+    apply(choose(before), guarded())
+    apply(choose("none"), NO_RULES)
+    assert standing() == []
+    for backend in (NftablesBackend(), IptablesBackend()):
+        apply(backend, guarded())
+    change = apply(choose(after), NO_RULES)
+    assert change.superseded == before
+    assert standing() == []
+
+
+@BOTH_WAYS
+def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: Option) -> None:
+    """Not one of those made all the while ends up with kube-proxy's pod, where the PROXY line is missing.
+
+    Some wait a second for TCP to send again. kube-proxy's rules are nftables', which stood before both.
+    """
+    world.node.nft(KUBE_PROXY)
+    assert world.node.answer(LB[4], 443).startswith("pod ")
+    apply(choose(before), guarded())
+    with answers(world) as heard:
+        for step in range(6):
+            apply(choose((after, before)[step % 2]), guarded())
+            assert standing() == [(after, before)[step % 2]]
+    assert len(heard) > 20
+    assert set(heard) == {f"relay {NODE[4]}"}
+
+
+def test_a_switch_that_fails_leaves_the_old_rules_in_force(
+    world: World, own_lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program holds the lock of xtables: nothing is lost, and nothing held back."""
+    monkeypatch.setattr("nodeagent.components.dnat.iptables.WAIT_SECONDS", 0.1)
+    ways: list[tuple[Option, Option]] = [("nftables", "iptables"), ("iptables", "nftables")]
+    for before, after in ways:
+        apply(choose(before), guarded())
+        with locked(own_lock), pytest.raises(ApplyError, match="another program has held"):
+            apply(choose(after), guarded())
+        assert standing() == [before]
+        assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+        assert not NftablesBackend().read().damage
+        apply(choose("none"), NO_RULES)
+
+
+def test_an_agent_that_died_in_the_middle_is_made_good(node: Namespace) -> None:
+    """What it held back is let go by the kernel; the next pass finds the table as it should not be."""
+    NftablesBackend().hold(guarded())
+    assert "timeout 5s" in node.output("nft list table inet nodeagent")
+    assert NftablesBackend().read().damage
+    apply(choose("iptables"), guarded())
+    assert standing() == ["iptables"]
+    NftablesBackend().hold(guarded())
+    apply(choose("nftables"), guarded())
+    assert standing() == ["nftables"]
+    assert not apply(choose("nftables"), guarded())
+
+
+def test_without_nft_auto_takes_iptables(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And it serves."""
+    only_path(monkeypatch, tmp_path)
+    backend = choose("auto")
+    assert backend.name == "iptables"
+    apply(backend, guarded())
+    assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
+
+
+@pytest.mark.usefixtures("node")
+def test_nft_that_is_too_slow_for_a_moment_is_not_taken_for_a_kernel_without_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Or both backends would be in force: what stands in nftables would be forgotten."""
+    apply(choose("auto"), guarded())
+    with monkeypatch.context() as slow:
+        fake_nft(slow, tmp_path, "exec /bin/sleep 60")
+        backend = choose("auto", NftProgram(timeout=0.2))
+        with pytest.raises(ApplyError, match="did not end within"):
+            backend.read()
+    assert choose("auto").name == backend.name == "nftables"
+    assert standing() == ["nftables"]
+
+
+@pytest.mark.usefixtures("node")
+def test_a_backend_that_is_missing_is_found_once_it_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever installs nft, or loads a module, need not restart the agent."""
+    with monkeypatch.context() as without:
+        only_path(without, tmp_path)
+        dnat = Dnat("nftables")
+        for _ in range(2):
+            with pytest.raises(ApplyError, match="There is no nft program"):
+                dnat.read()
+    dnat.grow(dnat.diff(dnat.read(), Desired(dnat=guarded())))
+    assert standing() == ["nftables"]
+
+
+@contextmanager
+def answers(world: World) -> Iterator[list[str]]:
+    """Connect from the node all the while the block runs; gives what was heard."""
+    heard: list[str] = []
+    done = threading.Event()
+
+    def connect() -> None:
+        while not done.is_set():
+            heard.append(world.node.answer(LB[4], 443, _PATIENCE))
+
+    clients = [threading.Thread(target=connect) for _ in range(2)]
+    for client in clients:
+        client.start()
+    try:
+        yield heard
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock as another program does."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

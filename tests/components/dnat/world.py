@@ -1,0 +1,124 @@
+"""A node with a pod and the outside, and the load balancer's address there."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+from typing import Self
+
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.change import DnatChange, difference
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.objects import ObjectRef
+from tests.components.dnat.network import Namespace, Server
+
+LB = {4: "203.0.113.10", 6: "2001:db8:113::10"}
+LB_BEHIND_NODE = "203.0.113.20"
+RELAY_RANGE = {4: ip_network("169.254.66.0/24"), 6: ip_network("fd68:6169:7270::/112")}
+RELAY = {4: "169.254.66.5", 6: "fd68:6169:7270::5"}
+NODE = {4: "192.0.2.10", 6: "fd00:2::10"}
+OUTSIDE = {4: "192.0.2.1", 6: "fd00:2::1"}
+POD = {4: "10.244.1.5", 6: "fd00:244:1::5"}
+POD_RANGE = {4: ip_network("10.244.1.0/24"), 6: ip_network("fd00:244:1::/64")}
+WEB = ObjectRef("Service", "ingress-nginx", "controller")
+
+# kube-proxy's shape (pkg/proxy/nftables): base chains at -100, a verdict map, DNAT straight to a pod.
+KUBE_PROXY = f"""
+table ip kube-proxy {{
+    map service-ips {{
+        type ipv4_addr . inet_proto . inet_service : verdict
+        elements = {{ {LB[4]} . tcp . 443 : goto external, {LB_BEHIND_NODE} . tcp . 443 : goto external }}
+    }}
+    chain nat-output {{ type nat hook output priority -100; jump services; }}
+    chain nat-prerouting {{ type nat hook prerouting priority -100; jump services; }}
+    chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
+    chain external {{ meta l4proto tcp counter dnat to {POD[4]}:8080; }}
+}}
+"""
+
+
+class World:
+    """The namespaces `node`, `pod` and `outside`, wired up, with a server at each place a packet can end."""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.node, self.pod, self.outside = (self._namespace(stack) for _ in range(3))
+            self._wire()
+            for family in (4, 6):
+                stack.enter_context(Server(self.node, RELAY[family], 443, "relay"))
+                stack.enter_context(Server(self.outside, LB[family], 443, "lb"))
+            stack.enter_context(Server(self.pod, POD[4], 8080, "pod"))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _namespace(self, stack: ExitStack) -> Namespace:
+        namespace = Namespace()
+        stack.callback(namespace.close)
+        return namespace
+
+    def _wire(self) -> None:
+        self.node.sysctl("net/ipv4/ip_forward", "1")
+        self.node.sysctl("net/ipv6/conf/all/forwarding", "1")
+        self.node.ip(
+            "link add up0 type veth peer name eth0",
+            "link add pod0 type veth peer name eth1",
+            f"link set eth0 netns {self.outside.path}",
+            f"link set eth1 netns {self.pod.path}",
+            f"addr add {NODE[4]}/24 dev up0",
+            f"addr add {NODE[6]}/64 dev up0 nodad",
+            "addr add 10.244.1.1/24 dev pod0",
+            "addr add fd00:244:1::1/64 dev pod0 nodad",
+            f"addr add {RELAY[4]}/32 dev lo",
+            f"addr add {RELAY[6]}/128 dev lo nodad",
+            "link set up0 up",
+            "link set pod0 up",
+        )
+        self.outside.ip(
+            f"addr add {OUTSIDE[4]}/24 dev eth0",
+            f"addr add {OUTSIDE[6]}/64 dev eth0 nodad",
+            f"addr add {LB[4]}/32 dev lo",
+            f"addr add {LB[6]}/128 dev lo nodad",
+            "link set eth0 up",
+            f"route add default via {NODE[4]}",
+            f"route add default via {NODE[6]}",
+        )
+        self.pod.ip(
+            f"addr add {POD[4]}/24 dev eth1",
+            f"addr add {POD[6]}/64 dev eth1 nodad",
+            "link set eth1 up",
+            "route add default via 10.244.1.1",
+            "route add default via fd00:244:1::1",
+        )
+        self.node.ip(f"route add default via {OUTSIDE[4]}", f"route add default via {OUTSIDE[6]}")
+
+
+def redirect(match: str, to: str, owner: ObjectRef = WEB, port: int = 443) -> Redirect:
+    """An entry for one port, the same on both sides."""
+    return Redirect(Endpoint(ip_address(match), port), Endpoint(ip_address(to), port), owner)
+
+
+def both_families() -> DnatRules:
+    """The load balancer of the world to its relay, for node and pod, in both families."""
+    return DnatRules(
+        tuple(redirect(LB[family], RELAY[family]) for family in (4, 6)),
+        tuple(POD_RANGE[family] for family in (4, 6)),
+    )
+
+
+def guarded() -> DnatRules:
+    """The same, and the relay's ranges for nobody but the node and its pods."""
+    return replace(
+        both_families(),
+        guarded=tuple(RELAY_RANGE[family] for family in (4, 6)),
+        admitted=tuple(POD_RANGE[family] for family in (4, 6)),
+    )
+
+
+def apply(backend: DnatBackend, desired: DnatRules) -> DnatChange:
+    """One whole pass; returns the transaction that ran."""
+    transaction = difference(backend.read(), desired)
+    backend.run(transaction)
+    return transaction

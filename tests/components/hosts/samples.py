@@ -1,0 +1,79 @@
+"""Lines, networks and components that the tests of the hosts file share."""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+from nodeagent.components.hosts.block import assemble, parse, written
+from nodeagent.components.hosts.change import HostsChange, HostsState
+from nodeagent.components.hosts.component import Hosts
+from nodeagent.components.hosts.own_lines import OwnLines
+from nodeagent.model.desired import Desired, HostsLine
+
+NETWORKS = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"), ip_network("10.96.7.7/32"))
+OWN = OwnLines(NETWORKS)
+USER = b"127.0.0.1 localhost\n::1 localhost ip6-localhost\n# caf\xe9 in Latin-1\n10.1.2.3 db db.corp\n"
+
+
+def line(address: str, name: str) -> HostsLine:
+    """Make one line."""
+    return HostsLine(ip_address(address), name)
+
+
+def lines(count: int, last_byte: int = 2) -> tuple[HostsLine, ...]:
+    """Make `count` lines to the relay address 169.254.66.`last_byte`."""
+    return tuple(line(f"169.254.66.{last_byte}", f"host{number:05}.example.com") for number in range(count))
+
+
+ONE = (line("169.254.66.2", "www.example.com"),)
+
+
+def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
+    """Make `directory`/etc/hosts (not the file, when content is None) and give its path."""
+    path = directory / "etc" / "hosts"
+    path.parent.mkdir()
+    if content is not None:
+        path.write_bytes(content)
+    return path
+
+
+def component(path: Path, *, adopt: bool = False) -> Hosts:
+    """Make a component whose state lies beside the directory of `path`."""
+    return Hosts(path, NETWORKS, path.parent.parent / "run", adopt=adopt)
+
+
+def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:
+    """Make the file hold `wanted`, and check that it then has nothing more to do."""
+    subject = component(path)
+    left = make(subject, wanted)
+    assert left == component(path).read()
+    assert not difference(subject, wanted)
+
+
+def difference(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsChange:
+    """What makes the file hold these, as it is now."""
+    return subject.diff(subject.read(), Desired(hosts=tuple(wanted)))
+
+
+def make(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsState:
+    """Make the file hold these, in both halves of one change; returns the state that it left."""
+    lines = tuple(wanted)
+    left = subject.grow(difference(subject, lines))
+    return subject.shrink(subject.diff(left, Desired(hosts=lines)))
+
+
+def left_beside(path: Path) -> list[str]:
+    """Name all that lies in the file's directory and in the state directory but the file itself."""
+    state_dir = path.parent.parent / "run"
+    beside = [entry.name for entry in path.parent.iterdir() if entry != path]
+    return sorted(beside + [entry.name for entry in state_dir.glob("**/*")])
+
+
+def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, absent: bool = False) -> bytes:
+    """Make the content of a file with the user's bytes and the block with these lines."""
+    return assemble(user, written(lines), adopt=adopt, absent=absent)
+
+
+def remove(content: bytes) -> bytes:
+    """Return the user's bytes as they were before the block was written."""
+    return parse(content, OWN).user

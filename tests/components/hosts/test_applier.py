@@ -1,0 +1,227 @@
+"""The applier as the commands use it: the change as a value, its diff, edits meanwhile."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.hosts import journal
+from nodeagent.components.hosts.block import BEGIN, END
+from nodeagent.components.hosts.change import HostsChange
+from nodeagent.errors import ApplyError
+from tests.components.hosts.private_mounts import in_private_mounts, mount
+from tests.components.hosts.samples import (
+    ONE,
+    USER,
+    apply,
+    component,
+    difference,
+    hosts_file,
+    left_beside,
+    line,
+    lines,
+    make,
+    render,
+)
+
+LEGACY = b"10.43.1.9\ta.example.com # Added by hairpin-proxy\n"
+
+
+def test_a_second_apply_has_nothing_to_do_and_does_nothing(tmp_path: Path) -> None:
+    """Not even a new inode."""
+    path = hosts_file(tmp_path)
+    apply(path)
+    before = path.stat()
+    again = difference(component(path), ONE)
+    assert not again
+    assert again.diff() == ""
+    component(path).shrink(again)
+    assert path.stat() == before
+
+
+def test_working_out_a_change_changes_nothing(tmp_path: Path) -> None:
+    """It is the dry run."""
+    path = hosts_file(tmp_path)
+    change = difference(component(path), ONE)
+    assert change
+    assert path.read_bytes() == USER
+    assert left_beside(path) == []
+
+
+def test_the_change_names_what_comes_goes_and_moves(tmp_path: Path) -> None:
+    """By name, whatever the number of addresses."""
+    path = hosts_file(tmp_path)
+    apply(path, (line("169.254.66.2", "a"), line("169.254.66.2", "b"), line("169.254.66.2", "c")))
+    change = difference(
+        component(path), (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
+    )
+    assert (change.added, change.removed, change.moved) == (("d",), ("a",), ("c",))
+
+
+def test_the_diff_is_for_people(tmp_path: Path) -> None:
+    """What is no UTF-8, and what would steer a terminal, is shown escaped."""
+    path = hosts_file(tmp_path, b"# \xff \x1b[31m caf\xc3\xa9\r\n127.0.0.1 localhost")
+    assert difference(component(path), ONE).diff() == (
+        f"--- {path}\n+++ {path}\n@@ -1,2 +1,5 @@\n"
+        " # \\xff \\x1b[31m caf\u00e9\\r\n-127.0.0.1 localhost\n\\ No newline at end of file\n"
+        "+127.0.0.1 localhost\\r\n"
+        "+# BEGIN nodeagent (managed block: edits between these lines are replaced)"
+        " (no newline at byte 36)\\r\n"
+        "+169.254.66.2\twww.example.com\\r\n+# END nodeagent\\r\n"
+    )
+
+
+def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
+    """As git does."""
+    path = hosts_file(tmp_path, None)
+    assert difference(component(path), ONE).diff().startswith(f"--- /dev/null\n+++ {path}\n")
+    apply(path)
+    assert f"--- {path}\n+++ /dev/null\n" in difference(component(path), ()).diff()
+
+
+def test_a_user_edits_around_the_block_between_two_applies(tmp_path: Path) -> None:
+    """The edits are intact after apply, and after cleanup."""
+    path = hosts_file(tmp_path)
+    apply(path)
+    path.write_bytes(b"10.1.1.1 above\n" + path.read_bytes() + b"10.1.1.1 below\n")
+    apply(path, lines(3))
+    assert path.read_bytes() == render(b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n", lines(3))
+    apply(path, ())
+    assert path.read_bytes() == b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n"
+
+
+def test_an_edit_between_change_and_apply_is_taken_up(tmp_path: Path) -> None:
+    """The change is worked out anew; what was really done is returned."""
+    path = hosts_file(tmp_path)
+    planned = difference(component(path), ONE)
+    path.write_bytes(USER + b"10.1.1.1 edited\n")
+    left = component(path).grow(planned)
+    assert left.content == path.read_bytes() == render(USER + b"10.1.1.1 edited\n", ONE)
+    assert planned.after != left.content
+
+
+def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some tries; the other program here writes each time we flush."""
+    path = hosts_file(tmp_path)
+    edits = iter(range(100))
+    flush = os.fsync
+
+    def edit_then_flush(descriptor: int) -> None:
+        path.write_bytes(b"10.1.1.1 edit%d\n" % next(edits))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", edit_then_flush)
+    with pytest.raises(ApplyError, match="keeps rewriting it"):
+        component(path).grow(difference(component(path), ONE))
+    assert path.read_bytes() == b"10.1.1.1 edit%d\n" % (next(edits) - 1)
+    assert left_beside(path) == []
+
+
+def test_lines_of_hairpin_proxy_are_reported_and_go_only_when_adopted(tmp_path: Path) -> None:
+    """By the dry run, too."""
+    path = hosts_file(tmp_path, LEGACY + USER)
+    apply(path)
+    change = difference(component(path), ONE)
+    assert [found.names for found in change.before.file.legacy] == [("a.example.com",)]
+    assert path.read_bytes().startswith(LEGACY)
+    adopting = component(path, adopt=True)
+    make(adopting, ONE)
+    assert path.read_bytes() == render(USER, ONE)
+
+
+def test_damaged_markers_are_a_problem_that_is_told_once(tmp_path: Path) -> None:
+    """The next apply finds a whole block."""
+    path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
+    change = difference(component(path), ONE)
+    assert [problem.line_number for problem in change.before.problems] == [5]
+    component(path).grow(change)
+    assert path.read_bytes() == render(USER + b"10.1.1.1 mine\n", ONE)
+    assert component(path).read().problems == ()
+
+
+def test_names_of_the_users_own_lines_are_told(tmp_path: Path) -> None:
+    """For the planner, which leaves such names alone."""
+    path = hosts_file(tmp_path)
+    apply(path)
+    names = component(path).read().user_names
+    assert names["db.corp"].line_number == 4
+    assert "www.example.com" not in names
+
+
+@pytest.mark.parametrize("done", [0.0, 0.2, 0.7, 1.0])
+def test_a_write_that_broke_off_is_finished(tmp_path: Path, done: float) -> None:
+    """From its journal, and the dry run already shows the file as it will be."""
+    path = hosts_file(tmp_path)
+    old, new = render(USER, lines(900)), render(b"10.1.1.1 moved\n" + USER, lines(700, 9))
+    journal.store(tmp_path / "run", journal.Journal(path, old, new))
+    written = int(len(new) * done)
+    path.write_bytes(new[:written] + old[written:])
+    change = difference(component(path), lines(700, 9))
+    assert any("broken off" in problem.text for problem in change.before.problems) == (done > 0)
+    apply(path, lines(700, 9))
+    assert path.read_bytes() == (new if done else render(USER, lines(700, 9)))
+    assert left_beside(path) == []
+
+
+def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path) -> None:
+    """The journal is of no use any more; it is told and dropped."""
+    path = hosts_file(tmp_path, b"10.1.1.1 edited\n")
+    journal.store(tmp_path / "run", journal.Journal(path, USER, render(USER, ONE)))
+    state = component(path).read()
+    assert "edited since" in state.problems[0].text
+    apply(path)
+    assert path.read_bytes() == render(b"10.1.1.1 edited\n", ONE)
+    assert left_beside(path) == []
+
+
+def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(tmp_path: Path) -> None:
+    """It must not bring foreign content into the file."""
+    path = hosts_file(tmp_path)
+    journal.store(tmp_path / "run", journal.Journal(Path("/elsewhere/hosts"), USER, b"foreign\n"))
+    assert component(path).read().problems == ()
+    for garbage in (b"", b"x" * 100):
+        (tmp_path / "run" / "hosts.journal").write_bytes(garbage)
+        assert component(path).read().problems == ()
+    apply(path)
+
+
+@in_private_mounts
+def test_the_dry_run_works_for_an_ordinary_user() -> None:
+    """Who may read the file, but not our state directory."""
+    mount("tmpfs", "/mnt", "tmpfs")
+    path = hosts_file(Path("/mnt"))
+    journal.store(Path("/mnt/run"), journal.Journal(path, USER, render(USER, ONE)))
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    assert difference(component(path), ONE).added == ("www.example.com",)
+    with pytest.raises(ApplyError, match=r"EACCES.*left as it was"):
+        apply(path)
+
+
+@in_private_mounts
+def test_glibc_finds_the_first_the_middle_and_the_last_of_ten_thousand_names(tmp_path: Path) -> None:
+    """The file at its real place, seen by getent alone; with CRLF, too."""
+    names = [lines(10_000)[number].name for number in (0, 5000, 9999)]
+    for user in (USER, USER.replace(b"\n", b"\r\n"), b"127.0.0.1 localhost"):
+        path = tmp_path / "hosts"
+        path.write_bytes(render(user, lines(10_000)))
+        subprocess.run(["mount", "--bind", path, "/etc/hosts"], check=True)
+        for name in names:
+            asked = ["getent", "-s", "files", "ahosts", name]
+            answer = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+            assert answer.split()[:3] == ["169.254.66.2", "STREAM", name]
+        subprocess.run(["umount", "/etc/hosts"], check=True)
+
+
+def test_ten_thousand_names_come_and_go_in_the_diff(tmp_path: Path) -> None:
+    """The diff holds every one of them."""
+    path = hosts_file(tmp_path)
+    change = difference(component(path), lines(10_000))
+    assert change.diff().count("\n+169.254.66.2\t") == 10_000
+    assert change.after is not None
+    assert change.after.endswith(END + b"\n")
+    assert isinstance(change, HostsChange)

@@ -1,0 +1,182 @@
+"""The managed block: what is written, and what is recognised as ours in files of any kind."""
+
+import pytest
+
+from nodeagent.components.hosts.block import BEGIN, END, LONGEST_LINE, parse
+from nodeagent.errors import ApplyError
+from tests.components.hosts.samples import ONE, OWN, USER, line, lines, remove, render
+
+BLOCK = BEGIN + b"\n169.254.66.2\twww.example.com\n" + END + b"\n"
+OURS = b"169.254.66.2\told.example.com\n"
+MUSL_LINE_BUFFER = 512
+
+
+def test_the_block_stands_last_with_one_name_a_line_sorted_by_family_and_name() -> None:
+    """Order and repetition of what is asked for make no difference."""
+    wanted = [
+        line("fd68:6169:7270::2", "a.example.com"),
+        line("169.254.66.3", "b.example.com"),
+        line("169.254.66.2", "a.example.com"),
+    ]
+    expected = (
+        USER + BEGIN + b"\n169.254.66.2\ta.example.com\n169.254.66.3\tb.example.com\n"
+        b"fd68:6169:7270::2\ta.example.com\n" + END + b"\n"
+    )
+    assert render(USER, wanted) == expected
+    assert render(USER, wanted[::-1] + wanted) == expected
+
+
+def test_the_longest_line_fits_into_musls_buffer() -> None:
+    """fgets(line, 512) takes 511 bytes, newline included."""
+    longest = line("fd68:6169:7270:ffff:ffff:ffff:ffff:ffff", "a" * 63 + ".b" * 95)
+    assert len(longest.name) == 253
+    written = render(b"127.0.0.1 localhost\r\n", [longest]).splitlines(keepends=True)
+    assert max(map(len, written)) == LONGEST_LINE
+    assert LONGEST_LINE < MUSL_LINE_BUFFER
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a\nb", "a\tb", "a#b", "caf\u00e9", "*.example.com", "a" * 254, "a\n"]
+)
+def test_a_name_that_is_no_host_name_is_refused(name: str) -> None:
+    """A name could else bring lines of its own into the file."""
+    with pytest.raises(ApplyError, match="refusing to write the name"):
+        render(USER, [line("169.254.66.2", name)])
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param(b"", id="an empty file"),
+        pytest.param(USER, id="non-UTF-8 bytes"),
+        pytest.param(b"127.0.0.1 localhost", id="no newline at the end"),
+        pytest.param(b"127.0.0.1 localhost\r\n::1 localhost\r\n", id="CRLF"),
+        pytest.param(b"127.0.0.1 localhost\r\n::1 localhost", id="CRLF without a last one"),
+        pytest.param(b"127.0.0.1 localhost\r\n::1 localhost\n", id="CRLF and LF mixed"),
+        pytest.param(b"127.0.0.1 localhost\r", id="a lone CR at the end"),
+        pytest.param(b"\n\n\n", id="empty lines only"),
+        pytest.param(b"\0\xff\xfe\x80\n\x0b\x0c\x1c\x85", id="control bytes"),
+        pytest.param(b"# BEGIN nodeagent\n# END nodeagent, really\n", id="comments like markers"),
+        pytest.param(OURS, id="a line of the user's to a relay address"),
+    ],
+)
+def test_the_users_bytes_come_back_exactly(user: bytes) -> None:
+    """Written, written again with other names, removed."""
+    written = render(user, ONE)
+    assert parse(written, OWN).user == user
+    assert parse(written, OWN).block == (b"169.254.66.2\twww.example.com",)
+    assert parse(written, OWN).problems == ()
+    again = render(parse(written, OWN).user, lines(3))
+    assert remove(again) == user
+    assert render(user, ()) == user
+
+
+def test_ten_thousand_names_are_written_and_removed() -> None:
+    """With the file's size in the order of hundreds of kB."""
+    written = render(USER, lines(10_000))
+    assert len(parse(written, OWN).block or ()) == 10_000
+    assert remove(written) == USER
+
+
+@pytest.mark.parametrize(
+    ("user", "end"),
+    [
+        (b"a\r\nb\r\n", b"\r\n"),
+        (b"a\r\nb", b"\r\n"),
+        (b"a\r\nb\n", b"\n"),
+        (b"a\nb\n", b"\n"),
+        (b"", b"\n"),
+        (b"a", b"\n"),
+    ],
+)
+def test_the_block_uses_crlf_where_all_of_the_users_lines_do(user: bytes, end: bytes) -> None:
+    """A file with mixed ends gets plain newlines."""
+    assert render(user, ONE).endswith(end + END + end)
+
+
+def test_a_newline_that_the_user_took_over_is_not_taken_away() -> None:
+    """The user's bytes changed in length since the newline was added: it may be the user's now."""
+    written = render(b"127.0.0.1 localhost", ONE)
+    assert b"(no newline at byte 19)" in written
+    assert remove(b"10.1.1.1 db\n" + written) == b"10.1.1.1 db\n127.0.0.1 localhost\n"
+    assert remove(written + b"10.1.1.1 db\n") == b"127.0.0.1 localhost\n10.1.1.1 db\n"
+
+
+def test_a_newline_stays_when_the_same_number_of_bytes_moved_below_the_block() -> None:
+    """Only the newline right above the block can be the one we added."""
+    written = render(b"ab", ONE)
+    assert remove(written.removeprefix(b"ab\n") + b"cd\n") == b"cd\n"
+
+
+def test_lines_below_the_block_move_above_it_in_their_order() -> None:
+    """The block is last again; the user's lines keep their order among themselves."""
+    content = b"a\n" + BLOCK + b"b\nc"
+    parsed = parse(content, OWN)
+    assert parsed.user == b"a\nb\nc"
+    assert parsed.line_numbers == (1, 5, 6)
+    assert render(parsed.user, ONE).startswith(b"a\nb\nc\n" + BEGIN)
+
+
+def test_several_blocks_become_one() -> None:
+    """Each whole block is ours."""
+    parsed = parse(b"a\n" + BLOCK + b"b\n" + BLOCK + b"c\n", OWN)
+    assert parsed.user == b"a\nb\nc\n"
+    assert parsed.problems == ()
+
+
+def test_all_between_the_markers_is_ours_even_what_a_user_wrote_there() -> None:
+    """The BEGIN line says so."""
+    assert remove(b"a\n" + BEGIN + b"\nmine!\n" + END + b"\nb\n") == b"a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "user", "number"),
+    [
+        pytest.param(b"a\n" + BEGIN + b"\n" + OURS + b"b\n" + OURS, b"a\nb\n" + OURS, 2, id="BEGIN alone"),
+        pytest.param(b"a\n" + BEGIN + b"\nb\n" + BLOCK + b"c\n", b"a\nb\nc\n", 2, id="BEGIN twice"),
+        pytest.param(OURS + b"a\n" + OURS + END + b"\nb\n", OURS + b"a\nb\n", 4, id="END alone"),
+        pytest.param(BLOCK + OURS + END + b"\n", b"", 5, id="a second END"),
+        pytest.param(b"a\n" + END + b"\nb\n" + BEGIN + b"\nc\n", b"a\nb\nc\n", 2, id="END before BEGIN"),
+        pytest.param(BEGIN + b"\n10.9.9.9\tdb\n", b"10.9.9.9\tdb\n", 1, id="a foreign address below BEGIN"),
+        pytest.param(BEGIN + b"\n169.254.66.2 a\n", b"169.254.66.2 a\n", 1, id="no tab, so not ours"),
+        pytest.param(
+            BEGIN + b"\n169.254.66.2\ta b\n", b"169.254.66.2\ta b\n", 1, id="two names, so not ours"
+        ),
+        pytest.param(b"a\n" + BEGIN, b"a\n", 2, id="BEGIN as the last bytes"),
+        pytest.param(b"a\n" + BEGIN + b"\n" + OURS + b"# END node", b"a\n", 2, id="END cut off"),
+        pytest.param(b"a\n" + BEGIN + b"\n" + OURS + b"169.254.6", b"a\n", 2, id="an address cut off"),
+        pytest.param(b"a\n" + BEGIN + b"\nfd68:6169:7270::", b"a\n", 2, id="an IPv6 address cut off"),
+        pytest.param(b"a\n" + BEGIN + b"\n169.254.66.2\t", b"a\n", 2, id="a line cut off at its tab"),
+        pytest.param(b"a\n" + BEGIN + b"\n169.254.66.2\tww", b"a\n", 2, id="a name cut off"),
+        pytest.param(b"a\n" + BEGIN + b"\n10.1.1.1 d", b"a\n10.1.1.1 d", 2, id="the user's last line"),
+        pytest.param(b"a\n# BEGIN nodeagent (mana", b"a\n", 2, id="BEGIN cut off"),
+        pytest.param(b"a\n" + BEGIN + b"\n" + BEGIN[:-1], b"a\n", 2, id="BEGIN twice, the last cut off"),
+    ],
+)
+def test_a_marker_without_its_twin_takes_no_user_line_along(content: bytes, user: bytes, number: int) -> None:
+    """Only lines that nodeagent itself could have written go with it, and the file is then whole again."""
+    parsed = parse(content, OWN)
+    assert parsed.user == user
+    assert parsed.problems[0].line_number == number
+    healed = render(parsed.user, ONE)
+    assert parse(healed, OWN).user == user
+    assert parse(healed, OWN).problems == ()
+
+
+def test_a_block_cut_off_at_any_byte_leaves_the_users_lines_alone() -> None:
+    """As after a power cut during an in-place write."""
+    wanted = [*ONE, line("fd68:6169:7270::2", "www.example.com"), line("10.96.7.7", "a.example.com")]
+    whole = render(USER, wanted)
+    begun = len(USER) + len(b"# BEGIN nodeagent")
+    for length in range(begun, len(whole)):
+        assert remove(whole[:length]) == USER, whole[len(USER) : length]
+
+
+def test_an_absent_file_is_noted_and_forgotten_once_a_user_writes_to_it() -> None:
+    """Then the file is the user's, and stays."""
+    written = render(b"", ONE, absent=True)
+    assert parse(written, OWN).absent
+    edited = parse(b"10.1.1.1 db\n" + written, OWN)
+    assert not edited.absent
+    assert not parse(render(edited.user, ONE, absent=edited.absent), OWN).absent
+    assert not parse(render(b"", ONE), OWN).absent

@@ -1,0 +1,150 @@
+"""kill -9 at any moment: every line of the user's is there afterwards, and the next apply converges."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from nodeagent.components.hosts import journal
+from nodeagent.components.hosts.block import BEGIN
+from nodeagent.components.hosts.file import read, write_atomic
+from nodeagent.components.hosts.in_place import write_in_place
+from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
+from tests.components.hosts.samples import USER, apply, component, hosts_file, left_beside, lines, render
+
+KILLS = 60
+# They differ in length and from the first line of the block on.
+CONTENTS = (
+    render(USER, lines(10_000)),
+    render(USER, lines(8_000, 9)),
+    render(b"# above\n" + USER, lines(9_000, 8)),
+)
+
+
+def _write_for_ever(write: Callable[[bytes], object], ready: int) -> NoReturn:
+    os.write(ready, b".")
+    while True:
+        for content in CONTENTS:
+            write(content)
+
+
+def _kill_while_it_writes(write: Callable[[bytes], object], after_seconds: float) -> None:
+    """Let a child write one content after the other, and kill it."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _write_for_ever(write, writable)
+        finally:
+            os._exit(1)
+    os.close(writable)
+    assert os.read(readable, 1) == b"."
+    os.close(readable)
+    time.sleep(after_seconds)  # not for a condition: the moment of the kill is what is varied
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+
+def _users_lines(path: Path) -> list[bytes]:
+    user = component(path).read().file.user
+    return user.removeprefix(b"# above\n").splitlines(keepends=True)
+
+
+@in_private_mounts
+def test_killed_while_replacing(tmp_path: Path) -> None:
+    """At any moment there is one of the contents, whole."""
+    (tmp_path / "etc").mkdir()
+    mount("tmpfs", tmp_path / "etc", "tmpfs")  # flushing costs nothing there, so more kills hit the rest
+    path = tmp_path / "etc" / "hosts"
+    path.write_bytes(USER)
+    for number in range(KILLS):
+        before = path.read_bytes()
+        _kill_while_it_writes(lambda content: write_atomic(path, read(path), content), number * 0.0007)
+        assert path.read_bytes() in {before, *CONTENTS}
+        if number % 10 == 0:
+            apply(path, lines(number + 1))
+            assert left_beside(path) == []
+    apply(path, ())
+    assert _users_lines(path) == USER.splitlines(keepends=True)
+    assert left_beside(path) == []
+
+
+@in_private_mounts
+def test_killed_while_writing_in_place(tmp_path: Path) -> None:
+    """Whatever half stands, the user's lines are known, in their order, and the next apply makes it whole."""
+    mount("tmpfs", tmp_path, "tmpfs")
+    path = hosts_file(tmp_path)
+    bind(path, path)
+    state_dir = tmp_path / "run"
+    for number in range(KILLS):
+        _kill_while_it_writes(
+            lambda content: write_in_place(path, read(path), content, state_dir), number * 0.0007
+        )
+        assert _users_lines(path) == USER.splitlines(keepends=True)
+        if number % 3 == 0:
+            apply(path, lines(number + 1))
+            assert left_beside(path) == []
+    apply(path, ())
+    assert _users_lines(path) == USER.splitlines(keepends=True)
+
+
+def _die(*_: object) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def _die_in_write(share: float) -> Callable[[pytest.MonkeyPatch], None]:
+    def arm(patch: pytest.MonkeyPatch) -> None:
+        pwrite = os.pwrite
+
+        def part(descriptor: int, data: bytes, offset: int) -> NoReturn:
+            pwrite(descriptor, data[: int(len(data) * share)], offset)
+            _die()
+
+        patch.setattr(os, "pwrite", part)
+
+    return arm
+
+
+def _die_before_cut(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(os, "ftruncate", _die)
+
+
+def _die_before_dropping_the_journal(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal, "drop", _die)
+
+
+@in_private_mounts
+@pytest.mark.parametrize("new", CONTENTS[1:], ids=["shorter", "with a line of the user's moved"])
+@pytest.mark.parametrize(
+    "arm",
+    [
+        *(_die_in_write(share) for share in (0, 0.3, 0.95, 1)),
+        _die_before_cut,
+        _die_before_dropping_the_journal,
+    ],
+)
+def test_killed_at_each_step_of_a_write_in_place(
+    tmp_path: Path, new: bytes, arm: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """Each state that can be left is made on purpose; twice, so that healing is broken off, too."""
+    path = hosts_file(tmp_path, CONTENTS[0])
+    bind(path, path)
+    for content in (new, render(USER, lines(50, 77))):
+        child = os.fork()
+        if child == 0:
+            arm(pytest.MonkeyPatch())
+            write_in_place(path, read(path), content, tmp_path / "run")
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+        assert _users_lines(path) == USER.splitlines(keepends=True)
+    apply(path, lines(5))
+    assert path.read_bytes().count(BEGIN) == 1
+    assert _users_lines(path) == USER.splitlines(keepends=True)
+    assert left_beside(path) == []

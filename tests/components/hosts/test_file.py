@@ -1,0 +1,294 @@
+"""Replacing a hosts file by a rename: what stays, what is refused, what a failure leaves behind."""
+
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.hosts.block import BEGIN
+from nodeagent.components.hosts.errors import ChangedMeanwhileError, RefusedPathError
+from nodeagent.components.hosts.file import TEMPORARY_PREFIX, guard_path, read, write_atomic
+from nodeagent.errors import ApplyError
+from tests.components.hosts.private_mounts import bind, in_private_mounts, mount, needs_root
+from tests.components.hosts.samples import (
+    ONE,
+    USER,
+    apply,
+    component,
+    difference,
+    hosts_file,
+    left_beside,
+    lines,
+    make,
+)
+
+ACL = "system.posix_acl_access"
+
+
+def _acl(named_user_permissions: int) -> bytes:
+    """Encode an ACL (linux/posix_acl_xattr.h): owner rw, user 1234 as given, group r, mask rw, others r."""
+    nobody = 0xFFFFFFFF
+    entries = [
+        (1, 6, nobody),
+        (2, named_user_permissions, 1234),
+        (4, 4, nobody),
+        (16, 6, nobody),
+        (32, 4, nobody),
+    ]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def _needs_attributes(path: Path, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(path, name, value)
+    except OSError as error:
+        pytest.skip(f"this file system keeps no {name}: {error}")
+
+
+@needs_root
+def test_mode_owner_and_extended_attributes_stay(tmp_path: Path) -> None:
+    """An ACL and a label are extended attributes; the file itself is another one."""
+    path = hosts_file(tmp_path)
+    path.chmod(0o640)
+    os.chown(path, 12, 34)
+    _needs_attributes(path, "user.note", b"keep \xff me")
+    _needs_attributes(path, "trusted.note", b"kept, too")
+    _needs_attributes(path, ACL, _acl(6))
+    before = path.stat()
+    apply(path)
+    after = path.stat()
+    assert after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, 12, 34)
+    assert os.getxattr(path, "user.note") == b"keep \xff me"
+    assert os.getxattr(path, "trusted.note") == b"kept, too"
+    assert os.getxattr(path, ACL) == _acl(6)
+
+
+@needs_root
+def test_an_acl_that_the_directory_gives_to_new_files_does_not_stick(tmp_path: Path) -> None:
+    """The old file had none, so the new one has none."""
+    path = hosts_file(tmp_path)
+    _needs_attributes(path.parent, "system.posix_acl_default", _acl(7))
+    mode = path.stat().st_mode
+    apply(path)
+    assert ACL not in os.listxattr(path)
+    assert path.stat().st_mode == mode
+
+
+def test_a_reader_that_holds_the_old_file_sees_it_whole(tmp_path: Path) -> None:
+    """The point of a rename: nobody ever reads a half."""
+    path = hosts_file(tmp_path)
+    with path.open("rb") as held:
+        apply(path)
+        assert held.read() == USER
+    assert BEGIN in path.read_bytes()
+
+
+def test_leftovers_of_a_crashed_run_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    """By their name, and only plain files."""
+    path = hosts_file(tmp_path)
+    path.with_name(TEMPORARY_PREFIX + "0123").write_bytes(b"half a fi")
+    path.with_name(TEMPORARY_PREFIX + "directory").mkdir()
+    path.with_name(".hosts.swp").touch()
+    apply(path)
+    assert left_beside(path) == [TEMPORARY_PREFIX + "directory", ".hosts.swp"]
+
+
+def test_an_absent_file_is_made_readable_for_all_and_removed_by_cleanup(tmp_path: Path) -> None:
+    """Whatever the umask; glibc and musl both do without the file."""
+    path = hosts_file(tmp_path, None)
+    old = os.umask(0o077)
+    try:
+        apply(path)
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == 0o644
+    apply(path, ())
+    assert not path.exists()
+    assert left_beside(path) == []
+
+
+def test_an_absent_file_stays_absent_when_no_names_are_wanted(tmp_path: Path) -> None:
+    """Nothing is made for nothing."""
+    path = hosts_file(tmp_path, None)
+    assert not difference(component(path), ())
+    apply(path, ())
+    assert not path.exists()
+
+
+def test_a_file_that_we_made_and_a_user_wrote_to_outlives_cleanup(tmp_path: Path) -> None:
+    """With the user's lines alone."""
+    path = hosts_file(tmp_path, None)
+    apply(path)
+    path.write_bytes(b"10.1.1.1 db\n" + path.read_bytes())
+    apply(path, lines(2))
+    apply(path, ())
+    assert path.read_bytes() == b"10.1.1.1 db\n"
+
+
+def test_an_empty_file_stays_when_all_is_removed(tmp_path: Path) -> None:
+    """It was there before us."""
+    path = hosts_file(tmp_path, b"")
+    apply(path)
+    apply(path, ())
+    assert path.read_bytes() == b""
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """As seen from the moment when there was none."""
+    path = hosts_file(tmp_path, None)
+    before = read(path)
+    path.write_bytes(USER)
+    with pytest.raises(ChangedMeanwhileError):
+        write_atomic(path, before, b"ours\n")
+    assert path.read_bytes() == USER
+    assert left_beside(path) == []
+
+
+@pytest.mark.parametrize("edited", [USER + b"new\n", b"", None])
+def test_a_file_that_changed_meanwhile_is_not_replaced(tmp_path: Path, edited: bytes | None) -> None:
+    """Lines added, cut to nothing, or deleted."""
+    path = hosts_file(tmp_path)
+    before = read(path)
+    if edited is None:
+        path.unlink()
+    else:
+        path.write_bytes(edited)
+    with pytest.raises(ChangedMeanwhileError):
+        write_atomic(path, before, b"ours\n")
+    assert (path.read_bytes() if path.exists() else None) == edited
+    assert left_beside(path) == []
+
+
+def test_a_file_replaced_by_one_of_the_same_content_counts_as_changed(tmp_path: Path) -> None:
+    """Its mode or owner may differ, and they are to be kept."""
+    path = hosts_file(tmp_path)
+    before = read(path)
+    path.rename(path.with_name("old"))
+    path.write_bytes(USER)
+    with pytest.raises(ChangedMeanwhileError):
+        write_atomic(path, before, b"ours\n")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/etc/hosts/", "/etc/hosts.deny", "etc/hosts", "hosts", "/"])
+def test_only_an_absolute_path_to_a_file_named_hosts_is_taken(path: str) -> None:
+    """An agent that runs as root must not be led to other files."""
+    if path == "/etc/hosts/":  # pathlib drops the slash: the same file
+        guard_path(Path(path))
+        return
+    with pytest.raises(RefusedPathError, match="only ever writes to a file named hosts"):
+        guard_path(Path(path))
+
+
+def test_a_symbolic_link_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """As on NixOS; a dangling one, too."""
+    path = hosts_file(tmp_path, None)
+    path.symlink_to("/nix/store/abc-hosts")
+    with pytest.raises(
+        RefusedPathError, match=r"symbolic link to /nix/store/abc-hosts.*hosts\.enabled: false"
+    ):
+        component(path).read()
+
+
+def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
+    path = hosts_file(tmp_path, USER)
+    os.truncate(path, 16 * 1024 * 1024)
+    assert len(read(path).content) == 16 * 1024 * 1024
+    os.truncate(path, 2**40)
+    with pytest.raises(RefusedPathError, match="has more than 16777216 bytes"):
+        component(path).read()
+    assert path.stat().st_size == 2**40
+
+
+def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    """Without waiting for anybody to write into a FIFO."""
+    path = hosts_file(tmp_path, None)
+    path.mkdir()
+    with pytest.raises(RefusedPathError, match="directory"):
+        component(path).read()
+    path.rmdir()
+    os.mkfifo(path)
+    with pytest.raises(RefusedPathError, match="FIFO"):
+        component(path).read()
+
+
+def test_a_missing_directory_is_told(tmp_path: Path) -> None:
+    """The kernel's word, and that nothing was done."""
+    path = tmp_path / "etc" / "hosts"
+    with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
+        component(path).grow(difference(component(path), ONE))
+
+
+@needs_root
+def test_an_immutable_file_is_left_as_it_was(tmp_path: Path) -> None:
+    """With the flag of chattr +i; the error names it."""
+    path = hosts_file(tmp_path)
+    if subprocess.run(["chattr", "+i", path], check=False, capture_output=True).returncode != 0:
+        pytest.skip("this file system knows no immutable files")
+    try:
+        with pytest.raises(ApplyError, match=r"EPERM.*left as it was.*chattr -i"):
+            apply(path)
+    finally:
+        subprocess.run(["chattr", "-i", path], check=True)
+    assert path.read_bytes() == USER
+    assert left_beside(path) == []
+
+
+@in_private_mounts
+def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
+    """EROFS, with what to do."""
+    path = hosts_file(tmp_path)
+    bind(path.parent, path.parent, read_only=True)
+    with pytest.raises(ApplyError, match=r"EROFS.*left as it was.*hosts\.enabled: false"):
+        apply(path)
+    assert path.read_bytes() == USER
+
+
+@in_private_mounts
+def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    """And no temporary file that would keep it full."""
+    (tmp_path / "etc").mkdir()
+    mount("tmpfs", tmp_path / "etc", "tmpfs", options="size=64k")
+    path = tmp_path / "etc" / "hosts"
+    path.write_bytes(USER)
+    with pytest.raises(ApplyError, match=r"ENOSPC.*left as it was"):
+        apply(path, lines(10_000))
+    assert path.read_bytes() == USER
+    assert left_beside(path) == []
+    apply(path)
+
+
+@in_private_mounts
+def test_a_mounted_directory_lets_the_file_be_replaced(tmp_path: Path) -> None:
+    """How the DaemonSet mounts /etc; a replacement on the host's side is then seen, too."""
+    path = hosts_file(tmp_path)
+    mounted = tmp_path / "host" / "etc"
+    mounted.mkdir(parents=True)
+    bind(path.parent, mounted)
+    subject = component(mounted / "hosts")
+    assert make(subject, ONE).how == "rename"
+    assert BEGIN in path.read_bytes()
+    path.with_name("new").write_bytes(b"new\n")
+    path.with_name("new").rename(path)
+    apply(mounted / "hosts")
+    assert path.read_bytes().startswith(b"new\n" + BEGIN)
+
+
+def test_a_file_replaced_while_it_is_opened_is_no_orphan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path then leads to the new file, which is read instead."""
+    path = hosts_file(tmp_path)
+    opened = os.open
+
+    def open_then_lose(*args: object, **kwargs: object) -> int:
+        descriptor = opened(*args, **kwargs)  # type: ignore[arg-type] # handed on as it came
+        if path.read_bytes() == USER:
+            path.with_name("new").write_bytes(b"new\n")
+            path.with_name("new").rename(path)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_then_lose)
+    assert read(path).content == b"new\n"

@@ -1,0 +1,188 @@
+"""A hosts file mounted by itself: written in place, by as little as possible, and never into nowhere."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.hosts.block import BEGIN
+from nodeagent.components.hosts.errors import ChangedMeanwhileError, MountPointError, OrphanedMountError
+from nodeagent.components.hosts.file import read, write_atomic
+from nodeagent.components.hosts.in_place import write_in_place
+from nodeagent.components.hosts.mounts import is_mount_point, mount_points
+from nodeagent.errors import ApplyError
+from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
+from tests.components.hosts.samples import (
+    ONE,
+    USER,
+    apply,
+    component,
+    difference,
+    hosts_file,
+    left_beside,
+    lines,
+)
+
+
+def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
+    """Make a host's file and mount it by itself; give its path on the host and the mounted one."""
+    on_host = hosts_file(directory, content)
+    mounted = directory / "a b\tc" / "etc" / "hosts"
+    mounted.parent.mkdir(parents=True)
+    mounted.touch()
+    bind(on_host, mounted)
+    return on_host, mounted
+
+
+def test_mount_points_are_read_with_their_octal_escapes() -> None:
+    """A space, a tab, a newline and a backslash stand as octal numbers (proc(5))."""
+    mountinfo = (
+        b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n"
+        b"37 35 98:0 /hosts /host/a\\040b\\011c\\012d\\134e/hosts rw - ext4 /dev/vda rw\n"
+        b"\n"
+    )
+    assert mount_points(mountinfo) == {b"/mnt2", b"/host/a b\tc\nd\\e/hosts"}
+
+
+def test_without_proc_a_file_counts_as_not_mounted(tmp_path: Path) -> None:
+    """The kernel's EBUSY tells it then."""
+    assert not is_mount_point(tmp_path / "hosts", mountinfo=tmp_path / "none")
+
+
+@in_private_mounts
+def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path) -> None:
+    """The inode stays, so the host sees it; nothing is left beside it."""
+    on_host, path = _mounted(tmp_path, USER + b"no newline")
+    on_host.chmod(0o640)
+    inode = on_host.stat().st_ino
+    assert difference(component(path), ONE).before.how == "in place"
+    for wanted in (ONE, lines(3000), lines(10, 9), lines(2000, 9), ()):
+        apply(path, wanted)
+        assert on_host.read_bytes().count(b"\t") == len(wanted)
+        assert left_beside(path) == []
+    assert on_host.read_bytes() == USER + b"no newline"
+    assert on_host.stat().st_ino == inode
+    assert stat.S_IMODE(on_host.stat().st_mode) == 0o640
+    assert stat.S_IMODE((path.parent.parent / "run").stat().st_mode) == 0o700
+
+
+@in_private_mounts
+def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's lines above the block are not touched even for a moment."""
+    _, path = _mounted(tmp_path)
+    apply(path, lines(5))
+    writes: list[int] = []
+    pwrite = os.pwrite
+
+    def noted(descriptor: int, data: bytes, offset: int) -> int:
+        writes.append(offset)
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    apply(path, lines(6))
+    content = path.read_bytes()
+    assert writes == [content.index(b"169.254.66.2\thost00005")]
+
+
+@in_private_mounts
+def test_an_edit_on_the_host_is_kept(tmp_path: Path) -> None:
+    """Made in place, above and below the block."""
+    on_host, path = _mounted(tmp_path)
+    apply(path)
+    on_host.write_bytes(b"10.1.1.1 above\n" + on_host.read_bytes() + b"10.1.1.1 below\n")
+    apply(path, lines(4))
+    apply(path, ())
+    assert on_host.read_bytes() == b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n"
+
+
+@in_private_mounts
+def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) -> None:
+    """The journal of the write that did not happen is gone, too."""
+    on_host, path = _mounted(tmp_path)
+    before = read(path)
+    on_host.write_bytes(b"edited\n")
+    with pytest.raises(ChangedMeanwhileError):
+        write_in_place(path, before, b"ours\n", tmp_path / "run")
+    assert on_host.read_bytes() == b"edited\n"
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@in_private_mounts
+def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    """As when cloud-init or an editor replaces /etc/hosts on the host: the mount keeps the old file."""
+    on_host, path = _mounted(tmp_path)
+    apply(path)
+    change = difference(component(path), lines(2))
+    on_host.with_name("new").write_bytes(b"new\n")
+    on_host.with_name("new").rename(on_host)
+    with pytest.raises(OrphanedMountError, match="mount the directory"):
+        component(path).read()
+    with pytest.raises(OrphanedMountError, match="Restart the pod"):
+        component(path).grow(change)
+    assert on_host.read_bytes() == b"new\n"
+
+
+@in_private_mounts
+def test_a_mount_point_that_goes_unnoticed_is_told_by_the_kernel(tmp_path: Path) -> None:
+    """The rename gives EBUSY, and the applier then writes in place."""
+    on_host, path = _mounted(tmp_path)
+    with pytest.raises(MountPointError):
+        write_atomic(path, read(path), b"ours\n")
+    assert [entry.name for entry in path.parent.iterdir()] == ["hosts"]
+    mount("tmpfs", "/proc", "tmpfs")  # no mountinfo any more
+    change = difference(component(path), ONE)
+    assert change.before.how == "rename"
+    component(path).grow(change)
+    assert BEGIN in on_host.read_bytes()
+
+
+@in_private_mounts
+def test_a_mount_that_is_read_only_is_told(tmp_path: Path) -> None:
+    """EROFS comes when the file is opened for writing, before anything else is done."""
+    on_host = hosts_file(tmp_path)
+    bind(on_host, on_host, read_only=True)
+    with pytest.raises(ApplyError, match=r"EROFS.*left as it was"):
+        apply(on_host)
+    assert on_host.read_bytes() == USER
+    assert left_beside(on_host) == []
+
+
+@in_private_mounts
+def test_a_full_file_system_gets_its_old_content_back(tmp_path: Path) -> None:
+    """The kernel writes what fits before it says ENOSPC: that is undone."""
+    (tmp_path / "small").mkdir()
+    mount("tmpfs", tmp_path / "small", "tmpfs", options="size=64k")
+    (tmp_path / "small" / "hosts").write_bytes(USER)
+    path = hosts_file(tmp_path)
+    bind(tmp_path / "small" / "hosts", path)
+    apply(path, lines(20))
+    before = path.read_bytes()
+    with pytest.raises(ApplyError, match=r"ENOSPC.*left as it was"):
+        apply(path, lines(10_000, 9))
+    assert path.read_bytes() == before
+    assert left_beside(path) == []
+    apply(path, lines(21))
+
+
+@in_private_mounts
+def test_a_full_state_directory_stops_before_the_file_is_touched(tmp_path: Path) -> None:
+    """There is no write in place without its journal."""
+    on_host, path = _mounted(tmp_path)
+    state_dir = path.parent.parent / "run"
+    state_dir.mkdir()
+    mount("tmpfs", state_dir, "tmpfs", options="size=16k")
+    with pytest.raises(ApplyError, match=r"can't write a journal in .*ENOSPC.*left as it was"):
+        apply(path, lines(10_000))
+    assert on_host.read_bytes() == USER
+    assert list(state_dir.iterdir()) == []
+
+
+@in_private_mounts
+def test_a_file_that_we_made_is_emptied_when_it_is_a_mount_point(tmp_path: Path) -> None:
+    """It can't be removed then."""
+    path = hosts_file(tmp_path, None)
+    apply(path)
+    bind(path, path)
+    apply(path, ())
+    assert path.read_bytes() == b""

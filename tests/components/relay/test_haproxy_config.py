@@ -1,0 +1,135 @@
+import dataclasses
+import shutil
+import string
+import subprocess
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path, PurePath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.components.relay import haproxy_config, process
+from nodeagent.config.options import RelayOptions
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import Listener
+from nodeagent.model.objects import ObjectRef
+from tests.components.relay.namespace import INGRESS, NODE, NODE_6, RELAY, RELAY_6, SERVICE_6, listener
+
+RUN = PurePath("/run/nodeagent")
+
+_labels = st.text("abz019", min_size=1, max_size=6) | st.sampled_from(["a-b", "a.b", "x" * 63])
+_ports = st.integers(1, 65535)
+_v4 = st.integers(0, 2**32 - 1).map(IPv4Address)
+_v6 = st.integers(0, 2**128 - 1).map(IPv6Address)
+
+
+@st.composite
+def _listeners(draw: st.DrawFn) -> Listener:
+    family: st.SearchStrategy[IPAddress] = draw(st.sampled_from([_v4, _v6]))
+    return Listener(
+        bind=Endpoint(draw(family), draw(_ports)),
+        server=Endpoint(draw(st.one_of(_v4, _v6)), draw(_ports)),
+        proxy=draw(st.sampled_from(["v1", "v2", None])),
+        load_balancer=ObjectRef("Service", draw(_labels), draw(_labels)),
+        node_address=draw(st.one_of(st.none(), family)),
+    )
+
+
+@given(st.lists(_listeners(), max_size=8, unique_by=lambda each: each.bind))
+def test_what_was_rendered_is_read_back_exactly(listeners: list[Listener]) -> None:
+    text = haproxy_config.render(listeners, RUN)
+    assert haproxy_config.parse(text) == tuple(sorted(listeners, key=lambda each: each.bind.sort_key()))
+    assert text == haproxy_config.render(reversed(listeners), RUN)
+
+
+@given(st.text(string.printable + "\n_[]{}()", max_size=300))
+def test_any_other_text_is_either_without_listeners_or_refused(text: str) -> None:
+    try:
+        found = haproxy_config.parse(text)
+    except ValueError:
+        return
+    assert found == ()
+
+
+def test_the_description_is_the_digest_of_all_the_rest() -> None:
+    text = haproxy_config.render([listener()], RUN)
+    assert f"description nodeagent-{haproxy_config.digest(text)}\n" in text
+    assert haproxy_config.digest(text.replace("3600s", "7200s")) != haproxy_config.digest(text)
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs the haproxy program")
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_haproxy_accepts_it(count: int, tmp_path: Path) -> None:
+    listeners = [
+        each
+        for port in range(1, count + 1)
+        for each in (
+            listener(RELAY, port, node=NODE),
+            listener(RELAY_6, port, SERVICE_6, proxy="v2", node=NODE_6),
+        )
+    ]
+    text = haproxy_config.render(listeners, RUN)
+    process.check(text, "haproxy")
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(text)
+    # Not even a warning, which -dW makes an error.
+    subprocess.run(["haproxy", "-dW", "-c", "-q", "-f", str(file)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs the haproxy program")
+def test_a_refusal_holds_haproxys_words_and_the_line() -> None:
+    text = haproxy_config.render([], RUN) + "\nlisten broken\n    bind nowhere:x\n"
+    with pytest.raises(ApplyError, match=r"refuses the relay's configuration(?s:.*)line \d+: bind nowhere:x"):
+        process.check(text, "haproxy")
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (dataclasses.replace(listener(), load_balancer=ObjectRef("Gateway", "a", "b")), "DNS labels"),
+        (dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a_b", "c")), "DNS labels"),
+        (
+            dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a", "b\n  bind :1")),
+            "DNS labels",
+        ),
+        (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 0)), "0 is no TCP port"),
+        (
+            dataclasses.replace(listener(), bind=Endpoint(ip_address("fe80::1%eth0"), 1)),
+            "bound to an interface",
+        ),
+        (listener(node=NODE_6), "other family"),
+    ],
+)
+def test_what_would_change_the_meaning_of_the_file_is_refused(bad: Listener, why: str) -> None:
+    with pytest.raises(ApplyError, match=why):
+        haproxy_config.render([bad], RUN)
+
+
+def test_two_listeners_on_one_endpoint_are_refused_by_name() -> None:
+    other = dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a", "b"))
+    with pytest.raises(ApplyError, match=r"169\.254\.66\.5:443 for Service .* already listens there"):
+        haproxy_config.render([listener(), other], RUN)
+
+
+@pytest.mark.parametrize("directory", ["relative", "/run/with space", "/run/a,b", "/run/$HOME"])
+def test_a_run_directory_that_haproxy_would_misread_is_refused(directory: str) -> None:
+    with pytest.raises(ApplyError, match=r"relay\.runDir"):
+        haproxy_config.render([], PurePath(directory))
+
+
+def test_a_section_changed_by_hand_is_named() -> None:
+    text = haproxy_config.render([listener()], RUN).replace("send-proxy check", "check")
+    with pytest.raises(ValueError, match=f"listen {INGRESS.namespace}_{INGRESS.name}_169"):
+        haproxy_config.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads"), [(1, 1), (2, 1), (4, 1), (7, 1), (8, 2), (16, 4), (64, 4), (256, 4)]
+)
+def test_threads_are_a_quarter_of_the_processors_and_few(processors: int, threads: int) -> None:
+    limits = haproxy_config.Limits.of(RelayOptions(), processors)
+    assert f"    nbthread {threads}\n" in haproxy_config.render([listener()], RUN, limits)
+    limits = haproxy_config.Limits.of(RelayOptions(threads=7), processors)
+    assert "    nbthread 7\n" in haproxy_config.render([listener()], RUN, limits)

@@ -1,0 +1,252 @@
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.relay import process
+from nodeagent.errors import ApplyError
+from tests.components.relay.backend import backend, connect, who
+from tests.components.relay.condition import alive, eventually
+from tests.components.relay.namespace import (
+    INGRESS,
+    RELAY,
+    RELAY_6,
+    SERVICE_6,
+    applier,
+    apply,
+    clean_up,
+    difference,
+    isolated,
+    listener,
+)
+
+RUN = Path("/run/nodeagent")
+CONFIG = RUN / "haproxy.cfg"
+A = listener()
+
+
+@isolated
+def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
+    relays = applier()
+    assert str(difference(relays, [A])) == (
+        "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
+        "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
+    )
+    apply(relays, [A])
+    state = relays.read()
+    assert state.current
+    assert state.listeners == (A,)
+    assert not state.notes
+    assert CONFIG.stat().st_mode & 0o7777 == 0o600
+    assert RUN.stat().st_mode & 0o7777 == 0o700
+    assert all(os.getsid(pid) != os.getsid(0) for pid in alive("haproxy"))
+    clean_up(relays)
+    assert alive("haproxy") == []
+    assert not RUN.exists()
+    clean_up(relays)
+
+
+@isolated
+def test_files_of_others_in_the_run_directory_stay() -> None:
+    RUN.mkdir(mode=0o700)
+    (RUN / "state.json").write_text("{}")
+    relays = applier()
+    apply(relays, [A])
+    clean_up(relays)
+    assert [file.name for file in RUN.iterdir()] == ["state.json"]
+
+
+@isolated
+def test_applying_twice_changes_nothing_the_second_time() -> None:
+    relays = applier()
+    apply(relays, [A])
+    before = alive("haproxy")
+    change = difference(relays, [A])
+    assert not change
+    assert str(change) == ""
+    relays.shrink(change)
+    assert alive("haproxy") == before
+
+
+@isolated
+def test_no_listeners_stops_it_and_nothing_is_to_do_then() -> None:
+    relays = applier()
+    assert not difference(relays, [])
+    apply(relays, [A])
+    change = difference(relays, [])
+    assert change.action == "stop"
+    assert change.removed == (A,)
+    relays.shrink(change)
+    assert alive("haproxy") == []
+    assert not difference(relays, [])
+
+
+@pytest.mark.parametrize("victim", ["master", "worker", "both"])
+@isolated
+def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
+    relays = applier()
+    apply(relays, [A])
+    master, worker = alive("haproxy")
+    for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
+        os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not relays.read().running and not relays.ready([A]))
+    change = difference(relays, [A])
+    assert change.action == "start"
+    with backend(A.server):
+        relays.shrink(change)
+        assert who(A.bind) == f"v1 {RELAY}"
+    clean_up(relays)
+    assert alive("haproxy") == []
+
+
+@isolated
+def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection() -> None:
+    relays = applier()
+    with backend(A.server):
+        apply(relays, [A])
+        old = alive("haproxy")
+        with connect(A.bind) as connection, connection.makefile("rw") as stream:
+            stream.write("echo\n1\n")
+            stream.flush()
+            assert stream.readline() == "1\n"
+            shutil.rmtree(RUN)
+            assert difference(relays, [A]).action == "start"
+            apply(relays, [A])
+            stream.write("2\n")
+            stream.flush()
+            assert stream.readline() == "2\n"
+            assert relays.read().current
+        assert eventually(lambda: not set(alive("haproxy")) & set(old))
+        assert who(A.bind) == f"v1 {RELAY}"
+    clean_up(relays)
+    assert alive("haproxy") == []
+
+
+@isolated
+def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeagent.components.relay.component._ASK_SECONDS", 0.2)
+    relays = applier(drain_seconds=0.1)
+    apply(relays, [A])
+    hung = alive("haproxy")
+    for pid in hung:
+        os.kill(pid, signal.SIGSTOP)
+    assert any("did not come in time" in note for note in relays.read().notes)
+    apply(relays, [A])
+    assert relays.read().current
+    assert not set(alive("haproxy")) & set(hung)
+
+
+@isolated
+def test_processes_of_others_are_not_touched() -> None:
+    RUN.mkdir(mode=0o700)
+    # A pid file of ours that has been recycled, a stranger that names our file, and another's HAProxy.
+    stranger = subprocess.Popen(["sleep", "1000"])
+    (RUN / "haproxy.pid").write_text(f"{stranger.pid}\n")
+    namesake = subprocess.Popen(["python3", "-c", "input()", "-f", str(CONFIG)], stdin=subprocess.PIPE)
+    other = Path("/run/other.cfg")
+    other.write_text(
+        "defaults\n timeout connect 1s\n timeout client 1s\n timeout server 1s\nlisten a\n bind :81\n"
+    )
+    foreign = subprocess.Popen(["haproxy", "-f", str(other)], stderr=subprocess.DEVNULL)
+    relays = applier()
+    apply(relays, [A])
+    clean_up(relays)
+    assert [each.poll() for each in (stranger, namesake, foreign)] == [None] * 3
+
+
+@isolated
+def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay() -> None:
+    relays = applier()
+    apply(relays, [A])
+    text = CONFIG.read_text()
+    CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
+    command = ["unshare", "--net", "haproxy", "-f", str(CONFIG)]
+    foreign = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    assert eventually((RUN / "other.sock").exists)
+    CONFIG.write_text(text)
+    assert foreign.pid not in process.running(CONFIG)
+    clean_up(relays)
+    assert foreign.poll() is None
+
+
+@isolated
+def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
+    relays = applier(drain_seconds=0.3)
+    with backend(A.server):
+        apply(relays, [A])
+        with connect(A.bind) as connection, connection.makefile("rw") as stream:
+            stream.write("echo\n1\n")
+            stream.flush()
+            assert stream.readline() == "1\n"
+            clean_up(relays)
+            assert alive("haproxy") == []
+            assert _rest(connection) in {b"", None}
+
+
+@isolated
+def test_a_start_that_fails_says_why_and_leaves_no_process() -> None:
+    relays = applier()
+    with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
+        apply(relays, [listener("169.254.66.99")])
+    assert alive("haproxy") == []
+    relays.shrink(difference(relays, [A]))
+    assert relays.read().listeners == (A,)
+
+
+@isolated
+def test_a_run_directory_that_others_may_write_is_refused() -> None:
+    RUN.mkdir()
+    RUN.chmod(0o777)
+    relays = applier()
+    with pytest.raises(ApplyError, match=r"/run/nodeagent belongs to user 0 with mode 0777"):
+        apply(relays, [A])
+    assert alive("haproxy") == []
+
+
+@isolated
+def test_without_the_program_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    relays = applier()
+    with pytest.raises(ApplyError, match="apt-get install haproxy"):
+        apply(relays, [A])
+    assert not RUN.exists()
+
+
+@isolated
+def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
+    relays = applier()
+    apply(relays, [A])
+    os.seteuid(65534)
+    state = relays.read()
+    assert not state.running
+    assert any("can't be read" in note for note in state.notes)
+    assert difference(relays, [A]).added == (A,)
+
+
+@isolated
+def test_ready_tells_both_families_apart_from_what_is_not_haproxys() -> None:
+    six = listener(RELAY_6, server=SERVICE_6)
+    absent = listener(port=9)
+    relays = applier()
+    many = [listener(port=port) for port in range(2000, 2300)]
+    assert relays.ready([A, six, absent]) == frozenset()
+    apply(relays, [A, six, *many])
+    expected = {each.bind for each in (A, six, *many)}
+    assert relays.ready([A, six, absent, *many]) == expected
+    # One of the same user that answers is not HAProxy's, and one of HAProxy's is for its load balancer alone.
+    with socket.create_server((RELAY, 9)):
+        assert relays.ready([absent]) == frozenset()
+    assert relays.ready([replace(A, load_balancer=replace(INGRESS, name="other"))]) == frozenset()
+
+
+def _rest(connection: socket.socket) -> bytes | None:
+    """What still comes until the end; None if the connection was reset."""
+    try:
+        return connection.recv(1000)
+    except ConnectionResetError:
+        return None

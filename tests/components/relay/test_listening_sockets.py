@@ -1,0 +1,157 @@
+"""Which TCP ports are taken on every address of the node."""
+
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.relay.listening_sockets import from_tables, held_by, port_holders, port_sockets
+from nodeagent.components.relay.socket_diagnosis import PortSocket
+from nodeagent.model.addresses import Family
+from tests.components.dnat.network import Namespace
+from tests.root import needs_root
+
+HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+REST = "00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0"
+
+
+def wildcards(sockets: Iterable[PortSocket]) -> set[tuple[int, int]]:
+    """Family and port of what is taken on every address."""
+    found = port_holders(sockets, os.geteuid())
+    return {(each.address.version, each.port) for each in found if each.address.is_unspecified}
+
+
+def row(local: str, state: str = "0A", remote: str = "00000000:0000") -> str:
+    """A line of /proc/net/tcp."""
+    return f"   0: {local} {remote} {state} {REST}\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "ports"),
+    [
+        ("tcp", row("00000000:01BB"), {(4, 443)}),
+        ("tcp", row("0100007F:01BB"), set()),
+        ("tcp", row("00000000:01BB", state="01", remote="0A00000A:1234"), set()),
+        ("tcp", row("00000000:01BB", state="06"), set()),
+        ("tcp6", row("0" * 32 + ":1F90", remote="0" * 32 + ":0000"), {(4, 8080), (6, 8080)}),
+        ("tcp6", row("0" * 24 + "01000000:1F90", remote="0" * 32 + ":0000"), set()),
+    ],
+    ids=["wildcard", "loopback", "established", "time-wait", "wildcard-6", "loopback-6"],
+)
+def test_a_port_is_taken_by_a_listener_on_every_address(
+    tmp_path: Path, table: str, line: str, ports: set[tuple[Family, int]]
+) -> None:
+    """Neither by one on a single address nor by a connection."""
+    (tmp_path / table).write_text(HEADER + line, encoding="ascii")
+    assert wildcards(from_tables(tmp_path)) == ports
+
+
+def test_both_families_count(tmp_path: Path) -> None:
+    """A listener on :: takes IPv4's port too, unless told otherwise."""
+    (tmp_path / "tcp").write_text(HEADER + row("00000000:0050") + row("00000000:0016"), encoding="ascii")
+    (tmp_path / "tcp6").write_text(HEADER + row("0" * 32 + ":01BB"), encoding="ascii")
+    assert wildcards(from_tables(tmp_path)) == {(4, 22), (4, 80), (4, 443), (6, 443)}
+
+
+def test_a_kernel_without_ipv6_is_no_error(tmp_path: Path) -> None:
+    """Its table is absent."""
+    (tmp_path / "tcp").write_text(HEADER + row("00000000:0050"), encoding="ascii")
+    assert wildcards(from_tables(tmp_path)) == {(4, 80)}
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("address", "families"),
+    [("0.0.0.0", {4}), ("::", {6}), ("::", {4, 6})],
+    ids=["IPv4", "IPv6 alone", "both on one socket"],
+)
+def test_a_real_listener_has_the_port_in_its_families(address: str, families: set[int]) -> None:
+    """And what the kernel tells is what it does: exactly there no other socket can listen."""
+    with (
+        _namespace() as namespace,
+        namespace.inside(),
+        _listening(address, dualstack=len(families) > 1) as port,
+    ):
+        found = wildcards(port_sockets())
+        assert found == {(family, port) for family in families}
+        refused = {family for family, own in ((4, "127.0.0.1"), (6, "::1")) if not _can_listen(own, port)}
+        assert refused == families
+
+
+@needs_root
+def test_one_listener_for_both_families_beside_one_for_ipv6_alone() -> None:
+    """As processes that share a port do (SO_REUSEPORT): IPv4 is taken by one of them."""
+    with _namespace() as namespace, namespace.inside(), socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        other.bind(("::", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, reuse_port=True):
+            assert wildcards(port_sockets()) == {(4, port), (6, port)}
+        assert wildcards(port_sockets()) == {(6, port)}
+
+
+def test_the_kernels_own_table_is_understood() -> None:
+    """A real listener on the loopback address takes no port of every address."""
+    before = wildcards(port_sockets())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert wildcards(port_sockets()) - before == set()
+        table = Path("/proc/self/net/tcp").read_text(encoding="ascii")
+        assert f"0100007F:{port:04X} 00000000:0000 0A" in table
+
+
+@needs_root
+@pytest.mark.parametrize("address", ["169.254.66.5", "::ffff:169.254.66.5", "fd68:6169:7270::5"])
+def test_another_users_socket_on_an_address_that_the_node_does_not_have_is_found(address: str) -> None:
+    """IP_FREEBIND needs no privilege. An IPv6 socket on a mapped address has IPv4's port."""
+    with _namespace() as namespace, namespace.inside(), _free_bound(address, 5000, 65534):
+        (held,) = port_holders(port_sockets(), relay_uid=0).items()
+        plain = address.removeprefix("::ffff:")
+        assert (str(held[0].address), held[0].port, held[1]) == (plain, 5000, 65534)
+        assert held[0] in held_by(port_sockets(), 65534)
+        assert held_by(port_sockets(), 0) == frozenset()
+        assert port_holders(port_sockets(), relay_uid=65534) == {}
+
+
+@contextmanager
+def _free_bound(address: str, port: int, uid: int) -> Iterator[None]:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    os.seteuid(uid)
+    try:
+        squatter = socket.socket(family)
+    finally:
+        os.seteuid(0)
+    with squatter:
+        level, option = (socket.IPPROTO_IPV6, 78) if family == socket.AF_INET6 else (socket.IPPROTO_IP, 15)
+        squatter.setsockopt(level, option, 1)
+        squatter.bind((address, port))
+        squatter.listen()
+        yield
+
+
+@contextmanager
+def _namespace() -> Iterator[Namespace]:
+    with closing(Namespace()) as namespace:
+        yield namespace
+
+
+@contextmanager
+def _listening(address: str, *, dualstack: bool) -> Iterator[int]:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family, dualstack_ipv6=dualstack) as server:
+        yield server.getsockname()[1]
+
+
+def _can_listen(address: str, port: int) -> bool:
+    try:
+        with socket.create_server(
+            (address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+        ):
+            return True
+    except OSError:
+        return False

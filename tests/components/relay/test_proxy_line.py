@@ -1,0 +1,215 @@
+import select
+import socket
+import socketserver
+import threading
+
+import pytest
+
+from nodeagent.components.relay.stats_socket import ServerState
+from nodeagent.model.objects import ProxyVersion
+from tests.components.relay.backend import Download, Seen, backend, connect, plain_backend, who
+from tests.components.relay.condition import eventually
+from tests.components.relay.namespace import (
+    INGRESS,
+    NODE,
+    NODE_6,
+    POD,
+    POD_6,
+    RELAY,
+    RELAY_6,
+    SERVICE,
+    SERVICE_6,
+    applier,
+    apply,
+    difference,
+    isolated,
+    listener,
+)
+
+
+@pytest.mark.parametrize("proxy", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("relay", "service", "node", "pod"), [(RELAY, SERVICE, NODE, POD), (RELAY_6, SERVICE_6, NODE_6, POD_6)]
+)
+@isolated
+def test_the_server_is_told_the_true_client(
+    proxy: ProxyVersion, relay: str, service: str, node: str, pod: str
+) -> None:
+    it = listener(relay, 443, service, proxy, node)
+    relays = applier()
+    with backend(it.server):
+        apply(relays, [it])
+        assert who(it.bind, pod) == f"{proxy} {pod}"
+        assert who(it.bind, node) == f"{proxy} {node}"
+        # As a hosts line makes the node connect: the kernel picks the relay address itself as the source.
+        assert who(it.bind) == f"{proxy} {node}"
+        assert who(it.bind, relay) == f"{proxy} {node}"
+
+
+@isolated
+def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
+    it = listener()
+    relays = applier()
+    with backend(it.server):
+        apply(relays, [it])
+        assert who(it.bind) == f"v1 {RELAY}"
+
+
+@isolated
+def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() -> None:
+    up, down = listener(port=443), listener(port=8443, proxy="v2")
+    relays = applier()
+
+    def states() -> dict[int, ServerState]:
+        told = relays.statistics()
+        return {each.bind.port: each for each in told} if isinstance(told, tuple) else {}
+
+    with backend(up.server) as seen:
+        apply(relays, [up, down])
+        assert eventually(lambda: not states()[8443].up and "check passed" in states()[443].check)
+        assert seen[0].version == "v1"
+        assert states()[443].up
+        assert states()[443].load_balancer == INGRESS
+        assert "refused" in states()[8443].check
+        with backend(down.server) as later:
+            assert eventually(lambda: states()[8443].up and Seen("v2", "local") in later)
+
+
+@isolated
+def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_it() -> None:
+    """Nor do health checks send a line."""
+    plain, other = listener(port=2222, proxy=None), listener(port=443)
+    relays = applier()
+
+    def checked() -> bool:
+        told = relays.statistics()
+        return isinstance(told, tuple) and any(
+            each.bind.port == plain.bind.port and "check passed" in each.check for each in told
+        )
+
+    with plain_backend(plain.server) as lines, backend(other.server):
+        apply(relays, [plain, other])
+        assert eventually(checked)
+        with connect(plain.bind, POD) as connection:
+            connection.sendall(b"SSH-2.0-test\n")
+            assert connection.recv(100) == b"SSH-2.0-test\n"
+        assert who(other.bind, POD) == f"v1 {POD}"
+        assert {line for line in lines if line} == {b"SSH-2.0-test\n"}
+        assert not difference(relays, [plain, other])
+
+
+@pytest.mark.parametrize("proxy", ["v1", "v2"])
+@isolated
+def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(proxy: ProxyVersion) -> None:
+    it = listener(proxy=proxy)
+    relays = applier()
+    with backend(it.server) as seen:
+        apply(relays, [it])
+        with connect(it.bind, POD) as connection:
+            connection.sendall(b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\nwho\n")
+            assert connection.recv(100) == b"", (
+                "the server took the forged header for a command that it knows"
+            )
+        assert Seen(proxy, POD) in seen
+        assert all(one.source != "198.51.100.66" for one in seen)
+
+
+_V1 = b"PROXY TCP4 198.51.100.66 192.0.2.1 1 443\r\n"
+_V2 = b"\r\n\r\n\0\r\nQUIT\n!\x11\0\x0c" + bytes([198, 51, 100, 66, 192, 0, 2, 1, 0, 1, 1, 0xBB])
+
+
+@pytest.mark.parametrize("header", [_V1, _V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("cut", [None, 1, 4, 11])
+@isolated
+def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) -> None:
+    """However it comes in pieces, and however long the client waits in between."""
+    plain = listener(port=8080, proxy=None)
+    relays = applier()
+    with plain_backend(plain.server) as lines:
+        apply(relays, [plain])
+        with connect(plain.bind, POD) as connection:
+            connection.sendall(header[:cut])
+            if cut is not None and not select.select([connection], [], [], 1)[0]:
+                connection.sendall(header[cut:] + b"who\n")
+            assert _ended(connection)
+        with connect(plain.bind, POD) as connection:
+            connection.sendall(b"POST / HTTP/1.1\r\n")
+            assert connection.recv(100) == b"POST / HTTP/1.1\r\n"
+        assert {line for line in lines if line} == {b"POST / HTTP/1.1\r\n"}
+
+
+@isolated
+def test_who_sends_too_little_to_tell_is_cut() -> None:
+    """Nor does waiting help: the time limit rejects."""
+    plain = listener(port=8080, proxy=None)
+    relays = applier()
+    with plain_backend(plain.server) as lines:
+        apply(relays, [plain])
+        with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
+            short.sendall(b"PROX")
+            assert _ended(silent)
+            assert _ended(short)
+        assert not any(lines)
+
+
+@pytest.mark.parametrize(
+    "start", [b"P", b"PR\n", b"\r", b"\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n"], ids=repr
+)
+@isolated
+def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> None:
+    plain = listener(port=8080, proxy=None)
+    relays = applier()
+    whole = start + b"longer than a signature\n"
+    with plain_backend(plain.server):
+        apply(relays, [plain])
+        with connect(plain.bind, POD) as connection:
+            for piece in (start, whole[len(start) :]):
+                connection.sendall(piece)
+                select.select([connection], [], [], 0.2)
+            assert connection.recv(100) == whole[: whole.index(b"\n") + 1]
+
+
+@isolated
+def test_a_server_that_speaks_first_serves_the_node() -> None:
+    """By a hosts line or from its own address; nothing delays it."""
+    plain, other = listener(port=8080, proxy=None), listener(node=NODE)
+    relays = applier()
+    with _Greeting((SERVICE, 8080), _Greeter) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        apply(relays, [plain, other])
+        for source in (None, RELAY, NODE):
+            with connect(plain.bind, source) as connection:
+                connection.settimeout(4)
+                assert connection.recv(100) == b"220 hello\r\n"
+        server.shutdown()
+
+
+class _Greeting(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A health check ends its connection with a reset."""
+
+
+class _Greeter(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"220 hello\r\n")
+        self.request.recv(1)
+
+
+def _ended(connection: socket.socket) -> bool:
+    """Whether the relay closes it, and sends nothing before."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@isolated
+def test_a_quarter_of_a_gigabyte_arrives_whole() -> None:
+    it = listener()
+    relays = applier()
+    with backend(it.server):
+        apply(relays, [it])
+        assert Download(it.bind, 256 << 20).whole()

@@ -1,0 +1,107 @@
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from nodeagent.errors import ApplyError
+from tests.components.relay.backend import backend, who
+from tests.components.relay.condition import alive, eventually
+from tests.components.relay.namespace import (
+    RELAY,
+    RELAY_2,
+    applier,
+    apply,
+    clean_up,
+    difference,
+    isolated,
+    listener,
+)
+
+RUN = Path("/run/nodeagent")
+CONFIG = RUN / "haproxy.cfg"
+A, B = listener(RELAY), listener(RELAY_2)
+SIDECAR = (
+    f"until [ -e {CONFIG} ]; do sleep 0.05; done; exec haproxy -W -S {RUN}/master.sock,mode,600 -f {CONFIG}"
+)
+
+
+def _sidecar() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(["sh", "-c", SIDECAR], stderr=subprocess.DEVNULL)
+
+
+@isolated
+def test_a_sidecar_that_waits_for_its_configuration_is_steered_from_then_on() -> None:
+    relays = applier(launch=False)
+    sidecar = _sidecar()
+    with backend(A.server):
+        apply(relays, [A])
+        assert who(A.bind) == f"v1 {RELAY}"
+        apply(relays, [A, B])
+        assert who(B.bind) == f"v1 {RELAY_2}"
+        assert not difference(relays, [A, B])
+    assert sidecar.poll() is None
+
+
+@isolated
+def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> None:
+    relays = applier(launch=False)
+    sidecar = _sidecar()
+    apply(relays, [A])
+    apply(relays, [])
+    assert relays.ready([A]) == frozenset()
+    assert not difference(relays, [])
+    apply(relays, [A])
+    clean_up(relays)
+    clean_up(relays)
+    assert relays.ready([A]) == frozenset()
+    assert relays.read().listeners == ()
+    assert relays.read().current
+    assert sidecar.poll() is None
+
+
+@isolated
+def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
+    relays = applier(launch=False)
+    assert not difference(relays, [])
+    change = difference(relays, [A])
+    assert change.action == "reload"
+    started = time.monotonic()
+    with pytest.raises(ApplyError) as caught:
+        relays.shrink(change)
+    assert time.monotonic() - started < 5
+    for words in ("no HAProxy answers at /run/nodeagent/master.sock", "relay.launch: true", str(CONFIG)):
+        assert words in str(caught.value)
+    assert alive("haproxy") == []
+    # What was asked for stands in the file, and a sidecar that comes later serves it.
+    assert relays.read().listeners == (A,)
+    _sidecar()
+    assert eventually(lambda: not difference(relays, [A]))
+
+
+@isolated
+def test_cleanup_without_a_sidecar_removes_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeagent.components.relay.component._SIDECAR_SECONDS", 0.1)
+    relays = applier(launch=False)
+    with pytest.raises(ApplyError):
+        apply(relays, [A])
+    clean_up(relays)
+    assert not RUN.exists()
+    assert not difference(relays, [])
+
+
+@isolated
+def test_a_sidecar_is_steered_without_a_haproxy_program_beside_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    relays = applier(launch=False)
+    _sidecar()
+    apply(relays, [A])
+    monkeypatch.setenv("PATH", "/nonexistent")
+    apply(relays, [A, B])
+    assert relays.ready([A, B]) == {A.bind, B.bind}
+    before = CONFIG.read_bytes()
+    with pytest.raises(ApplyError, match="Cannot assign requested address"):
+        apply(relays, [A, listener("169.254.66.99")])
+    assert CONFIG.read_bytes() == before
+    assert relays.ready([A, B]) == {A.bind, B.bind}

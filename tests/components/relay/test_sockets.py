@@ -1,0 +1,102 @@
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.relay import master_socket
+from nodeagent.components.relay.unix_socket import Silence, Unreachable, ask
+
+PROCESSES = """\
+#<PID>          <type>          <reloads>       <uptime>        <version>
+1162            master          5 [failed: 2]   0d00h02m07s     3.0.8-1
+# workers
+1271            worker          0               0d00h00m00s     3.0.8-1
+# old workers
+1233            worker          3               0d00h00m43s     3.0.8-1
+1230            worker          4               0d00h00m44s     3.0.8-1
+# programs
+
+"""
+
+
+@contextmanager
+def _answering(path: Path, *answers: str | None) -> Iterator[None]:
+    """A socket that gives these answers, one a connection; None: it says nothing and keeps the connection."""
+    kept = []
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = server.accept()
+                if answer is None:
+                    kept.append(connection)
+                    continue
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(answer.encode())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+            for connection in kept:
+                connection.close()
+
+
+def test_the_processes_of_a_master(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    # A master that executes itself anew says nothing at first.
+    with _answering(path, "", PROCESSES):
+        assert master_socket.processes(path, 5) == master_socket.Processes(
+            master=1162,
+            workers=(1271,),
+            old_workers=(1233, 1230),
+            reloads=5,
+            failed_reloads=2,
+            version="3.0.8-1",
+        )
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("", master_socket.Reload(master_socket.Outcome.TAKEN)),
+        (
+            "Success=1\n--\n[NOTICE] ready\n",
+            master_socket.Reload(master_socket.Outcome.DONE, "[NOTICE] ready"),
+        ),
+        ("Success=0\n--\n[ALERT] bad\n", master_socket.Reload(master_socket.Outcome.REFUSED, "[ALERT] bad")),
+    ],
+)
+def test_what_old_and_new_versions_say_to_a_reload(
+    tmp_path: Path, answer: str, expected: master_socket.Reload
+) -> None:
+    with _answering(tmp_path / "m", answer):
+        assert master_socket.reload(tmp_path / "m", 5) == expected
+
+
+def test_a_socket_that_says_nothing_is_given_up_in_time(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with _answering(tmp_path / "m", None):
+        assert ask(tmp_path / "m", "show info", 0.2) == Unreachable(str(tmp_path / "m"), Silence.LATE)
+    assert time.monotonic() - started < 1
+
+
+def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:
+    dead = tmp_path / "dead"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(dead))
+    for path, why in (
+        (tmp_path / "none", Silence.ABSENT),
+        (dead, Silence.REFUSED),
+        (tmp_path / ("x" * 200), Silence.IMPOSSIBLE),
+    ):
+        assert master_socket.processes(path, 1) == Unreachable(str(path), why)
