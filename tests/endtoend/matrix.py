@@ -4,9 +4,9 @@ Three are left out: legacy iptables beside a kube-proxy that writes nftables. Bo
 of equals the one that was registered last runs first (nf_hook_entries_grow()): a table that kube-proxy makes
 anew takes its traffic back. Such a kernel has nf_tables, and `auto` takes that.
 
-Every test runs over all of them with `make test-matrix`. By default those run over all whose outcome is a
-packet's way (`everywhere`), and the others over four in which each value of each stands (`in_a_few`), or
-two, or one: the rest bears the mark `matrix`, which is not chosen by default.
+Every test runs over all of them with `make test-matrix`. By default, those whose outcome is a packet's way
+run over nine in which any two values meet (`in_pairs`), and the others over four in which each value is used
+(`in_a_few`), or two, or one: the rest has the mark `matrix`, which is not chosen by default.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ _FEW = (
     Combination("iptables", 6, "iptables-legacy"),
     Combination("iptables", "dual", "iptables-nft"),
 )
+_PAIRS = (
+    *_FEW,
+    Combination("nftables", 6, "nftables"),
+    Combination("nftables", "dual", "nftables"),
+    Combination("iptables", 4, "iptables-legacy"),
+    Combination("nftables", 4, "iptables-nft"),
+    Combination("nftables", 6, "iptables-nft"),
+)
 
 
 def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
@@ -63,7 +71,7 @@ def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
     return [needs_root, pytest.mark.parametrize("combination", params, indirect=True, scope="module")]
 
 
-everywhere = _over(MATRIX)
+in_pairs = _over(_PAIRS)
 in_a_few = _over(_FEW)
 in_two = _over([USUAL, Combination("iptables", "dual", "iptables-nft")])
 """One with each backend, and with one and two families, for what the rest has little part in."""

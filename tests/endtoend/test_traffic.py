@@ -8,7 +8,7 @@ import pytest
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served, unnamed
 from tests.endtoend.configuration import configure
-from tests.endtoend.matrix import USUAL, everywhere
+from tests.endtoend.matrix import USUAL, in_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
-pytestmark = everywhere
+pytestmark = in_pairs
 
 _Sections = dict[str, dict[str, object]]
 _BOTH: _Sections = {}

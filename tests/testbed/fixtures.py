@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.root import needs_root
-from tests.testbed.addresses import STACKS
-from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.addresses import STACKS, Stack
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 from tests.testbed.world import World
 
 if TYPE_CHECKING:
@@ -17,10 +17,20 @@ if TYPE_CHECKING:
 
 __all__ = ["needs_root", "world"]
 
+_USUAL: tuple[tuple[KubeProxyKind, Stack], ...] = (
+    ("nftables", 4),
+    ("iptables-legacy", 6),
+    ("iptables-nft", "dual"),
+)
+"""Each kind and each stack once; `make test-matrix` takes all."""
+
 
 @pytest.fixture(
     scope="module",
-    params=list(product(KUBE_PROXY_KINDS, STACKS)),
+    params=[
+        pytest.param(each, marks=() if each in _USUAL else pytest.mark.matrix)
+        for each in product(KUBE_PROXY_KINDS, STACKS)
+    ],
     ids=lambda param: f"{param[0]}, {param[1]}",
 )
 def world(as_root: None, request: pytest.FixtureRequest) -> Iterator[World]:
