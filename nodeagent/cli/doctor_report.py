@@ -76,7 +76,7 @@ def document(node_name: str, on_node: bool, summary: Summary, findings: Sequence
 
 
 GROUPS = {
-    "Load balancers": ("load-balancer",),
+    "Load balancers": ("load-balancer", "trust"),
     "Connections from this node": ("path", "certificate"),
     "How this node is wired": (
         "node",

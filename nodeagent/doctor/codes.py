@@ -51,6 +51,9 @@ class Code(StrEnum):
     ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
     LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
 
+    # Whose PROXY header an ingress controller has to believe.
+    TrustTheNodes = auto(), "trust", CheckVerdict.PASS
+
     # One address and port of a load balancer, connected to from this node.
     ThroughLoadBalancer = auto(), "path", CheckVerdict.NOT_AFFECTED
     ShortCircuitedAndFine = auto(), "path", CheckVerdict.NOT_AFFECTED

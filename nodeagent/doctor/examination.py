@@ -34,6 +34,7 @@ from nodeagent.doctor.probing import (
     published_names,
     relays_of,
 )
+from nodeagent.doctor.trust import trust_finding
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
@@ -97,7 +98,17 @@ def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
 
 def examine(question: Question) -> list[Finding]:
     """Every finding, in no order that means anything; the text groups them."""
-    return [*(_off_node(question) if question.elsewhere else _on_node(question)), *rehearse_pull(question)]
+    return [
+        *(_off_node(question) if question.elsewhere else _on_node(question)),
+        *_trust(question),
+        *rehearse_pull(question),
+    ]
+
+
+def _trust(question: Question) -> list[Finding]:
+    nodes = question.cluster.nodes
+    sending = any(detection.proxy for detection in _detected(question).values())
+    return [trust_finding(nodes)] if sending and nodes and nodes.addresses else []
 
 
 def _off_node(question: Question) -> list[Finding]:

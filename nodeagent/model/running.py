@@ -16,6 +16,17 @@ class RunningPod:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeAddresses:
+    """The addresses of the cluster's nodes by which they reach each other (InternalIP), both families.
+
+    `nodes_left` is how many nodes there are whose addresses were not read.
+    """
+
+    addresses: tuple[IPAddress, ...] = ()
+    nodes_left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAnswers:
     """What was asked of the API server; what could not be had is empty or None, with its reason.
 
@@ -25,13 +36,15 @@ class ClusterAnswers:
         dns: the ClusterIP of the cluster's DNS.
         policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty where they
             are not, or where that is not known.
-        why: what could not be had, and why: "version", "pods", "dns" or "policies" to the reason.
+        nodes: the nodes' addresses.
+        why: what could not be had, and why: "version", "pods", "dns", "policies" or "nodes" to the reason.
     """
 
     version: str = ""
     pods: tuple[RunningPod, ...] | None = None
     dns: IPAddress | None = None
     policy_api: str = ""
+    nodes: NodeAddresses | None = None
     why: tuple[tuple[str, str], ...] = ()
 
     def reason(self, what: str) -> str:

@@ -113,7 +113,7 @@ def test_what_rbac_keeps_back_is_said_and_the_rest_stands(clinic: Clinic) -> Non
 def test_from_a_laptop_the_objects_alone_speak(clinic: Clinic) -> None:
     exit_code, found = clinic.examine(clinic.scene.world.client, "--node", "node1")
     assert exit_code == 1
-    assert found.keys() == {"ShortCircuitedByObject", "NotThisNode"}
+    assert found.keys() == {"ShortCircuitedByObject", "NotThisNode", "TrustTheNodes"}
     assert "192.0.2.11" in found["NotThisNode"]["seen"]
 
 

@@ -1,4 +1,4 @@
-"""What the API server is asked besides its objects: its version, pods of this node, cluster DNS, policies.
+"""What the API server is asked besides its objects: version, pods of this node, cluster DNS, policies, nodes.
 
 A refusal is no error here: what could not be had is said, and the rest stands.
 """
@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent.errors import SourceError, one_line
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.objects import ObjectRef
-from nodeagent.model.running import ClusterAnswers, RunningPod
+from nodeagent.model.running import ClusterAnswers, NodeAddresses, RunningPod
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
 
@@ -26,6 +26,8 @@ _POLICY_VERSIONS = ("v1", "v1beta1")
 _SECONDS = 10.0
 _MOST_PODS = 500
 """Kubernetes supports 110 pods a node; some clouds allow 256."""
+_MOST_NODES = 250
+"""A Node is some 20 KB, most of it the names of images: their list stays within the largest answer."""
 
 _Answer = TypeVar("_Answer")
 
@@ -56,6 +58,28 @@ class _Pod(Struct):
 
 class _Pods(Struct):
     items: list[_Pod]
+
+
+class _NodeAddress(Struct):
+    type: str = ""
+    address: str = ""
+
+
+class _NodeStatus(Struct):
+    addresses: list[_NodeAddress] | None = None
+
+
+class _Node(Struct):
+    status: _NodeStatus = field(default_factory=_NodeStatus)
+
+
+class _ListMetadata(Struct):
+    remaining: int | None = field(default=None, name="remainingItemCount")
+
+
+class _Nodes(Struct):
+    items: list[_Node]
+    metadata: _ListMetadata = field(default_factory=_ListMetadata)
 
 
 class _Served(Struct):
@@ -89,7 +113,8 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     pods = attempt("pods", lambda: _pods(connection, node_name))
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
-    return ClusterAnswers(version or "", pods, dns, policies or "", tuple(why))
+    nodes = attempt("nodes", lambda: _nodes(connection))
+    return ClusterAnswers(version or "", pods, dns, policies or "", nodes, tuple(why))
 
 
 def _version(connection: Connection) -> str:
@@ -115,6 +140,17 @@ def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
 def _dns(connection: Connection) -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
     return ip_address(msgspec.json.decode(answer, type=_Service).spec.clusterIP)
+
+
+def _nodes(connection: Connection) -> NodeAddresses:
+    answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
+    found = msgspec.json.decode(answer, type=_Nodes)
+    texts = [
+        one.address for node in found.items for one in node.status.addresses or () if one.type == "InternalIP"
+    ]
+    return NodeAddresses(
+        tuple(sorted(set(map(ip_address, texts)), key=sort_key)), found.metadata.remaining or 0
+    )
 
 
 def _policies(connection: Connection) -> str:

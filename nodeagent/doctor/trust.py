@@ -1,0 +1,25 @@
+"""Whose PROXY header ingress controllers have to believe, where they believe not everyone's. Pure."""
+
+from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Finding
+from nodeagent.model.running import NodeAddresses
+
+
+def trust_finding(nodes: NodeAddresses) -> Finding:
+    """The list to paste: every node's own addresses as single ones, and never a range.
+
+    A range of pods would let every pod claim any client address (docs/controllers.md).
+    """
+    listed = ",".join(f"{address}/{address.max_prefixlen}" for address in nodes.addresses)
+    more = f"{nodes.nodes_left} more nodes are missing here: kubectl get nodes -o wide, INTERNAL-IP"
+    return Finding(
+        Code.TrustTheNodes,
+        "ingress controllers",
+        "where they believe the PROXY header of certain addresses alone, they must believe the nodes'",
+        (
+            f'proxy-real-ip-cidr: "{listed}"',
+            *([more] if nodes.nodes_left else []),
+            "add the load balancer's own addresses, as the nodes see them: the cluster does not know those",
+            "add no range of pods and not 0.0.0.0/0: everyone in there could claim any client address",
+        ),
+    )
