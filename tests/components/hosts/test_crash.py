@@ -17,28 +17,34 @@ from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
 from tests.components.hosts.samples import USER, apply, component, hosts_file, left_beside, lines, render
 
 KILLS = 60
-# They differ in length and from the first line of the block on.
-CONTENTS = (
-    render(USER, lines(10_000)),
-    render(USER, lines(8_000, 9)),
-    render(b"# above\n" + USER, lines(9_000, 8)),
-)
 
 
-def _write_for_ever(write: Callable[[bytes], object], ready: int) -> NoReturn:
+@pytest.fixture(scope="module")
+def contents() -> tuple[bytes, ...]:
+    """They differ in length and from the first line of the block on."""
+    return (
+        render(USER, lines(10_000)),
+        render(USER, lines(8_000, 9)),
+        render(b"# above\n" + USER, lines(9_000, 8)),
+    )
+
+
+def _write_for_ever(write: Callable[[bytes], object], contents: tuple[bytes, ...], ready: int) -> NoReturn:
     os.write(ready, b".")
     while True:
-        for content in CONTENTS:
+        for content in contents:
             write(content)
 
 
-def _kill_while_it_writes(write: Callable[[bytes], object], after_seconds: float) -> None:
+def _kill_while_it_writes(
+    write: Callable[[bytes], object], contents: tuple[bytes, ...], after_seconds: float
+) -> None:
     """Let a child write one content after the other, and kill it."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            _write_for_ever(write, writable)
+            _write_for_ever(write, contents, writable)
         finally:
             os._exit(1)
     os.close(writable)
@@ -56,7 +62,7 @@ def _users_lines(path: Path) -> list[bytes]:
 
 
 @in_private_mounts
-def test_killed_while_replacing(tmp_path: Path) -> None:
+def test_killed_while_replacing(tmp_path: Path, contents: tuple[bytes, ...]) -> None:
     """At any moment there is one of the contents, whole."""
     (tmp_path / "etc").mkdir()
     mount("tmpfs", tmp_path / "etc", "tmpfs")  # flushing costs nothing there, so more kills hit the rest
@@ -64,8 +70,10 @@ def test_killed_while_replacing(tmp_path: Path) -> None:
     path.write_bytes(USER)
     for number in range(KILLS):
         before = path.read_bytes()
-        _kill_while_it_writes(lambda content: write_atomic(path, read(path), content), number * 0.0007)
-        assert path.read_bytes() in {before, *CONTENTS}
+        _kill_while_it_writes(
+            lambda content: write_atomic(path, read(path), content), contents, number * 0.0007
+        )
+        assert path.read_bytes() in {before, *contents}
         if number % 10 == 0:
             apply(path, lines(number + 1))
             assert left_beside(path) == []
@@ -75,7 +83,7 @@ def test_killed_while_replacing(tmp_path: Path) -> None:
 
 
 @in_private_mounts
-def test_killed_while_writing_in_place(tmp_path: Path) -> None:
+def test_killed_while_writing_in_place(tmp_path: Path, contents: tuple[bytes, ...]) -> None:
     """Whatever half stands, the user's lines are known, in their order, and the next apply makes it whole."""
     mount("tmpfs", tmp_path, "tmpfs")
     path = hosts_file(tmp_path)
@@ -83,7 +91,9 @@ def test_killed_while_writing_in_place(tmp_path: Path) -> None:
     state_dir = tmp_path / "run"
     for number in range(KILLS):
         _kill_while_it_writes(
-            lambda content: write_in_place(path, read(path), content, state_dir), number * 0.0007
+            lambda content: write_in_place(path, read(path), content, state_dir),
+            contents,
+            number * 0.0007,
         )
         assert _users_lines(path) == USER.splitlines(keepends=True)
         if number % 3 == 0:
@@ -120,7 +130,7 @@ def _die_before_dropping_the_journal(patch: pytest.MonkeyPatch) -> None:
 
 
 @in_private_mounts
-@pytest.mark.parametrize("new", CONTENTS[1:], ids=["shorter", "with a line of the user's moved"])
+@pytest.mark.parametrize("number", [1, 2], ids=["shorter", "with a line of the user's moved"])
 @pytest.mark.parametrize(
     "arm",
     [
@@ -130,12 +140,12 @@ def _die_before_dropping_the_journal(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_killed_at_each_step_of_a_write_in_place(
-    tmp_path: Path, new: bytes, arm: Callable[[pytest.MonkeyPatch], None]
+    tmp_path: Path, contents: tuple[bytes, ...], number: int, arm: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     """Each state that can be left is made on purpose; twice, so that healing is broken off, too."""
-    path = hosts_file(tmp_path, CONTENTS[0])
+    path = hosts_file(tmp_path, contents[0])
     bind(path, path)
-    for content in (new, render(USER, lines(50, 77))):
+    for content in (contents[number], render(USER, lines(50, 77))):
         child = os.fork()
         if child == 0:
             arm(pytest.MonkeyPatch())
