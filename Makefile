@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 # Every package by its hash, and nothing that is not locked.
 LOCKS := locks/build.txt locks/agent.txt locks/dev.txt
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile
-# Tests mostly wait for programs, so two at a time are faster even on one core. WORKERS=0 runs them one by one.
-WORKERS ?= 2
+# Tests mostly wait for programs, so three at a time are faster on two cores. WORKERS=0 runs them one by one.
+WORKERS ?= 3
 # In the order of the folders, and not those with the most tests first: the few long ones would come last.
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests that need no root are run without it: for root, as an ordinary user of a user namespace, who owns what root owns.
