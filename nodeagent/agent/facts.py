@@ -9,8 +9,9 @@ from nodeagent.components.node import ActualState
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.desired import HostsLine
 from nodeagent.model.dns import DnsAnswer
-from nodeagent.model.facts import Facts, UserHostsLine
+from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.ip_mode import doubtful_addresses
 from nodeagent.sources.node.identity import (
@@ -28,6 +29,7 @@ class Circumstances:
     """The facts that change seldom and cost most to read: a daemon reads them when it has a reason to."""
 
     api: ApiServers
+    addresses: tuple[InterfaceAddress, ...]
     source_addresses: tuple[IPAddress, ...]
     port_holders: Mapping[Endpoint, int]
     service_rules: ServiceRules
@@ -52,9 +54,9 @@ def read_circumstances(
     )
     api = find_api_servers(kubeconfigs, servers=servers)
     doubtful = doubtful_addresses(snapshot, config)
-    addresses = actual.addresses.addresses if doubtful else ()
+    addresses = actual.addresses.addresses if doubtful or config.relay.kind == "node" else ()
     holders = actual.components.relay.port_holders()
-    return Circumstances(api, tuple(sources), holders, caught_addresses(doubtful, addresses))
+    return Circumstances(api, addresses, tuple(sources), holders, caught_addresses(doubtful, addresses))
 
 
 def later(earlier: Circumstances | None, now: Circumstances) -> Circumstances:
@@ -72,8 +74,11 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     *,
     adopt: bool,
     dns: Mapping[str, DnsAnswer] = MappingProxyType({}),
+    wanted: tuple[HostsLine, ...] = (),
 ) -> Facts:
     """The facts as they are now, with what DNS said so far. Changes nothing, asks nobody.
+
+    Where the block is as it was written for the lines that were `wanted` last, it says no more than they do.
 
     A hosts file that can't be read leaves its names unknown; its component then reports the same error, and
     writes nothing.
@@ -82,7 +87,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     standing_names: Mapping[str, frozenset[IPAddress]] = {}
     try:
         user_names = actual.hosts.user_names
-        if config.hosts.verify == "dns":
+        if config.hosts.verify == "dns" and (not wanted or actual.hosts.lines is not wanted):
             standing_names = actual.hosts.own_names
     except ApplyError:
         pass
@@ -92,7 +97,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     return Facts(
         node_name=node_name,
         node_names=own_names(node_name),
-        addresses=actual.addresses.addresses if node_kind else (),
+        addresses=around.addresses if node_kind else (),
         api_servers=around.api.endpoints,
         api_server_names=around.api.names,
         source_addresses=around.source_addresses,

@@ -161,6 +161,7 @@ class Reconciler:
     def _plan(self, snapshot: Snapshot, actual: ActualState) -> Desired:
         if self._around is None:
             raise AssertionError("a plan without circumstances")
+        wanted = self._wanted.hosts if self._wanted else ()
         facts = gather_facts(
             self._node_name,
             self._around,
@@ -168,9 +169,10 @@ class Reconciler:
             actual,
             adopt=self._adopt,
             dns=self._read_dns(),
+            wanted=wanted,
         )
-        if self._wanted is not None and self._config.hosts.verify == "dns":
-            facts = replace(facts, wanted_names=self._wanted_names.after(self._wanted.hosts))
+        if self._config.hosts.verify == "dns":
+            facts = replace(facts, wanted_names=self._wanted_names.after(wanted))
         return self._planner.plan(snapshot, facts)
 
     def _admitted(

@@ -16,7 +16,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.node.identity import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
 
-_AROUND = Circumstances(ApiServers(), (), {}, ServiceRules())
+_AROUND = Circumstances(ApiServers(), (), (), {}, ServiceRules())
 
 
 class Passes:

@@ -30,7 +30,7 @@ def ask_upstream(options: HostsOptions) -> Ask:
     return lambda name: resolver().ask(name)
 
 
-def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> dict[str, DnsAnswer]:
+def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> Mapping[str, DnsAnswer]:
     """Asks for all of the names, for ten seconds at most; those left over are not in the answer.
 
     At up to 200 a second: a command is run seldom, and somebody waits for it.

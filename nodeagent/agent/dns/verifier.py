@@ -83,6 +83,7 @@ class Prover:
         self._agenda = Agenda(first_per_second, spread_seconds)
         self._wanted: Mapping[str, DnsQuestion] = {}
         self._known: dict[str, _Known] = {}
+        self._answers: Mapping[str, DnsAnswer] | None = None
         self._suspected: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
         self._tell_due = math.inf
@@ -106,6 +107,7 @@ class Prover:
                 self._agenda.want({name: question.namespace for name, question in wanted.items()}, now)
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
+                    self._answers = None
                 self._suspected.clear()
                 self._start_threads(len(wanted))
             self._agenda.hasten(changed, now, Lane.FIRST)
@@ -114,10 +116,12 @@ class Prover:
             self._wanted = wanted
             self._news.notify()
 
-    def answers(self) -> dict[str, DnsAnswer]:
-        """What is known now; a name that was not asked yet is not in it."""
+    def answers(self) -> Mapping[str, DnsAnswer]:
+        """What is known now, without names that were not asked yet; the same object until that changes."""
         with self._lock:
-            return {name: known.answer for name, known in self._known.items()}
+            if self._answers is None:
+                self._answers = {name: known.answer for name, known in self._known.items()}
+            return self._answers
 
     def failing_since(self) -> dict[str, float]:
         """The names that can't be asked for now, each with the clock's seconds since when."""
@@ -197,6 +201,8 @@ class Prover:
             matters = question.matter
             same = before is not None and _meaning(reply, matters) == _meaning(before.answer.latest, matters)
             known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
+            if before is None or known.answer != before.answer:
+                self._answers = None
             if not same:
                 self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
             told = before and before.answer.told

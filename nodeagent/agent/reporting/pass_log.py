@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from nodeagent.agent.reconciler import NodePass
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.plan.difference import difference
 from nodeagent.printable import shown_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -59,10 +61,9 @@ def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[st
 
 
 def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
-    known: Mapping[tuple[object, ...], NameDecision] = {
-        _key(decision): decision for decision in (before.names if before else ())
-    }
-    for decision in after.names:
+    removed, added = difference(before.names if before else (), after.names, attrgetter("name"))
+    known = {_key(decision): decision for decision in removed}
+    for decision in added:
         earlier = known.get(_key(decision))
         if earlier is None or (_said(earlier) != _said(decision) and not _confirms(earlier, decision)):
             yield (
@@ -73,10 +74,9 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
                     "reason": decision.reason,
                 },
             )
-    gone = set(known) - {_key(decision) for decision in after.names}
-    for key, decision in known.items():
-        if key in gone:
-            yield "name gone", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
+    staying = {_key(decision) for decision in added}
+    for decision in (decision for key, decision in known.items() if key not in staying):
+        yield "name gone", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
 
 
 def _key(decision: NameDecision) -> tuple[object, ...]:

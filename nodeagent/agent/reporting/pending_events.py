@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import attrgetter
 
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -64,7 +65,8 @@ def announcements_of_names(desired: Desired, codes: AbstractSet[str]) -> tuple[A
 
     None while DNS is still being asked for some: an Event that stands for an hour shall name them all.
     """
-    if any(decision.code in _WAITING for decision in desired.names):
+    found = list(map(attrgetter("code"), desired.names))
+    if not _WAITING.isdisjoint(found) or codes.isdisjoint(found):
         return ()
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}

@@ -10,16 +10,17 @@ It has a directory of its own, for the run directory is watched by the node's ag
 import logging
 import os
 import time
-from collections import Counter
+from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct, field
 
 from nodeagent import __version__
 from nodeagent.agent.reporting.health import Health, HealthBoard, PartHealth, Role
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.printable import printable
 
 _LOG = logging.getLogger("nodeagent")
@@ -205,6 +206,6 @@ def _part(part: PartHealth, now: float) -> PartStatus:
     return PartStatus("ok" if part.known else "unknown")
 
 
-def _counts(decisions: Any) -> VerdictCounts:  # noqa: ANN401 - of load balancers or of names
-    found = Counter(decision.verdict.value for decision in decisions)
-    return VerdictCounts(**found)
+def _counts(decisions: Iterable[LoadBalancerDecision] | Iterable[NameDecision]) -> VerdictCounts:
+    verdicts = list(map(attrgetter("verdict"), decisions))
+    return VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict})

@@ -22,11 +22,14 @@ from ipaddress import ip_address
 from nodeagent.components.hosts.outside import LegacyLine, legacy_lines, without_legacy_lines
 from nodeagent.components.hosts.own_lines import OwnLines
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine
+from nodeagent.plan.difference import difference
+from nodeagent.plan.sorted_rows import SortedRows
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = b"# END nodeagent"
+_END_LINES = (END + b"\n", END + b"\r\n")
 LONGEST_LINE = 39 + len("\t") + 253 + len("\r\n")
 """An IPv6 address in full, a name of the greatest length DNS allows (RFC 1035, 3.1), the line's end."""
 
@@ -68,16 +71,47 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     only the lines next to it that `own` recognises are ours, the rest is the user's, and a Problem tells.
     Never fails: any bytes are a hosts file.
     """
+    as_left = _parse_as_left(content)
+    if as_left is not None:
+        return as_left
     lines = _split(content)
     claim = _claim(lines, own)
     kept = [number for number in range(len(lines)) if number not in claim.ours]
-    user, absent = _as_found(lines, kept, claim.last_begin)
+    begin = claim.last_begin
+    user, absent = _as_found(
+        b"".join(lines[number] for number in kept),
+        None if begin is None else lines[begin],
+        added_to=begin is not None and bool(kept) and kept[-1] < begin,
+    )
     line_numbers = tuple(number + 1 for number in kept)
     return HostsFile(
         user=user,
         block=tuple(lines[number].rstrip(b"\r\n") for number in claim.inside) if claim.ours else None,
         problems=tuple(claim.problems),
         legacy=legacy_lines(user, line_numbers),
+        absent=absent,
+        line_numbers=line_numbers,
+    )
+
+
+def _parse_as_left(content: bytes) -> HostsFile | None:
+    """The same of a file as nodeagent leaves it, its block last, without a look at thousands of lines."""
+    if not content.count(_TORN_BEGIN_AT_LEAST) == content.count(END) == 1:
+        return None
+    begin = content.find(_TORN_BEGIN_AT_LEAST)
+    inside = content.find(b"\n", begin) + 1
+    end = content.find(END)
+    user, marker, block = content[:begin], content[begin:inside], content[inside:end]
+    whole_lines = all(part.endswith(b"\n") or not part for part in (user, block))
+    if not (_is_begin(marker) and begin < end and whole_lines and content[end:] in _END_LINES):
+        return None
+    line_numbers = tuple(range(1, user.count(b"\n") + 1))
+    found, absent = _as_found(user, marker, added_to=True)
+    return HostsFile(
+        user=found,
+        block=tuple(line.rstrip(b"\r") for line in block.split(b"\n")[:-1]),
+        problems=(),
+        legacy=legacy_lines(found, line_numbers),
         absent=absent,
         line_numbers=line_numbers,
     )
@@ -108,22 +142,45 @@ def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent
     return kept + b"".join(line + end_of_line for line in (begin, *block, END))
 
 
-def written(lines: Sequence[HostsLine]) -> list[bytes]:
-    """Return the block's lines without their ends; order and repetition of `lines` don't matter.
+class BlockRows:
+    """The block's lines without their ends, for the hosts lines that are desired; kept in their order."""
 
-    Raises:
-        ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
-    """
-    for line in lines:
-        if _SAFE_NAME.fullmatch(line.name) is None:
-            raise ApplyError(
-                f"refusing to write the name {line.name!r} into a hosts file: it holds something that is no "
-                "part of a host name, or is longer than 253 characters. The file was left as it was"
-            )
-    # Few addresses bear many names: what Python works out slowly is worked out once for each address.
-    known = {address: (int(address), str(address)) for address in {line.address for line in lines}}
-    rows = {(line.address.version, line.name, *known[line.address]) for line in lines}
-    return [f"{address}\t{name}".encode("ascii") for _, name, _, address in sorted(rows)]
+    def __init__(self) -> None:
+        self._lines: tuple[HostsLine, ...] = ()
+        self._rows: SortedRows[tuple[int, str, int], bytes] = SortedRows()
+
+    def of(self, lines: tuple[HostsLine, ...]) -> tuple[bytes, ...]:
+        """Return the rows; the order of `lines` does not matter. Without a change, the same object.
+
+        Raises:
+            ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
+        """
+        removed, added = difference(self._lines, lines, _by_address)
+        for line in added:
+            if _SAFE_NAME.fullmatch(line.name) is None:
+                raise ApplyError(
+                    f"refusing to write the name {line.name!r} into a hosts file: it holds something that is "
+                    "no part of a host name, or is longer than 253 characters. The file was left as it was"
+                )
+        # Few addresses bear many names: what Python works out slowly is worked out once for each address.
+        known = {
+            address: (address.version, int(address), str(address))
+            for address in {line.address for line in (*removed, *added)}
+        }
+        changed: dict[tuple[int, str, int], tuple[bytes, ...]] = {}
+        for line in removed:
+            version, number, _ = known[line.address]
+            changed[version, line.name, number] = ()
+        for line in added:
+            version, number, text = known[line.address]
+            changed[version, line.name, number] = (f"{text}\t{line.name}".encode("ascii"),)
+        self._rows.update(changed)
+        self._lines = lines
+        return self._rows.rows()
+
+
+def _by_address(line: HostsLine) -> tuple[int, int, str]:
+    return (*sort_key(line.address), line.name)
 
 
 def names_and_addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
@@ -222,21 +279,20 @@ def _claim_unopened(claim: _Claim, lines: Sequence[bytes], end: int, own: OwnLin
     )
 
 
-def _as_found(lines: Sequence[bytes], kept: Sequence[int], begin: int | None) -> tuple[bytes, bool]:
+def _as_found(user: bytes, marker: bytes | None, *, added_to: bool) -> tuple[bytes, bool]:
     """Undo what the BEGIN line notes: give the user's bytes, and whether there was no file before ours.
 
-    The newline we added is taken away only while it still ends exactly the bytes it was added to.
+    The newline we added is taken away only while it still ends exactly the bytes it was added to: no line of
+    the user's is below the marker (`added_to`).
     """
-    user = b"".join(lines[number] for number in kept)
-    if begin is None:
+    if marker is None:
         return user, False
-    marker = lines[begin]
     notes = marker[len(BEGIN) :]
     if not user:
         return user, _ABSENT in notes
     added = b"\r\n" if marker.endswith(b"\r\n") else b"\n"
     noted = _NO_NEWLINE.search(notes)
-    if noted is None or kept[-1] > begin or not user.endswith(added):
+    if noted is None or not added_to or not user.endswith(added):
         return user, False
     found = user.removesuffix(added)
     untouched = len(found) == int(noted[1]) > 0 and not found.endswith(b"\n")

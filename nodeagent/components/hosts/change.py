@@ -25,6 +25,7 @@ class HostsState:
 
     `file` is parsed from the bytes as they will be once a write that a crash broke off is finished; mostly
     these are the bytes that are there. `problems` are what a person should know of it.
+    `lines` are those that the block was written for, if the bytes are those that nodeagent left.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class HostsState:
     file: HostsFile
     problems: tuple[Problem, ...]
     how: How
+    lines: tuple[HostsLine, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def content(self) -> bytes | None:

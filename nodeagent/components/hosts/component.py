@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 
 from nodeagent.components.component import ComponentName, Preview
 from nodeagent.components.hosts import journal
-from nodeagent.components.hosts.block import Problem, assemble, names_and_addresses, parse, written
+from nodeagent.components.hosts.block import BlockRows, Problem, assemble, names_and_addresses, parse
 from nodeagent.components.hosts.change import HostsChange, HostsState, How
 from nodeagent.components.hosts.errors import ChangedMeanwhileError, MountPointError
 from nodeagent.components.hosts.file import Reading, delete, guard_path, read, write_atomic
@@ -18,6 +19,8 @@ from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
 
 _TRIES = 5
+_FEW = 8
+"""Names to look for one by one."""
 
 
 class Hosts:
@@ -44,7 +47,7 @@ class Hosts:
         self._state_dir = state_dir
         self._adopt = adopt
         self._latest: HostsState | None = None
-        self._rows: tuple[tuple[HostsLine, ...], list[bytes]] = ((), [])
+        self._rows = BlockRows()
 
     def read(self) -> HostsState:
         """Read the file; changes nothing, and needs no more right than to read it.
@@ -93,7 +96,7 @@ class Hosts:
         latest = self._latest
         if latest is not None and not notes and not latest.problems and content == latest.reading.content:
             state = latest if (reading, how) == (latest.reading, latest.how) else None
-            state = state or HostsState(self._path, reading, latest.file, (), how)
+            state = state or replace(latest, reading=reading, how=how)
         else:
             file = parse(content, self._own)
             state = HostsState(self._path, reading, file, (*notes, *file.problems), how)
@@ -103,9 +106,7 @@ class Hosts:
     def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsChange:
         exists = state.reading.stamp is not None
         absent = state.file.absent or not exists
-        if lines is not self._rows[0]:
-            self._rows = (lines, written(lines))
-        block = self._rows[1]
+        block = self._rows.of(lines)
         after: bytes | None = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         if absent and not after and state.how == "rename":
             after = None
@@ -131,7 +132,12 @@ class Hosts:
         elif change and change.after is not None:
             left = self._write(before, change.after, change.before.how)
         journal.drop(self._state_dir, self._path)
-        return self._state(left, change.before.how) if change else change.before
+        if not change:
+            return change.before
+        state = self._state(left, change.before.how)
+        if change.after == left.content:
+            state = self._latest = replace(state, lines=change.lines)
+        return state
 
     def _write(self, before: Reading, after: bytes, how: How) -> Reading:
         if how == "rename":
@@ -163,7 +169,11 @@ def _names_changed(old: AbstractSet[bytes], new: AbstractSet[bytes]) -> tuple[tu
         return (), (), ()
     touched = names_and_addresses(old ^ new)
     # Other lines of these names, which stay; they are our own: `address<TAB>name`.
-    staying = [line for line in old & new if line.rpartition(b"\t")[2].decode("ascii") in touched]
+    if len(touched) <= _FEW:
+        ends = tuple(f"\t{name}".encode("ascii", "backslashreplace") for name in touched)
+        staying = [line for line in old & new if line.endswith(ends)]
+    else:
+        staying = [line for line in old & new if line.rpartition(b"\t")[2].decode("ascii") in touched]
     before, after = (
         names_and_addresses([*staying, *(old - new)]),
         names_and_addresses([*staying, *(new - old)]),
