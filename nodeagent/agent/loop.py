@@ -20,6 +20,7 @@ from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.agent.reporting.pages import pages
 from nodeagent.agent.reporting.pass_reporter import PLAN, Account
+from nodeagent.agent.reporting.probe_files import ProbeFiles
 from nodeagent.agent.reporting.service import TelemetryService
 from nodeagent.agent.reporting.status_file import StatusFile
 from nodeagent.agent.reporting.unnoticed_drift import DRIFT, Noticing
@@ -49,7 +50,8 @@ class Settings:
     """What the daemon was started with.
 
     `config_file` is read anew when it changes and on SIGHUP; None means all defaults. `telemetry` is where
-    the agent's pages are shown. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
+    the agent's pages are shown. `adopt`: hairpin-proxy's lines of the hosts file are taken over. `probe_dir`:
+    where the files for the DaemonSet's probes are written, if there are any.
     """
 
     node_name: str
@@ -58,6 +60,7 @@ class Settings:
     daemonset: OwnDaemonSet | None = None
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
+    probe_dir: Path | None = None
 
 
 class Daemon:
@@ -92,6 +95,10 @@ class Daemon:
         self._status_file = StatusFile(self._run_dir, settings.node_name, self._board)
         self._ownership = Ownership(self._run_dir, self._triggers.wake)
         self._components = build_components(config, adopt=settings.adopt)
+        self._probe_files = None
+        if settings.probe_dir is not None:
+            looks = self._components.relay.answers if relay.kind == "node" else None
+            self._probe_files = ProbeFiles(settings.probe_dir, self._board, looks)
         self._prover = Prover(
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
@@ -127,6 +134,8 @@ class Daemon:
         self._ownership.start()
         try:
             service.start()
+            if self._probe_files is not None:
+                self._probe_files.start()
             if self._config.relay.kind == "node":
                 self._metrics.watch_relay(self._components.relay.statistics)
             self._announcer.start()
@@ -137,6 +146,8 @@ class Daemon:
         finally:
             self._prover.stop()
             service.close()
+            if self._probe_files is not None:
+                self._probe_files.close()
             self._status_file.remove()
             self._ownership.stop()
         self._drain_relay()

@@ -34,6 +34,12 @@ _LOG = logging.getLogger("nodeagent")
     metavar="NAMESPACE/NAME",
     help="The DaemonSet that runs this agent: when it is gone at the end, the node is cleaned up.",
 )
+@option(
+    "--probe-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Write the files that the DaemonSet's probes read into this directory.",
+)
 @adopt_option
 @telemetry_option
 def run(  # noqa: PLR0913 - the options
@@ -41,6 +47,7 @@ def run(  # noqa: PLR0913 - the options
     log_format: Any,  # noqa: ANN401 - one of the words above
     log_level: Any,  # noqa: ANN401 - the same
     daemonset: str | None,
+    probe_dir: Path | None,
     telemetry_listen: str | None,
     config: Path | None,
     kubeconfig: Path | None,
@@ -63,6 +70,7 @@ def run(  # noqa: PLR0913 - the options
         OwnDaemonSet(*object_name("--daemonset", daemonset)) if daemonset else None,
         listen_address(telemetry_listen) or options.telemetry.listen,
         adopt,
+        probe_dir,
     )
     with connect(kubeconfig) as connection:
         _LOG.info(

@@ -54,7 +54,7 @@ def _of_containers(spec: Object, capabilities: Mapping[str, Sequence[str]]) -> I
             yield f"{name}: a port, which is the host's"
         if not container["resources"].get("limits", {}).get("memory"):
             yield f"{name}: memory without limit"
-        if name != "prepare" and not {"livenessProbe", "readinessProbe"} <= container.keys():
+        if name != "prepare" and not {"startupProbe", "livenessProbe"} <= container.keys():
             yield f"{name}: not probed"
         if name != "agent" and (foreign := {one["name"] for one in container["volumeMounts"]} & _AGENT_ONLY):
             yield f"{name}: mounts the agent's {', '.join(sorted(foreign))}"

@@ -59,7 +59,7 @@ def test_it_suffices(world: World, pod: Pod) -> None:
     assert stands.redirects[f"{LOAD_BALANCER_IP}:443"] == f"{relay}:443"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert pod.agent.probe(probe).exit_code == 0
-    for probe in ("readinessProbe", "livenessProbe"):
+    for probe in ("startupProbe", "livenessProbe"):
         assert pod.relay.probe(probe).exit_code == 0
     assert '"level": "ERROR"' not in pod.agent.log()
     assert '"level": "WARNING"' not in pod.agent.log()

@@ -23,6 +23,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 
 _ASK_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
 # `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
 _RELOAD_SECONDS = 15.0
 # HAProxy binds for two seconds before it gives up, so a failure shows well within this.
@@ -190,6 +191,12 @@ class Relay:
         if not self.read().running:
             self._directory.remove()
         self.release()
+
+    def answers(self) -> bool:
+        """Whether HAProxy's master and its worker answer, each within a second."""
+        found = master.processes(self._directory.master_socket, _LOOK_SECONDS)
+        serving = stats.worker(self._directory.stats_socket, _LOOK_SECONDS)
+        return not isinstance(found, Unreachable) and not isinstance(serving, Unreachable)
 
     def drain(self) -> Iterator[Look]:
         """Close the connections of a sidecar that is told to end: see `draining.drain`.
