@@ -140,6 +140,7 @@ _SIDE_EFFECTS = (
     "(what else that changes: Service and Ingresses show the hostname in place of the address, external-dns "
     "makes aliases of it, and what nodes and pods send goes out to the load balancer and comes back)"
 )
+_DETOUR = "what nodes and pods send then goes out to the load balancer and comes back"
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     "without an agent: let a policy of the API server set ipMode: Proxy (docs/without-an-agent.md says when)",
@@ -189,10 +190,12 @@ def _by_ip_mode(service: Service, provider: Provider | None, kubernetes: str) ->
     if provider.remedies.ip_mode:
         lines.append(
             f"without an agent{since}: let the cloud's controller set ipMode: Proxy "
-            f"({provider.remedies.ip_mode})"
+            f"({provider.remedies.ip_mode}); {_DETOUR}"
         )
     if provider.remedies.ip_mode_on_request:
-        lines.append(f"without an agent{since}: ask {provider.name}'s controller for ipMode: Proxy")
+        lines.append(
+            f"without an agent{since}: ask {provider.name}'s controller for ipMode: Proxy; {_DETOUR}"
+        )
         lines.append(annotate(service, provider.remedies.ip_mode_on_request))
     return lines
 

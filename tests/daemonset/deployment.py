@@ -57,16 +57,24 @@ class Deployment:
         image: The agent's image. The relay's is not to be had here: the machine's own haproxy stands for it.
         directory: For what belongs to the pods; made here.
         kustomization: What is applied: `daemonset/` itself, or an overlay.
+        options: What an administrator of this world would set in the configuration.
     """
 
     def __init__(
-        self, world: World, image: ImageRoot, directory: Path, kustomization: Path = DAEMONSET
+        self,
+        world: World,
+        image: ImageRoot,
+        directory: Path,
+        kustomization: Path = DAEMONSET,
+        *,
+        options: Mapping[str, Mapping[str, object]] = _OPTIONS,
     ) -> None:
         self.node: Host = world.node1
         self._world = world
         self._image = image
         self._directory = directory
         self._kustomization = kustomization
+        self._options = options
         self._objects = render(kustomization)
         self._pods: list[Pod] = []
         directory.mkdir()
@@ -148,7 +156,7 @@ class Deployment:
 
     def _config(self, hosts: Mapping[str, object] | None) -> str:
         document = yaml.safe_load(self._object("ConfigMap")["data"]["nodeagent.yaml"])
-        sections = {**_OPTIONS, "hosts": hosts} if hosts is not None else _OPTIONS
+        sections = {**self._options, "hosts": hosts} if hosts is not None else self._options
         for section, options in sections.items():
             document.setdefault(section, {}).update(options)
         return yaml.safe_dump(document)

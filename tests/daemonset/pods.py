@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import subprocess
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
+"""Where the API server mounts a ServiceAccount's token."""
 STOP_SIGNALS = {"agent": SIGTERM, "relay": SIGUSR1}
 """STOPSIGNAL of the containers' images: none in ours, SIGUSR1 in the official haproxy image."""
 
@@ -388,7 +391,11 @@ class Pod:
         return found
 
     def _field(self, path: str) -> str:
-        return {"spec.nodeName": self.node.name, "metadata.namespace": "nodeagent"}[path]
+        return {
+            "spec.nodeName": self.node.name,
+            "metadata.namespace": "nodeagent",
+            "metadata.name": self.name,
+        }[path]
 
     def _make_volume(self, volume: Object) -> tuple[str, bool]:
         """Make a volume; gives its path as the node sees it, and whether it is a directory."""
@@ -426,3 +433,18 @@ def containers_of(template: Object) -> Iterator[Object]:
     """Give every container of a template, those that prepare included."""
     yield from template["spec"].get("initContainers", [])
     yield from template["spec"]["containers"]
+
+
+def admitted(template: Object) -> Object:
+    """Copy a template as API server and kubelet see it: the pod's user for each container, and the token."""
+    found = deepcopy(template)
+    spec = found["spec"]
+    of_pod = {key: spec["securityContext"][key] for key in ("runAsUser", "runAsGroup")}
+    for container in containers_of(found):
+        container["securityContext"] = {**of_pod, **container["securityContext"]}
+    if spec["automountServiceAccountToken"]:
+        spec["volumes"].append({"name": "token", "projected": {"defaultMode": 0o644}})
+        mount = {"name": "token", "mountPath": TOKEN_PATH, "readOnly": True}
+        for container in containers_of(found):
+            container["volumeMounts"].append(mount)
+    return found

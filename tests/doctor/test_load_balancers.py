@@ -94,6 +94,48 @@ def test_a_provider_that_sets_it_on_request_gets_the_request() -> None:
     assert steps[1].endswith(" lb.stackit.cloud/ip-mode-proxy=true")
 
 
+_DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-hostname=lb.example.com"
+_SCALEWAY = "service.beta.kubernetes.io/scw-loadbalancer"
+_BY_HOSTNAME = {
+    "DigitalOcean": _DIGITALOCEAN,
+    "Hetzner": "load-balancer.hetzner.cloud/hostname=lb.example.com",
+    "OpenStack": "loadbalancer.openstack.org/hostname=lb.example.com",
+    "Scaleway": f"{_SCALEWAY}-use-hostname=true",
+    "Linode": "service.beta.kubernetes.io/linode-loadbalancer-hostname-only-ingress=true",
+    "Vultr": "service.beta.kubernetes.io/vultr-loadbalancer-hostname=lb.example.com",
+    "Alibaba": "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-hostname=lb.example.com",
+    "cloudscale.ch": "k8s.cloudscale.ch/loadbalancer-force-hostname=lb.example.com",
+    "Outscale": "service.beta.kubernetes.io/osc-load-balancer-ingress-address=hostname",
+    "CloudStack": "service.beta.kubernetes.io/cloudstack-load-balancer-hostname=lb.example.com",
+}
+_BY_IP_MODE = {
+    "Scaleway": f"{_SCALEWAY}-ip-mode=Proxy",
+    "Oracle (Load Balancer)": "oci.oraclecloud.com/ingress-ip-mode=proxy",
+    "Oracle (Network Load Balancer)": "oci.oraclecloud.com/ingress-ip-mode=proxy",
+    "STACKIT": "lb.stackit.cloud/ip-mode-proxy=true",
+}
+_BY_ITSELF = {"Hetzner", "OpenStack", "Scaleway", "cloudscale.ch", "Outscale"}
+_DETOUR = "goes out to the load balancer and comes back"
+_EXACT = "$ kubectl annotate service -n ingress blue "
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
+def test_every_providers_own_fix_has_its_key_its_value_and_what_else_it_changes(provider: object) -> None:
+    """Key by key, as the providers' documentation has them; what is not listed here has none."""
+    found = next(row for row in PROVIDERS if row is provider)
+    steps = remedies(VIP, found, "v1.33.2")
+    wanted = [_EXACT + table[found.name] for table in (_BY_IP_MODE, _BY_HOSTNAME) if found.name in table]
+    assert [step for step in steps if step.startswith("$ ")] == wanted
+    by_ip_mode = [step for step in steps if "ipMode: Proxy" in step]
+    assert len(by_ip_mode) == (found.name in _BY_IP_MODE) + (found.name in _BY_ITSELF)
+    assert all(_DETOUR in step for step in by_ip_mode)
+    if found.name in _BY_HOSTNAME:
+        after = steps[steps.index(_EXACT + _BY_HOSTNAME[found.name]) + 1]
+        for effect in ("show the hostname", "external-dns", _DETOUR):
+            assert effect in after
+    assert steps[-1].startswith("on the nodes: install nodeagent")
+
+
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
 def test_every_providers_annotations_make_a_command(provider: object) -> None:
     found = next(row for row in PROVIDERS if row is provider)
