@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from benchmarks import decisions, latency, redirects, resources, verification
+from benchmarks import api_server, decisions, latency, redirects, resources, verification
 from benchmarks.api import Api
 from benchmarks.daemon import running
 from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-PARTS = ("latency", "memory", "cost", "cpu", "decisions", "redirects", "dns")
+PARTS = ("latency", "memory", "cost", "cpu", "decisions", "redirects", "dns", "api")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
@@ -55,7 +55,9 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
         yield from chain.from_iterable(decisions.measure(names) for names in sizes if names)
     if "redirects" in parts:
         yield from redirects.measure()
-    if set(parts) <= {"decisions", "redirects"}:
+    if "api" in parts:
+        yield from chain.from_iterable(api_server.measure(names) for names in sizes if names >= _CPU_NAMES)
+    if set(parts) <= {"decisions", "redirects", "api"}:
         return
     with World() as world:
         api = Api(world)

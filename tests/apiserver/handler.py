@@ -159,6 +159,9 @@ class Handler(BaseHTTPRequestHandler):
         """Serve a watch; raises ApiError while nothing has been sent yet."""
         api = self._api
         agreed = watches.terms(asked, api.options.bookmark_interval, api.options.longest_watch)
+        if agreed.announces and not api.options.watch_list:
+            raise statuses.ApiError(422, "Invalid", "sendInitialEvents: Forbidden: is forbidden for watch")
+        agreed = replace(agreed, announces=agreed.announces and api.options.initial_end)
         feed = watches.Feed(self.connection)
         stream = watches.Stream(
             store=api.store,

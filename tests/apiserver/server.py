@@ -34,6 +34,8 @@ class Options:
         service_fields: whether services can be selected by spec.type and spec.clusterIP (Kubernetes 1.31).
         longest_watch: seconds until a stream ends whose client names no timeoutSeconds; None for never. (The
             real server takes a random time between 30 and 60 minutes.)
+        watch_list: whether a watch may begin with all objects that exist (KEP-3157); else 422, as 1.33 says.
+        initial_end: whether a bookmark says where these objects end, as it must.
         git_version: what /version says.
         control: whether /_control/ is served.
     """
@@ -42,6 +44,8 @@ class Options:
     expired_in_stream: bool = True
     service_fields: bool = True
     longest_watch: float | None = None
+    watch_list: bool = True
+    initial_end: bool = True
     git_version: str = "v1.36.0"
     control: bool = False
 

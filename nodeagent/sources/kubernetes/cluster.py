@@ -13,7 +13,7 @@ from nodeagent.sources.kubernetes.discovery import DiscoveryPoller, discover
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
 from nodeagent.sources.kubernetes.informers import Coverage, Informer, InformerSet
 from nodeagent.sources.kubernetes.list_watch import read_list
-from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks, Timing
+from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks
 from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
     INGRESS_CLASSES,
@@ -26,6 +26,7 @@ from nodeagent.sources.kubernetes.resources import (
     watched,
 )
 from nodeagent.sources.kubernetes.store import Store
+from nodeagent.sources.kubernetes.timing import Timing
 from nodeagent.sources.objects.kinds import assembled
 
 _STOP_SECONDS = 0.9

@@ -61,6 +61,7 @@ class Connection:
 
     Attributes:
         bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
+        streams_lists: whether the server begins a watch with all objects that exist, as far as is known.
 
     Args:
         load: returns a new transport; called again when credentials are refused.
@@ -74,6 +75,7 @@ class Connection:
         self._lock = threading.Lock()
         self._transport = load()
         self.bytes_read = 0
+        self.streams_lists = True
 
     def __enter__(self) -> Self:
         return self

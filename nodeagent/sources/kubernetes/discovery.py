@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotJsonError
-from nodeagent.sources.kubernetes.reflector import Backoff, Timing
 from nodeagent.sources.kubernetes.resources import NAMESPACES, Resource, optional_resource
+from nodeagent.sources.kubernetes.timing import Backoff, Timing
 from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
 
 _SECONDS = 15.0

@@ -7,9 +7,10 @@ from enum import StrEnum
 
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
-from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks, Timing
+from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks
 from nodeagent.sources.kubernetes.resources import Resource
 from nodeagent.sources.kubernetes.store import Store
+from nodeagent.sources.kubernetes.timing import Timing
 
 
 class Coverage(StrEnum):

@@ -7,6 +7,7 @@ comes with status 200 is an error and never means that there are no objects.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -35,6 +36,8 @@ LARGEST_OBJECT = 2 * 1024 * 1024
 """Bytes of an object as JSON; a larger one is skipped. etcd takes 1.5 MiB (its `--max-request-bytes`)."""
 
 _ATTEMPTS = 3
+
+NOTHING: Mapping[Key, Item] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +264,8 @@ def _known(raw: bytes, known: Mapping[Key, Item]) -> tuple[Key, Item] | None:
 # Pure: one line of a watch into what it tells.
 
 
+_INITIAL_END = "k8s.io/initial-events-end"
+
 _UNNAMED = ("", "(unnamed)")
 """Where an object is held that does not tell its name: no object can be called so."""
 
@@ -283,9 +288,13 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Nothing else happened up to a version (KEP-956)."""
+    """Nothing else happened up to a version (KEP-956).
+
+    `ends_initial` says that all objects that existed when the watch began were sent (KEP-3157).
+    """
 
     version: int
+    ends_initial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +322,7 @@ class _WatchEvent(Struct):
 
 class _BookmarkMeta(Struct):
     resourceVersion: str  # noqa: N815 - the API's field
+    annotations: dict[str, str] | None = None
 
 
 class _Bookmark(Struct):
@@ -324,12 +334,13 @@ _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
 _status_decoder = msgspec.json.Decoder(Status)
 
 
-def read_event(line: bytes, resource: Resource) -> WatchEvent:
+def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTHING) -> WatchEvent:
     """Reads one line.
 
     Args:
         line: the line, without its end.
         resource: what is watched.
+        known: objects held already: one of the same resourceVersion is not decoded again.
 
     Returns:
         What it tells. An object that can't be read stands nevertheless, as unreadable.
@@ -341,13 +352,16 @@ def read_event(line: bytes, resource: Resource) -> WatchEvent:
         event = _decoded(_event_decoder, line)
         match event.type:
             case "ADDED" | "MODIFIED":
-                key, item = read_item(bytes(event.object), resource)
+                raw = bytes(event.object)
+                key, item = _known(raw, known) or read_item(raw, resource)
                 return Upserted(key or _UNNAMED, item)
             case "DELETED":
                 key, item = read_item(bytes(event.object), resource)
                 return Deleted(key or _UNNAMED, item.version)
             case "BOOKMARK":
-                return Bookmark(number(_bookmark_decoder.decode(event.object).metadata.resourceVersion))
+                meta = _bookmark_decoder.decode(event.object).metadata
+                ends_initial = (meta.annotations or {}).get(_INITIAL_END) == "true"
+                return Bookmark(number(meta.resourceVersion), ends_initial)
             case "ERROR":
                 return Failed(_status_decoder.decode(event.object).code, bytes(event.object))
     except (msgspec.MsgspecError, ValueError) as error:

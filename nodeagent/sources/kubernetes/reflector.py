@@ -10,12 +10,12 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
-from nodeagent.backoff import backoff
 from nodeagent.errors import SourceError
-from nodeagent.sources.kubernetes.connection import CONNECT_TIMEOUT, Connection
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
     ApiError,
     BadRequestError,
@@ -23,99 +23,26 @@ from nodeagent.sources.kubernetes.errors import (
     GoneError,
     NotFoundError,
     NotJsonError,
+    ServerTroubleError,
     TooLargeError,
     refusal,
 )
 from nodeagent.sources.kubernetes.list_watch import (
+    NOTHING,
     Bookmark,
     Deleted,
     Failed,
+    Key,
     Unknown,
     Upserted,
     number,
     read_event,
     read_list,
 )
-from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.kubernetes.resources import Item, Resource
 from nodeagent.sources.kubernetes.store import Store
+from nodeagent.sources.kubernetes.timing import Backoff, Timing
 from nodeagent.sources.kubernetes.transport import LineStream
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How patient the threads are; all in seconds.
-
-    Attributes:
-        list_timeout: for one page of a list.
-        connect_timeout: until a connection stands.
-        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks come about once
-            a minute (KEP-956).
-        watch_seconds: a watch is asked to end after a random time in this range, so that nodes don't come
-            back together, and move to another API server now and then.
-        shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
-        backoff: the first wait after a failure, and the longest.
-        refused: a range of seconds, after which something optional that was refused is asked for again.
-        discovery: a range of seconds, after which the server is asked again which optional kinds it has.
-        optional_wait: how long the first snapshot waits for optional kinds that neither come nor are refused.
-        calm: after a list that long ago, a history that is gone (410) asks for a new one at once; one that
-            goes again and again waits like any failure.
-    """
-
-    list_timeout: float = 60.0
-    connect_timeout: float = CONNECT_TIMEOUT
-    idle_timeout: float = 150.0
-    watch_seconds: tuple[int, int] = (300, 600)
-    shortest_watch: float = 1.0
-    backoff: tuple[float, float] = (0.5, 30.0)
-    refused: tuple[float, float] = (240.0, 360.0)
-    discovery: tuple[float, float] = (60.0, 90.0)
-    optional_wait: float = 10.0
-    calm: float = 30.0
-
-
-# Waits between tries to reach the API server.
-
-
-_LONGEST_RETRY_AFTER = 300.0
-"""Seconds. A proxy's `Retry-After: 86400` must not leave a node a day behind."""
-
-
-class Backoff:
-    """Doubling waits with jitter, so that a cluster's nodes do not come back all at once.
-
-    Args:
-        shortest: seconds of the first wait's upper end.
-        longest: seconds that no wait exceeds, unless the server asks for more.
-        fraction: gives a number in 0..1 at random.
-    """
-
-    def __init__(
-        self,
-        shortest: float,
-        longest: float,
-        fraction: Callable[[], float] = random.random,
-    ) -> None:
-        self._shortest = shortest
-        self._longest = longest
-        self._fraction = fraction
-        self._failures = 0
-
-    def reset(self) -> None:
-        """Begins with the shortest wait again: something went well."""
-        self._failures = 0
-
-    def next(self, retry_after: float | None = None) -> float:
-        """Gives the seconds to wait now, between half and all of the current step, and doubles the step.
-
-        Args:
-            retry_after: seconds the server asks for; a tenth more at most is added as jitter.
-        """
-        self._failures += 1
-        wait = backoff(self._failures, self._shortest, self._longest) * (0.5 + self._fraction() / 2)
-        if retry_after is None:
-            return wait
-        return max(wait, min(retry_after, _LONGEST_RETRY_AFTER) * (1 + self._fraction() / 10))
-
 
 _LOG = logging.getLogger(__name__)
 
@@ -200,6 +127,8 @@ class Reflector:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._stream: LineStream | None = None
+        self._initial: dict[Key, Item] | None = None
+        self._known = NOTHING
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
 
     def start(self) -> None:
@@ -238,6 +167,11 @@ class Reflector:
 
     def _advance(self) -> None:
         """Lists if need be, then watches until the stream ends; raises ApiError where something fails."""
+        if self._at.version is None and self._timing.streaming and self._connection.streams_lists:
+            if self._streamed():
+                return
+            # Whatever came of it is no list: an older server, or something between that does not know it.
+            self._connection.streams_lists = False
         if self._at.version is None:
             self._list()
         if self._stopping.is_set() or self._at.version is None:
@@ -303,8 +237,11 @@ class Reflector:
         if self._stopping.is_set():
             return
         self._at.resource = listing.resource
-        changed = self._store.replace(listing.items)
-        self._at.version = number(listing.version)
+        self._listed_all(listing.items, number(listing.version))
+
+    def _listed_all(self, items: Mapping[Key, Item], version: int) -> None:
+        changed = self._store.replace(items)
+        self._at.version = version
         self.progress.lists += 1
         if self._is_calm():
             self._backoff.reset()
@@ -313,15 +250,41 @@ class Reflector:
         if changed:
             self._calls.on_change()
 
-    def _watch(self, version: int) -> None:
+    def _streamed(self) -> bool:
+        """Lists and watches by one request; tells whether the server can do that.
+
+        Without a resourceVersion the objects are the newest that there are, as in a list: nothing goes back
+        in time ("API concepts: Streaming lists"). Kubernetes 1.34 and later can; 1.33 answers 422.
+        """
+        try:
+            self._watch(None)
+        except (BadRequestError, GoneError, ServerTroubleError) as error:
+            status = (
+                error.status if isinstance(error, ServerTroubleError) else HTTPStatus.UNPROCESSABLE_ENTITY
+            )
+            refused = status == HTTPStatus.UNPROCESSABLE_ENTITY
+            if self._initial is None or not refused:
+                raise
+            _LOG.info("%s: the server does not stream lists: %s", self.resource.name, error)
+            return False
+        finally:
+            unfinished, self._initial, self._known = self._initial is not None, None, NOTHING
+        return not unfinished or self._stopping.is_set()
+
+    def _watch(self, version: int | None) -> None:
+        """Watches from a version on; None: from all objects that exist, which replace what is known."""
         low, high = self._timing.watch_seconds
         query = {
             **self._at.resource.selector,
             "watch": "true",
-            "resourceVersion": str(version),
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(random.randint(low, high)),  # noqa: S311 - spreads load, guards nothing
         }
+        if version is None:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            self._initial, self._known = {}, self._store.by_key()
+        else:
+            query["resourceVersion"] = str(version)
         stream = self._connection.stream_lines(
             self._at.resource.path, query, self._timing.connect_timeout, self._timing.idle_timeout
         )
@@ -335,7 +298,7 @@ class Reflector:
             self._store.forget_deletions()
             self._follow(stream)
         finally:
-            if time.monotonic() - began >= self._timing.shortest_watch:
+            if self._initial is None and time.monotonic() - began >= self._timing.shortest_watch:
                 self._at.productive = True
             with self._lock:
                 self._stream = None
@@ -344,13 +307,34 @@ class Reflector:
     def _follow(self, stream: LineStream) -> None:
         if self._stopping.is_set():
             return
+        list_until = time.monotonic() + self._timing.list_timeout
         for line in stream:
             if self._stopping.is_set():
                 return
             self._contact()
+            if self._initial is not None:
+                if time.monotonic() > list_until:
+                    return
+                self._take_initial(line, self._initial)
+                continue
             if self._take(line) and not self._stopping.is_set():
                 self._calls.on_change()
             self._at.productive = True
+
+    def _take_initial(self, line: bytes, found: dict[Key, Item]) -> None:
+        """Gathers what exists; at its end it replaces what is known, in one step."""
+        match read_event(line, self._at.resource, self._known):
+            case Upserted(key, item):
+                found[key] = item
+            case Deleted(key, _):
+                found.pop(key, None)
+            case Bookmark(version, ends_initial=True):
+                self._initial, self._known = None, NOTHING
+                self._listed_all(found, version)
+            case Failed(code, body):
+                raise refusal(self._connection.request("watch", self.resource.path), code, body)
+            case Unknown():
+                self.progress.ignored += 1
 
     def _take(self, line: bytes) -> bool:
         """Lets one line change what is held; tells whether a value changed."""

@@ -1,6 +1,6 @@
 import pytest
 
-from nodeagent.sources.kubernetes.reflector import Backoff
+from nodeagent.sources.kubernetes.timing import Backoff
 
 
 def test_waits_double_up_to_the_longest_and_begin_anew_after_success() -> None:

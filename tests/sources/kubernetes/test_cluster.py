@@ -6,7 +6,7 @@ import pytest
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
-from nodeagent.sources.kubernetes.reflector import Timing
+from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import ApiServer, Ending, Rule, faults, objects
 from tests.apiserver.store import Part
 

@@ -8,8 +8,8 @@ from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError
 from nodeagent.sources.kubernetes.informers import Coverage
-from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
+from nodeagent.sources.kubernetes.timing import Timing
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import GATEWAY_API, ApiServer, Ending, Object, Rule, custom, faults, objects
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.reflector import Timing
+from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import GATEWAY_API, ApiError, ApiServer, Ending, Object, faults, objects
 
 from .watching import NODE, until, watching

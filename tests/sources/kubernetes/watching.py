@@ -11,8 +11,8 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.informers import Coverage
-from nodeagent.sources.kubernetes.reflector import Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, ConfigMapName, RelayName
+from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import ApiServer
 
 NODE = "n1"
@@ -23,6 +23,7 @@ QUICK = Timing(
     backoff=(0.01, 0.05),
     refused=(0.05, 0.1),
     discovery=(0.05, 0.1),
+    streaming=False,
 )
 
 
