@@ -1,0 +1,170 @@
+"""The walk of one load balancer, as docs/architecture.md tells it: from a watch event to the kernel and back.
+
+Through the public seams alone: the simulated API over HTTP, the real kernel, nft and HAProxy.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, ip_address
+from pathlib import Path
+
+import pytest
+
+from nodeagent.agent.comparison import compare
+from nodeagent.agent.facts import Circumstances, read_circumstances
+from nodeagent.agent.listener_status import read_listener_status
+from nodeagent.agent.reconciler import Reconciler
+from nodeagent.cli.document import encode
+from nodeagent.cli.report import report
+from nodeagent.components.addresses.netlink import Netlink
+from nodeagent.components.addresses.ownership import KernelAddress
+from nodeagent.components.node import ActualState, Components, build_components
+from nodeagent.config.options import AbsolutePath, Config, DnsName, HostsOptions, RelayOptions, RelayRange4
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.objects import ObjectRef, Snapshot
+from tests.apiserver import ApiServer, objects
+from tests.components.relay.backend import backend, who
+from tests.components.relay.namespace import SERVICE, isolated
+from tests.sources.kubernetes.watching import NODE, Watched, connected, until, watching
+
+FIRST, SECOND = "203.0.113.10", "203.0.113.20"
+RANGE = "169.254.77.0/24"
+SENDS_PROXY = {"load-balancer.hetzner.cloud/uses-proxyprotocol": "true"}
+
+
+@dataclass
+class Node:
+    """A node whose agent watches a cluster; its passes are made by the test."""
+
+    watched: Watched
+    config: Config
+    components: Components
+    reconciler: Reconciler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reconciler = Reconciler(NODE, self.config, self.components, self._read)
+
+    def balanced(self, name: str, address: str) -> Snapshot:
+        """Create a load balancer in the API; returns the snapshot once its watch has told of it."""
+        service = objects.service(
+            name, kind="LoadBalancer", cluster_ips=[SERVICE], addresses=[address], annotations=SENDS_PROXY
+        )
+        self.watched.api.store.create(service)
+        self.watched.api.store.create(
+            objects.ingress(name, hosts=[f"{name}.example.com"], addresses=[address])
+        )
+        until(
+            lambda: name in self.watched.services() and name in self.watched.ingresses(), "the watch events"
+        )
+        return self.watched.snapshot()
+
+    def _read(self, snapshot: Snapshot, actual: ActualState) -> Circumstances:
+        return read_circumstances(self.config, snapshot, actual, [], [self.watched.connection.server])
+
+
+@contextmanager
+def node(directory: Path) -> Iterator[Node]:
+    """A node with an agent that has served one load balancer."""
+    for address in (FIRST, SECOND):
+        subprocess.run(["ip", "route", "add", f"{address}/32", "dev", "lo"], check=True)
+    hosts = directory / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    config = Config(
+        relay=RelayOptions(launch=True, ipv4=RelayRange4(RANGE)),
+        hosts=HostsOptions(file=AbsolutePath(hosts), verify="allow", allow=(DnsName("example.com"),)),
+    )
+    with ApiServer() as api:
+        api.store.create(objects.node(NODE))
+        with connected(api, directory) as connection, watching(api, connection) as watched:
+            made = Node(watched, config, build_components(config, adopt=False))
+            done = made.reconciler.reconcile(made.balanced("first", FIRST), {}, everything=True)
+            assert done.convergence.errors == {}
+            yield made
+
+
+@dataclass
+class Reads:
+    """How often the kernel was asked: dumps of addresses, listings of our table."""
+
+    addresses: int = 0
+    log: Path = Path()
+
+    @property
+    def tables(self) -> int:
+        """Runs of nft that list."""
+        return sum("list" in line for line in self.log.read_text().splitlines())
+
+
+@contextmanager
+def counted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+    """Count the reads of the kernel while the block runs."""
+    nft = shutil.which("nft")
+    reads = Reads(log=directory / "nft.log")
+    reads.log.touch()
+    (directory / "bin").mkdir()
+    wrapper = directory / "bin" / "nft"
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >>{reads.log}\nexec {nft} "$@"\n')
+    wrapper.chmod(0o755)
+    dump = Netlink.addresses
+
+    def noted(netlink: Netlink) -> list[KernelAddress]:
+        reads.addresses += 1
+        return dump(netlink)
+
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{directory / 'bin'}:{os.environ['PATH']}")
+        patched.setattr(Netlink, "addresses", noted)
+        yield reads
+
+
+@isolated
+def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node(tmp_path) as agent, backend(Endpoint(ip_address(SERVICE), 443)):
+        # 1. A watch event becomes an object of the Snapshot.
+        snapshot = agent.balanced("second", SECOND)
+        assert ObjectRef("Service", "default", "second") in {each.ref for each in snapshot.services}
+
+        # 2. A pass: facts, plan, one change for each component, each applied in two halves.
+        with counted(tmp_path, monkeypatch) as reads:
+            done = agent.reconciler.reconcile(snapshot, {})
+        assert done.convergence.errors == {}
+        assert [change.component for change in done.convergence.changes] == [
+            "addresses",
+            "relay",
+            "dnat",
+            "hosts",
+        ]
+
+        # 3. What the kernel was asked: each actual state is read once, and once more after its change.
+        assert reads.addresses == 2
+        assert reads.tables == 2
+
+        # 4. The decision, with its reason.
+        decisions = {each.load_balancer.name: each for each in done.convergence.desired.load_balancers}
+        (relay,) = decisions["second"].relay_addresses
+        assert relay in IPv4Network(RANGE)
+
+        # 5. The kernel: the address, HAProxy's listener on it, the redirect to it. The hosts file: the name.
+        addresses = subprocess.run(["ip", "address"], check=True, capture_output=True, text=True).stdout
+        assert f"{relay}/32" in addresses
+        assert who(Endpoint(relay, 443)).startswith("v1 ")
+        assert who(Endpoint(ip_address(SECOND), 443)).startswith("v1 ")
+        assert f"{relay}\tsecond.example.com\n" in Path(agent.config.hosts.file).read_text()
+
+        # 6. And back: `nodeagent status` finds all in sync, and each listener with what leads to it.
+        actual = ActualState(agent.components)
+        desired = done.convergence.desired
+        comparison = compare(desired, actual)
+        assert comparison.in_sync
+        document = report("Status", NODE, desired, comparison, read_listener_status(desired, actual))
+        assert f'"redirected": [\n            "{SECOND}:443"\n' in encode(document)
+
+        # 7. A pass without a reason does nothing.
+        idle = agent.reconciler.reconcile(agent.watched.snapshot(), {})
+        assert (idle.components, idle.convergence.changes) == (frozenset(), [])

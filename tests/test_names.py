@@ -1,0 +1,37 @@
+"""A class or a module has a name of its own: a reader who meets it knows which one is meant."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "nodeagent"
+
+# The same part of a component has the same name in each; a watcher is named like what it watches.
+SHAPES = {"__init__", "component", "state", "change", "errors"}
+
+
+def _modules() -> Iterator[Path]:
+    return (path for path in PACKAGE.rglob("*.py") if path.stem not in SHAPES)
+
+
+def _repeated(names: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, place in names:
+        places[name].append(place)
+    return {name: sorted(found) for name, found in places.items() if len(found) > 1}
+
+
+def _classes() -> Iterator[tuple[str, str]]:
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                yield node.name.lstrip("_"), str(path.relative_to(PACKAGE))
+
+
+def test_no_class_name_is_used_twice() -> None:
+    assert _repeated(_classes()) == {}
+
+
+def test_no_module_name_is_used_twice() -> None:
+    assert _repeated((path.stem, str(path.relative_to(PACKAGE))) for path in _modules()) == {}
