@@ -9,23 +9,23 @@ from pathlib import Path
 from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.dns.upstream import ask_upstream
-from nodeagent.agent.dns.verifier import SPREAD_SECONDS, Prover
+from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier
 from nodeagent.agent.drift.node_watch import NodeWatch
 from nodeagent.agent.facts import Circumstances, read_circumstances
 from nodeagent.agent.garbage import spare_what_stays
 from nodeagent.agent.pacing import seconds_until_pass
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reporting.event_recorder import Announcer
+from nodeagent.agent.reporting.event_recorder import EventRecorder
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.agent.reporting.pages import pages
-from nodeagent.agent.reporting.pass_reporter import PLAN, Account
+from nodeagent.agent.reporting.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reporting.probe_files import ProbeFiles
-from nodeagent.agent.reporting.service import TelemetryService
+from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.reporting.status_file import StatusFile
 from nodeagent.agent.reporting.unnoticed_drift import DRIFT, Noticing
 from nodeagent.agent.triggers import Triggers
-from nodeagent.agent.writer.writer_election import Ownership
+from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config, ListenAddress
@@ -46,7 +46,7 @@ _EVERYTHING_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DaemonSettings:
     """What the daemon was started with.
 
     `config_file` is read anew when it changes and on SIGHUP; None means all defaults. `telemetry` is where
@@ -72,7 +72,7 @@ class Daemon:
         connection: To the API server.
     """
 
-    def __init__(self, settings: Settings, config: Config, connection: Connection) -> None:
+    def __init__(self, settings: DaemonSettings, config: Config, connection: Connection) -> None:
         self._settings = settings
         self._config = config
         self._connection = connection
@@ -81,8 +81,8 @@ class Daemon:
         self._board = HealthBoard([API, PLAN, *sorted(COMPONENTS), DRIFT])
         self._api = ApiState(connection, self._metrics, self._board)
         self._noticing = Noticing(self._metrics, self._board)
-        self._announcer = Announcer(connection, settings.node_name)
-        self._account = Account(self._metrics, self._board, self._announcer)
+        self._announcer = EventRecorder(connection, settings.node_name)
+        self._account = PassReporter(self._metrics, self._board, self._announcer)
         relay = config.relay
         self._cluster = Cluster(
             connection,
@@ -93,13 +93,13 @@ class Daemon:
         )
         self._run_dir = Path(relay.run_dir)
         self._status_file = StatusFile(self._run_dir, settings.node_name, self._board)
-        self._ownership = Ownership(self._run_dir, self._triggers.wake)
+        self._ownership = WriterElection(self._run_dir, self._triggers.wake)
         self._components = build_components(config, adopt=settings.adopt)
         self._probe_files = None
         if settings.probe_dir is not None:
             looks = self._components.relay.answers if relay.kind == "node" else None
             self._probe_files = ProbeFiles(settings.probe_dir, self._board, looks)
-        self._prover = Prover(
+        self._prover = DnsVerifier(
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
             on_change=self._triggers.dns_changed,
@@ -125,7 +125,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_end)
         signal.signal(signal.SIGHUP, self._on_reload)
-        service = TelemetryService(
+        service = TelemetryServer(
             pages(self._board, self._metrics),
             self._settings.telemetry.endpoint,
             self._run_dir,

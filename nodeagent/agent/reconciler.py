@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from nodeagent.agent.convergence import ALL, Convergence, converge
-from nodeagent.agent.drift.repair_conflicts import Fights, Verdict
+from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.agent.facts import Circumstances, gather_facts, later
 from nodeagent.agent.retries import Retries
 from nodeagent.agent.scope import changed_components, with_dependents
@@ -29,7 +29,7 @@ class Repair:
     """Drift that was mended: what had called, and whether another program keeps undoing it."""
 
     found: str
-    verdict: Verdict
+    verdict: ConflictStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Reconciler:
         self._owed: frozenset[ComponentName] = frozenset()
         self._held: dict[ComponentName, tuple[float, str]] = {}
         self._ports_due: float | None = None
-        self._fights: Fights[ComponentName] = Fights(clock)
+        self._fights: RepairConflicts[ComponentName] = RepairConflicts(clock)
         self.retries = Retries()
         self.relay_notes: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ from nodeagent.components.component import ComponentName
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class TriggerBatch:
     """What called since the last pass: events of the cluster, and drift by part with what was found.
 
     `first` is when the first of them came (monotonic seconds), None when none did.
@@ -79,10 +79,10 @@ class Triggers:
         if poll.poll(None if timeout is None else int(timeout * 1000) + 1):
             os.eventfd_read(self._bell)
 
-    def take(self) -> Calls:
+    def take(self) -> TriggerBatch:
         """Takes all calls; what comes later calls for another pass."""
         with self._lock:
-            calls = Calls(self._events, dict(self._drift), self._first)
+            calls = TriggerBatch(self._events, dict(self._drift), self._first)
             self._events, self._drift, self._first = 0, {}, None
             return calls
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.agent.loop import Daemon, Settings
+from nodeagent.agent.loop import Daemon, DaemonSettings
 from nodeagent.cli.logs import configure
 from nodeagent.cli.options import (
     adopt_option,
@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - the options
     """
     configure(log_format, log_level)
     options = read_config(config)
-    settings = Settings(
+    settings = DaemonSettings(
         node or default_node_name(),
         config,
         kubeconfig,

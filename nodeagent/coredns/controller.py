@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nodeagent.agent.dns.upstream import ask_upstream
-from nodeagent.agent.dns.verifier import SPREAD_SECONDS, Prover
+from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier
 from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.pages import Pages, metrics_page, probe_page
 from nodeagent.agent.reporting.pass_log import narrate_decisions
 from nodeagent.agent.reporting.pending_events import announcements_of_names
-from nodeagent.agent.reporting.service import TelemetryService
+from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile, reload_config
@@ -178,7 +178,7 @@ class Controller:
             self._elector.confirm,
             adopt=settings.adopt,
         )
-        self._prover = Prover(
+        self._prover = DnsVerifier(
             ask_upstream(config.hosts),
             config.hosts.dns_recheck_seconds,
             on_change=self._triggers.dns_changed,
@@ -201,7 +201,7 @@ class Controller:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
-        service = TelemetryService(
+        service = TelemetryServer(
             self._pages(),
             self._settings.telemetry.endpoint,
             None,

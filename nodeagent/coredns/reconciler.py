@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from nodeagent.agent.drift.repair_conflicts import Fights, Verdict
+from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import ConfigMap, read, write
 from nodeagent.coredns.corefile.managed_block import blocks_of
@@ -125,7 +125,7 @@ class OwnerConflict:
     """Somebody else puts a ConfigMap back again and again; `owner` is what they call themselves, if told."""
 
     config_map: ConfigMap
-    verdict: Verdict
+    verdict: ConflictStatus
     owner: str
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ class CoreDnsReconciler:
         self._api = api
         self._may_write = may_write
         self._adopt = adopt
-        self._fights: Fights[str] = Fights(
+        self._fights: RepairConflicts[str] = RepairConflicts(
             clock,
             limit=_REPAIRS,
             window=_WITHIN,

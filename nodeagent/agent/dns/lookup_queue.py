@@ -66,7 +66,7 @@ def lane_after(pause: float) -> Lane:
     return Lane.STABLE if pause >= LONGEST_SECONDS * (1 - _SPREAD) else Lane.LIVELY
 
 
-class Agenda:
+class LookupQueue:
     """The names to ask, in their turn: by lanes, and in each lane the namespaces in turn.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from nodeagent.agent.dns.verifier import Ask, Prover
+from nodeagent.agent.dns.verifier import Ask, DnsVerifier
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer
@@ -35,7 +35,9 @@ def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> Mappin
 
     At up to 200 a second: a command is run seldom, and somebody waits for it.
     """
-    prover = Prover(ask_upstream(options), options.dns_recheck_seconds, first_per_second=_ONCE_PER_SECOND)
+    prover = DnsVerifier(
+        ask_upstream(options), options.dns_recheck_seconds, first_per_second=_ONCE_PER_SECOND
+    )
     try:
         prover.want(wanted)
         prover.await_answers(_ONCE_SECONDS)

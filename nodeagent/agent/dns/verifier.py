@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.agent.dns.lookup_queue import FIRST_PER_SECOND, Agenda, Lane, lane_after, pause_after
+from nodeagent.agent.dns.lookup_queue import FIRST_PER_SECOND, Lane, LookupQueue, lane_after, pause_after
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
@@ -43,7 +43,7 @@ class _Known:
     failing_since: float | None = None
 
 
-class Prover:
+class DnsVerifier:
     """Knows what DNS says of the names it was told to ask for. Every method may be called from any thread.
 
     Args:
@@ -80,7 +80,7 @@ class Prover:
         self._turn = threading.Condition(self._lock)
         self._answered = threading.Condition(self._lock)
         self._watched = False
-        self._agenda = Agenda(first_per_second, spread_seconds)
+        self._agenda = LookupQueue(first_per_second, spread_seconds)
         self._wanted: Mapping[str, DnsQuestion] = {}
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None

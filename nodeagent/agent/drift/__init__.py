@@ -2,6 +2,6 @@
 
 One watcher a part: `hosts_file.HostsFileWatcher`, `addresses.AddressWatcher`, `nftables.NftablesWatcher` or
 `xtables.XtablesWatcher`, `relay.RelayWatcher`. All wait for events of the kernel; the one for xtables, of
-which the kernel tells least, also looks at long intervals. `fights.Fights` slows repairs
+which the kernel tells least, also looks at long intervals. `fights.RepairConflicts` slows repairs
 down when another program undoes them over and over.
 """

@@ -11,7 +11,7 @@ _Part = TypeVar("_Part", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ConflictStatus:
     """What a repair means.
 
     Attributes:
@@ -47,7 +47,7 @@ class _Record:
     recent: deque[float] = field(default_factory=deque)
 
 
-class Fights(Generic[_Part]):
+class RepairConflicts(Generic[_Part]):
     """Remembers repairs, part by part.
 
     Args:
@@ -79,7 +79,7 @@ class Fights(Generic[_Part]):
         self._records: dict[_Part, _Record] = {}
         self._displaced: dict[_Part, _Record] = {}
 
-    def repaired(self, part: _Part, *, displaced: bool = False) -> Verdict:
+    def repaired(self, part: _Part, *, displaced: bool = False) -> ConflictStatus:
         """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for.
 
         Args:
@@ -96,12 +96,12 @@ class Fights(Generic[_Part]):
             announce = racing and not record.level
             record.level = int(racing)
             delay = self._brief if racing else 0.0
-            return Verdict(delay, racing, announce, record.repairs, now - record.first)
+            return ConflictStatus(delay, racing, announce, record.repairs, now - record.first)
         before = self._delay(record)
         if record.level or len(record.recent) >= self._limit:
             record.level += 1
         delay = self._delay(record)
-        return Verdict(delay, record.level > 0, delay > before, record.repairs, now - record.first)
+        return ConflictStatus(delay, record.level > 0, delay > before, record.repairs, now - record.first)
 
     def _note(self, records: dict[_Part, _Record], part: _Part) -> _Record:
         now = self._clock()

@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 
-from nodeagent.agent.reporting.pending_events import Announcement
+from nodeagent.agent.reporting.pending_events import PendingEvent
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import EventBudget, post_event
 
@@ -12,7 +12,7 @@ _LOG = logging.getLogger("nodeagent")
 _LONGEST_QUEUE = 100
 
 
-class Announcer:
+class EventRecorder:
     """Says each thing once an hour at most, and not too many of them (EventBudget).
 
     Args:
@@ -24,14 +24,14 @@ class Announcer:
         self._connection = connection
         self._node_name = node_name
         self._budget = EventBudget()
-        self._queue: queue.Queue[Announcement] = queue.Queue(_LONGEST_QUEUE)
+        self._queue: queue.Queue[PendingEvent] = queue.Queue(_LONGEST_QUEUE)
         self._told: type[Exception] | None = None
 
     def start(self) -> None:
         """Begins to post; the thread ends with the process."""
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
-    def announce(self, announcement: Announcement) -> None:
+    def announce(self, announcement: PendingEvent) -> None:
         """Takes it over and returns at once; what is beyond the budget or the queue is left unsaid."""
         if self._queue.full() or not self._budget.allow((announcement.service, announcement.code)):
             return

@@ -82,7 +82,7 @@ class Metrics:
             counter("drift_repairs_total", "Changes made by others that were undone.", "part"), _PARTS
         )
         self._fights = _each(
-            counter("drift_fights_total", "Fights with another program over a part.", "part"), _PARTS
+            counter("drift_fights_total", "RepairConflicts with another program over a part.", "part"), _PARTS
         )
         self._fighting = _each(
             gauge("drift_fight", "Whether such a fight goes on now; repairs are slowed down.", "part"), _PARTS

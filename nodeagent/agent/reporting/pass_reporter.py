@@ -3,12 +3,12 @@
 import time
 
 from nodeagent.agent.reconciler import NodePass, Reconciler
-from nodeagent.agent.reporting.event_recorder import Announcer
+from nodeagent.agent.reporting.event_recorder import EventRecorder
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.agent.reporting.pass_log import narrate
 from nodeagent.agent.reporting.pending_events import announcements
-from nodeagent.agent.triggers import Calls
+from nodeagent.agent.triggers import TriggerBatch
 from nodeagent.components.component import COMPONENTS
 from nodeagent.model.desired import Desired
 
@@ -16,7 +16,7 @@ PLAN = "plan"
 """The health page's part for the decision itself."""
 
 
-class Account:
+class PassReporter:
     """Keeps account of the passes of one agent.
 
     Args:
@@ -25,7 +25,7 @@ class Account:
         announcer: Posts Events.
     """
 
-    def __init__(self, metrics: Metrics, board: HealthBoard, announcer: Announcer) -> None:
+    def __init__(self, metrics: Metrics, board: HealthBoard, announcer: EventRecorder) -> None:
         self._metrics = metrics
         self._board = board
         self._announcer = announcer
@@ -36,7 +36,7 @@ class Account:
         """The next pass tells everything: this agent has just become the node's writer."""
         self._told = None
 
-    def of_pass(self, done: NodePass, calls: Calls, reconciler: Reconciler) -> None:
+    def of_pass(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
         """Tells what the pass decided, did, mended and could not do; `calls` are what called for it."""
         narrate(done, self._told)
         desired = done.convergence.desired

@@ -31,7 +31,7 @@ _WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class PendingEvent:
     """One Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
 
     service: ObjectRef
@@ -40,19 +40,19 @@ class Announcement:
     uid: str = ""
 
 
-def announcements(desired: Desired) -> tuple[Announcement, ...]:
+def announcements(desired: Desired) -> tuple[PendingEvent, ...]:
     """What is refused, as few Events: one for each load balancer, and one for each kind of refused names.
 
     Every node says the same in the same words, so that one Event serves all. A port that another program
     holds is that node's own matter.
     """
     found = [
-        Announcement(decision.load_balancer, decision.code, decision.reason, decision.uid)
+        PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
         for decision in desired.load_balancers
         if decision.verdict is Verdict.REFUSED
     ]
     found += [
-        Announcement(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
+        PendingEvent(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
         for decision in desired.load_balancers
         if decision.taken and decision.verdict is Verdict.SERVED
     ]
@@ -60,7 +60,7 @@ def announcements(desired: Desired) -> tuple[Announcement, ...]:
     return tuple(sorted(found, key=lambda one: (one.service, one.code)))
 
 
-def announcements_of_names(desired: Desired, codes: AbstractSet[str]) -> tuple[Announcement, ...]:
+def announcements_of_names(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
     """One Event for each load balancer and each of these codes that refuses hostnames of it; sorted.
 
     None while DNS is still being asked for some: an Event that stands for an hour shall name them all.
@@ -74,7 +74,7 @@ def announcements_of_names(desired: Desired, codes: AbstractSet[str]) -> tuple[A
         if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in codes:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     return tuple(
-        Announcement(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
+        PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
         for service, code in sorted(refused)
     )
 

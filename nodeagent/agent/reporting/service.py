@@ -38,7 +38,7 @@ class TelemetryError(NodeagentError):
     """The pages can't be served where the configuration says. The node itself was left as it was."""
 
 
-class TelemetryService:
+class TelemetryServer:
     """The agent's pages, served until `close`. One at a time a process: the unix socket bears its number.
 
     Args:

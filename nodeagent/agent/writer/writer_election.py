@@ -31,7 +31,7 @@ _BLIND_SECONDS = 0.5
 _STOP_SECONDS = 1.0
 
 
-class Ownership:
+class WriterElection:
     """This agent's place among the node's agents.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.agent.dns.lookup_queue import Agenda, Lane, lane_after, pause_after
+from nodeagent.agent.dns.lookup_queue import Lane, LookupQueue, lane_after, pause_after
 from nodeagent.model.dns import DnsOutcome, DnsReply
 
 LEAST = 30.0
@@ -16,7 +16,7 @@ SPREAD = LEAST / 0.8
 NOW = 0.0
 
 
-def taken(agenda: Agenda, now: float) -> list[str]:
+def taken(agenda: LookupQueue, now: float) -> list[str]:
     """All names that may be asked now."""
     found = []
     while (name := agenda.take(now)) is not None:
@@ -36,7 +36,7 @@ def of_one(*found: str) -> dict[str, str]:
 
 def test_namespaces_take_turns() -> None:
     """Twenty thousand names of one namespace don't keep another's single name waiting, new or not."""
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one(*names(20_000)) | {"victim.example.net": "victim"}, NOW)
     assert "victim.example.net" in [agenda.take(100) for _ in range(2)]
     while (name := agenda.take(100)) is not None:
@@ -49,7 +49,7 @@ def test_namespaces_take_turns() -> None:
 
 def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
     """Not while it is being asked, nor before its time."""
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one("a"), NOW)
     assert agenda.pause(100) == 0
     assert taken(agenda, 100) == ["a"]
@@ -61,7 +61,7 @@ def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
 @pytest.mark.parametrize(("count", "seconds"), [(1000, 10), (10_000, 60)])
 def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
     """Two hundred a second, in their order, however often somebody looks."""
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one(*names(count)), NOW)
     asked = [taken(agenda, 100 + tick / 10) for tick in range(seconds * 10)]
     assert list(chain.from_iterable(asked)) == names(count)
@@ -70,7 +70,7 @@ def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
 
 def test_stable_names_are_asked_once_a_second_together_and_a_changed_one_does_not_wait() -> None:
     """A thousand of them: 600 lookups in ten minutes. One whose answer changed is asked in its own time."""
-    agenda = Agenda(first_per_second=1000)
+    agenda = LookupQueue(first_per_second=1000)
     agenda.want(of_one(*names(1000)), NOW)
     for name in taken(agenda, 100):
         agenda.asked(name, 500, Lane.STABLE)
@@ -92,7 +92,7 @@ def test_nodes_do_not_ask_together_for_what_all_of_them_hear_of() -> None:
     """5,000 nodes and one new name: spread over a second, which is within the two that it may take."""
     due = []
     for _ in range(5000):
-        agenda = Agenda(spread_seconds=1.0)
+        agenda = LookupQueue(spread_seconds=1.0)
         agenda.want({"new": "team"}, 100.0)
         due.append(100 + agenda.pause(100.0))
     assert 100 <= min(due) < 100.01
@@ -101,7 +101,7 @@ def test_nodes_do_not_ask_together_for_what_all_of_them_hear_of() -> None:
 
 
 def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one("a"), NOW)
     assert taken(agenda, 100) == ["a"]
     agenda.hasten(["a", "unknown"], 100, Lane.FIRST)
@@ -114,7 +114,7 @@ def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
 
 def test_names_asked_before_have_a_smaller_allowance() -> None:
     """Five a second, though their TTLs say otherwise; and a new name does not wait behind them."""
-    agenda = Agenda(first_per_second=1000)
+    agenda = LookupQueue(first_per_second=1000)
     agenda.want(of_one(*names(1000)), NOW)
     for name in taken(agenda, 100):
         agenda.asked(name, due=101)
@@ -126,7 +126,7 @@ def test_names_asked_before_have_a_smaller_allowance() -> None:
 
 def test_a_name_that_nobody_wants_any_more_is_not_asked() -> None:
     """Wherever it was: new, waiting, or just being asked."""
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one("asked", "new", "waiting"), NOW)
     assert agenda.take(100) == "asked"
     assert agenda.take(100) == "new"
@@ -139,7 +139,7 @@ def test_a_name_that_nobody_wants_any_more_is_not_asked() -> None:
 
 def test_a_name_that_comes_back_is_new_and_asked_once() -> None:
     """Also while the answer to its old question is still on its way."""
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one("a"), NOW)
     assert taken(agenda, 100) == ["a"]
     agenda.want({}, NOW)
@@ -153,7 +153,7 @@ def test_a_name_that_comes_back_is_new_and_asked_once() -> None:
 
 def test_another_configuration_makes_all_due() -> None:
     """As fast as the allowance lets them."""
-    agenda = Agenda()
+    agenda = LookupQueue()
     agenda.want(of_one("a", "b"), NOW)
     for name in taken(agenda, 100):
         agenda.asked(name, due=3600)
@@ -166,7 +166,7 @@ def test_another_configuration_makes_all_due() -> None:
 )
 def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
     """However it comes and goes, each wanted name is being asked or waits for its turn."""
-    agenda, wanted, asking, now = Agenda(), set[str](), set[str](), 0.0
+    agenda, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
     for step, chosen in steps:
         now += 1
         if step == "want":

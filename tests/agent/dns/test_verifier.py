@@ -10,7 +10,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from nodeagent.agent.dns.verifier import Prover
+from nodeagent.agent.dns.verifier import DnsVerifier
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
@@ -56,13 +56,13 @@ class MadeUpDns:
         wait_until(lambda: self.asked[name] >= count, f"{name} being asked again")
 
     @contextmanager
-    def prover(self, recheck_seconds: float = 0.01) -> Iterator[Prover]:
+    def prover(self, recheck_seconds: float = 0.01) -> Iterator[DnsVerifier]:
         """A prover that asks here, with hardly a pause."""
 
         def count(outcome: DnsOutcome) -> None:
             self.outcomes[outcome] += 1
 
-        made = Prover(self.ask, recheck_seconds, on_change=self.changed, on_reply=count)
+        made = DnsVerifier(self.ask, recheck_seconds, on_change=self.changed, on_reply=count)
         try:
             yield made
         finally:
@@ -211,7 +211,7 @@ def test_it_ends_though_a_server_is_silent() -> None:
         go_on.wait(30)
         return AWAY
 
-    prover = Prover(ask, 1)
+    prover = DnsVerifier(ask, 1)
     prover.want({"a": MATTERS})
     assert asked.wait(10)
     prover.stop()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.agent.drift.repair_conflicts import Fights, Verdict
+from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.components.component import ComponentName
 
 PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
@@ -19,9 +19,9 @@ class Clock:
         return self.now
 
 
-def repairs(pauses: list[float], part: ComponentName = "hosts") -> list[Verdict]:
+def repairs(pauses: list[float], part: ComponentName = "hosts") -> list[ConflictStatus]:
     clock = Clock()
-    fights = Fights[ComponentName](clock)
+    fights = RepairConflicts[ComponentName](clock)
     verdicts = []
     for pause in pauses:
         clock.now += pause
@@ -45,7 +45,7 @@ def test_the_fifth_within_a_minute_is_one_and_each_further_repair_waits_twice_as
 
 
 def test_parts_are_judged_apart() -> None:
-    fights = Fights[ComponentName](Clock())
+    fights = RepairConflicts[ComponentName](Clock())
     for _ in range(5):
         fights.repaired("hosts")
     assert fights.repaired("dnat").delay == 0
@@ -54,7 +54,7 @@ def test_parts_are_judged_apart() -> None:
 
 def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_fight() -> None:
     clock = Clock()
-    fights = Fights[ComponentName](clock)
+    fights = RepairConflicts[ComponentName](clock)
     for _ in range(6):
         fights.repaired("relay")
     assert fights.remaining("relay") == 2
@@ -92,7 +92,7 @@ def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None
 @given(st.floats(0, 0.2), st.integers(1, 400))
 def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: int) -> None:
     clock = Clock()
-    fights = Fights[ComponentName](clock)
+    fights = RepairConflicts[ComponentName](clock)
     for _ in range(rounds):
         clock.now += undone_after + fights.remaining("dnat")
         fights.repaired("dnat")
@@ -104,7 +104,7 @@ def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: 
 def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float]) -> None:
     """kube-proxy puts its jumps before ours whenever it starts, and undoes nothing by that."""
     clock = Clock()
-    fights: Fights[ComponentName] = Fights(clock)
+    fights: RepairConflicts[ComponentName] = RepairConflicts(clock)
     announced = 0
     for pause in pauses:
         clock.now += pause
@@ -116,7 +116,7 @@ def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float
 
 
 def test_being_pushed_down_and_being_undone_are_counted_apart() -> None:
-    fights: Fights[ComponentName] = Fights(Clock())
+    fights: RepairConflicts[ComponentName] = RepairConflicts(Clock())
     for _ in range(4):
         assert not fights.repaired("dnat", displaced=True).fighting
         assert not fights.repaired("dnat").fighting

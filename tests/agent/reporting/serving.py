@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodeagent.agent.reporting.pages import Page, Pages
-from nodeagent.agent.reporting.service import TelemetryService
+from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.model.addresses import Endpoint
 
 ANY_PORT = Endpoint(ip_address("127.0.0.1"), 0)
@@ -32,9 +32,9 @@ def page(text: str, status: int = 200) -> Page:
 @contextmanager
 def serving(
     pages: Pages, endpoint: Endpoint | None = ANY_PORT, run_dir: Path | None = None
-) -> Iterator[TelemetryService]:
+) -> Iterator[TelemetryServer]:
     """A started service, that is closed at the end."""
-    service = TelemetryService(pages, endpoint, run_dir, retry_seconds=0.02, names={"node-1"})
+    service = TelemetryServer(pages, endpoint, run_dir, retry_seconds=0.02, names={"node-1"})
     service.start()
     try:
         yield service

@@ -14,7 +14,7 @@ import pytest
 
 from nodeagent.agent.reporting import listening
 from nodeagent.agent.reporting.probe import NoAgentError, ask
-from nodeagent.agent.reporting.service import TelemetryError, TelemetryService
+from nodeagent.agent.reporting.service import TelemetryError, TelemetryServer
 from nodeagent.agent.reporting.socket_path import own_socket
 from nodeagent.config.options import ListenAddress
 from nodeagent.model.addresses import Endpoint
@@ -106,7 +106,7 @@ def test_an_address_that_can_never_be_had_is_a_clear_error(monkeypatch: pytest.M
 
     monkeypatch.setattr("nodeagent.agent.reporting.service.listen_tcp", forbidden)
     with short_directory() as run_dir:
-        service = TelemetryService(OLD, Endpoint(ip_address("127.0.0.1"), 80), run_dir)
+        service = TelemetryServer(OLD, Endpoint(ip_address("127.0.0.1"), 80), run_dir)
         with pytest.raises(TelemetryError, match=r"127\.0\.0\.1:80: Permission denied: .*telemetry\.listen"):
             service.start()
         assert list(run_dir.iterdir()) == []
@@ -160,7 +160,7 @@ def test_what_a_crash_left_is_replaced_and_swept_and_the_living_stay(
 def test_a_run_directory_whose_path_is_too_long_for_a_socket_is_a_clear_error(tmp_path: Path) -> None:
     """The kernel takes 107 bytes."""
     with pytest.raises(TelemetryError, match=r"no socket for health and metrics in .*too long"):
-        TelemetryService(OLD, None, tmp_path / ("x" * 100)).start()
+        TelemetryServer(OLD, None, tmp_path / ("x" * 100)).start()
 
 
 def test_the_probe_program_prints_the_page_and_exits_by_it() -> None:

@@ -13,7 +13,7 @@ from statistics import median
 import pytest
 
 from nodeagent.agent.writer.node_lock import exclusive
-from nodeagent.agent.writer.writer_election import Ownership
+from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.errors import ApplyError
 from tests.root import needs_root
 from tests.testbed.errors import WorldError
@@ -162,7 +162,7 @@ def test_without_inotify_agents_find_each_other_all_the_same(
 
     monkeypatch.setattr("nodeagent.agent.writer.writer_election.Inotify", refuse)
     changed = threading.Semaphore(0)
-    older, newer = Ownership(tmp_path, changed.release), Ownership(tmp_path, lambda: None)
+    older, newer = WriterElection(tmp_path, changed.release), WriterElection(tmp_path, lambda: None)
     older.start()
     assert changed.acquire(timeout=1.0)
     assert older.is_writer
@@ -264,7 +264,7 @@ def test_apply_says_who_is_at_work_and_may_go_ahead_afterwards(node: Node) -> No
 def test_an_agent_waits_for_apply_to_end(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     changes: queue.Queue[bool] = queue.Queue()
-    ownership = Ownership(run_dir, lambda: changes.put(ownership.is_writer))
+    ownership = WriterElection(run_dir, lambda: changes.put(ownership.is_writer))
     with exclusive(run_dir, 1.0):
         ownership.start()
         assert not becomes_writer(ownership, 0.2)
@@ -279,11 +279,11 @@ def test_an_agent_waits_for_apply_to_end(tmp_path: Path) -> None:
 
 def test_a_pass_is_finished_before_the_lock_goes_to_the_newer_one(tmp_path: Path) -> None:
     changed = threading.Semaphore(0)
-    older = Ownership(tmp_path, changed.release)
+    older = WriterElection(tmp_path, changed.release)
     older.start()
     assert changed.acquire(timeout=1.0)
     assert older.is_writer
-    newer = Ownership(tmp_path, lambda: None)
+    newer = WriterElection(tmp_path, lambda: None)
     newer.start()
     assert changed.acquire(timeout=1.0)
     assert not older.is_writer
@@ -314,7 +314,7 @@ def _await_progress(node: Node, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def becomes_writer(ownership: Ownership, seconds: float) -> bool:
+def becomes_writer(ownership: WriterElection, seconds: float) -> bool:
     """Tell whether the agent is the writer before that many seconds are over."""
     try:
         wait_until(lambda: ownership.is_writer, "the agent writes", seconds=seconds)

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from nodeagent.agent.writer.writer_election import Ownership
+from nodeagent.agent.writer.writer_election import WriterElection
 
 
 class Mark:
@@ -83,7 +83,7 @@ def main() -> None:
         changed.set()
 
     threading.Thread(target=end, daemon=True).start()
-    ownership = Ownership(run_dir, changed.set)
+    ownership = WriterElection(run_dir, changed.set)
     ownership.start()
     before = None
     mark = Mark(passes)
