@@ -67,9 +67,10 @@ class ClusterApi(ApiServer):
                 self.start_listening()
 
     def reset(self) -> None:
-        """Be as at first: the manifests' objects and no others, no faults, all allowed, and listening."""
+        """Be as at first: the manifests' objects and no others, no faults, all allowed, lists streamed, and listening."""
         self.faults.clear()
         self.access.allow_all()
+        self.options.watch_list = True
         objects = list(objects_under(MANIFESTS))
         for resource in self.store.resources:
             wanted = [obj for obj in objects if self.store.resource_of(obj) is resource]

@@ -128,12 +128,12 @@ def test_unless_its_daemonset_is_known_to_go_the_agent_leaves_what_stands(
 def test_an_agent_that_never_reached_the_api_ends_in_time(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
-    """In the middle of a list that takes for ever, it hears the signal all the same."""
+    """In the middle of a first list, streamed, that takes for ever, it hears the signal all the same."""
     before = read_standing(world.node1)
     api.faults.add(faults.Delay(60), times=None)
     agent = agents.start(_OWN)
     agent.await_page("/healthz", 200)
-    api.traffic.wait_for_requests("list", "/api/v1/services")
+    api.traffic.wait_for_requests("watch", "/api/v1/services")
     assert _end(agent) < _BOUND_SECONDS
     assert read_standing(world.node1) == before
     assert names(world.node1) == {}

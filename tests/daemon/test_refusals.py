@@ -29,7 +29,8 @@ def _unauthorized(api: ClusterApi) -> None:
 
 
 def _forbidden(api: ClusterApi) -> None:
-    """Watches are allowed, and say that a new list is due; lists are not."""
+    """Watches are allowed, but stream no lists, and say that a new list is due; lists are not."""
+    api.options.watch_list = False
     api.access.allow_only([Rule(["*"], ["*"], ["watch"])])
     api.store.create(objects.config_map("anything"))
     api.compact()
