@@ -128,13 +128,17 @@ def _link(node: Namespace, name: str) -> dict[str, Any]:
     return dict(link)
 
 
-def _links(node: Namespace) -> list[dict[str, Any]]:
-    """All links and addresses, without what the kernel sets up to a second after a link is up."""
-    settling = {"operstate", "flags", "linkinfo"}
-    links = json.loads(node.output("ip -j -d address"))
+def _links(node: Namespace) -> list[tuple[Any, ...]]:
+    """All that nodeagent could change, without what the kernel settles later."""
     return [
-        {key: value for key, value in link.items() if key not in settling} | {"up": "UP" in link["flags"]}
-        for link in links
+        (
+            link["ifindex"],
+            link["ifname"],
+            link.get("ifalias"),
+            "UP" in link["flags"],
+            [(one["local"], one["prefixlen"]) for one in link["addr_info"] if one["scope"] == "global"],
+        )
+        for link in json.loads(node.output("ip -j -d address"))
     ]
 
 
