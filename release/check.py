@@ -142,7 +142,7 @@ def main() -> int:
     faults += made_faults(given.directory, given.version)
     faults += image_faults(given.directory, given.version)
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
-    print(f"release {given.version}: {'ready' if not faults else f'{len(faults)} faults'}")
+    print(f"release {given.version}: {'ready' if not faults else f'not ready, faults: {len(faults)}'}")
     return 1 if faults else 0
 
 
