@@ -67,7 +67,7 @@ class ClusterApi(ApiServer):
                 self.start_listening()
 
     def reset(self) -> None:
-        """Be as at first: the manifests' objects and no others, no faults, all allowed, lists streamed, and listening."""
+        """Be as at first: the manifests' objects alone, no faults, all allowed, lists streamed; listening."""
         self.faults.clear()
         self.access.allow_all()
         self.options.watch_list = True
