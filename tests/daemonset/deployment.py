@@ -18,6 +18,7 @@ from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.pods import Pod, containers_of
 from tests.testbed.addresses import LB
 from tests.testbed.agent import Agent
+from tests.testbed.errors import log_tail
 from tests.testbed.inside import inside
 from tests.testbed.world import MANIFESTS
 
@@ -98,6 +99,8 @@ class Deployment:
     ) -> None:
         for pod in self._pods:
             pod.remove()
+            # Shown with a test that failed.
+            print(*(log_tail(container.process.log) for container in pod.containers.values()))
         self.api.close()
         # What a test left that ended early, or that is about what stays.
         for node in {self.node, *(pod.node for pod in self._pods)}:

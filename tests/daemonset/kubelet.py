@@ -11,7 +11,6 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
-from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from tests.daemonset.pods import STOP_SIGNALS
@@ -81,8 +80,7 @@ class Kubelet:
         while container.running and time.monotonic() < deadline:
             if self._ending.wait(0.05):
                 return
-        if container.running:
-            container.process.stop(SIGKILL)
+        container.kill()
 
 
 @contextmanager

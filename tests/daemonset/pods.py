@@ -262,6 +262,17 @@ class Container:
         if hook is not None and self.running:
             self.execute(hook["exec"]["command"], timeout=timeout)
 
+    def kill(self) -> None:
+        """Kill it and return when none of its processes is left, as a runtime does; idempotent.
+
+        Process 1 of its process namespace is killed, not the `unshare` before it: that ends when process 1 is
+        buried, which is when everything in the namespace has ended.
+        """
+        if self.running:
+            for first in children(self.process.pid) or [self.process.pid]:
+                os.kill(first, SIGKILL)
+            self.process.wait()
+
     def wait(self, *, seconds: float = 10.0) -> int:
         """Wait for its end by itself; gives the exit code."""
         wait_until(lambda: not self.running, f"the end of {self.name}", seconds=seconds)
@@ -359,8 +370,7 @@ class Pod:
     def kill(self) -> None:
         """Kill what still runs: the end of the grace period, or of the node."""
         for container in self.containers.values():
-            if container.running:
-                container.process.stop(SIGKILL)
+            container.kill()
 
     def remove(self) -> None:
         """Kill what still runs and take its volumes away; idempotent."""
