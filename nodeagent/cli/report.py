@@ -142,9 +142,9 @@ def _hosts(change: HostsChange | None) -> doc.HostsChanges | None:
         return None
     return doc.HostsChanges(
         file=str(change.before.path),
-        add=list(change.added),
-        remove=list(change.removed),
-        move=list(change.moved),
+        add=list(change.names.added),
+        remove=list(change.names.removed),
+        move=list(change.names.moved),
         diff=change.diff(),
     )
 

@@ -15,7 +15,8 @@ wrote below the block move above it (their order among themselves stays).
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -38,6 +39,12 @@ _NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
 _ABSENT = b" (file was absent)"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
+_FEW = 100
+"""So many names are looked up one by one."""
+
+_RowKey = tuple[int, str, int]
+"""What lines are sorted by: the address's family, the name, the address."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -51,13 +58,13 @@ class Problem:
 class HostsFile:
     """A hosts file taken apart.
 
-    `user` is all that is not ours, in its order. `block` is what stood between the markers, or None without
+    `user` is all that is not ours, in its order. `block` is what was between the markers, or None without
     any. `absent` is true when nodeagent made the file and nobody else wrote to it. `line_numbers` holds,
     for each line of `user`, its number in the file.
     """
 
     user: bytes
-    block: tuple[bytes, ...] | None
+    block: bytes | None = field(repr=False)
     problems: tuple[Problem, ...]
     legacy: tuple[LegacyLine, ...]
     absent: bool = False
@@ -86,7 +93,7 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     line_numbers = tuple(number + 1 for number in kept)
     return HostsFile(
         user=user,
-        block=tuple(lines[number].rstrip(b"\r\n") for number in claim.inside) if claim.ours else None,
+        block=b"".join(lines[number] for number in claim.inside) if claim.ours else None,
         problems=tuple(claim.problems),
         legacy=legacy_lines(user, line_numbers),
         absent=absent,
@@ -109,7 +116,7 @@ def _parse_as_left(content: bytes) -> HostsFile | None:
     found, absent = _as_found(user, marker, added_to=True)
     return HostsFile(
         user=found,
-        block=tuple(line.rstrip(b"\r") for line in block.split(b"\n")[:-1]),
+        block=block,
         problems=(),
         legacy=legacy_lines(found, line_numbers),
         absent=absent,
@@ -117,7 +124,7 @@ def _parse_as_left(content: bytes) -> HostsFile | None:
     )
 
 
-def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent: bool = False) -> bytes:
+def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = False) -> bytes:
     """Return the content of a file that holds the user's bytes and, last, the block.
 
     Without lines there is no block: the answer is `user` itself. Where all of the user's lines end in CRLF,
@@ -125,7 +132,7 @@ def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent
 
     Args:
         user: As `parse` returns it: no markers are in it.
-        block: The lines as `written` returns them.
+        block: The lines as `BlockLines.content` returns them.
         adopt: Leave out the lines of hairpin-proxy.
         absent: There is no file but ours.
     """
@@ -139,23 +146,37 @@ def assemble(user: bytes, block: Sequence[bytes], *, adopt: bool = False, absent
         kept += end_of_line
     elif absent and not kept:
         begin += _ABSENT
-    return kept + b"".join(line + end_of_line for line in (begin, *block, END))
+    lines = block if end_of_line == b"\n" else block.replace(b"\n", end_of_line)
+    return b"".join((kept, begin, end_of_line, lines, END, end_of_line))
 
 
-class BlockRows:
-    """The block's lines without their ends, for the hosts lines that are desired; kept in their order."""
+@dataclass(frozen=True, slots=True)
+class ChangedNames:
+    """The names that get lines, lose them, and change their address; each sorted."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+
+class BlockLines:
+    """The block's lines for the desired hosts lines, kept in their order from one change to the next.
+
+    Attributes:
+        lines: those it was last given.
+    """
 
     def __init__(self) -> None:
-        self._lines: tuple[HostsLine, ...] = ()
-        self._rows: SortedRows[tuple[int, str, int], bytes] = SortedRows()
+        self.lines: tuple[HostsLine, ...] = ()
+        self._rows: SortedRows[_RowKey, bytes] = SortedRows()
 
-    def of(self, lines: tuple[HostsLine, ...]) -> tuple[bytes, ...]:
-        """Return the rows; the order of `lines` does not matter. Without a change, the same object.
+    def update(self, lines: tuple[HostsLine, ...]) -> ChangedNames:
+        """Take over the lines, in any order; return what that changes.
 
         Raises:
             ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
         """
-        removed, added = difference(self._lines, lines, _by_address)
+        removed, added = difference(self.lines, lines, _by_address)
         for line in added:
             if _SAFE_NAME.fullmatch(line.name) is None:
                 raise ApplyError(
@@ -167,33 +188,61 @@ class BlockRows:
             address: (address.version, int(address), str(address))
             for address in {line.address for line in (*removed, *added)}
         }
-        changed: dict[tuple[int, str, int], tuple[bytes, ...]] = {}
+        changed: dict[_RowKey, tuple[bytes, ...]] = {}
         for line in removed:
             version, number, _ = known[line.address]
             changed[version, line.name, number] = ()
         for line in added:
             version, number, text = known[line.address]
-            changed[version, line.name, number] = (f"{text}\t{line.name}".encode("ascii"),)
+            changed[version, line.name, number] = (f"{text}\t{line.name}\n".encode("ascii"),)
+        names = {name for _, name, _ in changed}
+        before = self._keys(names)
         self._rows.update(changed)
-        self._lines = lines
-        return self._rows.rows()
+        self.lines = lines
+        return changed_names(before, self._keys(names))
+
+    def content(self) -> bytes:
+        """Return the lines with their ends, as `assemble` takes them."""
+        return b"".join(self._rows.rows())
+
+    def _keys(self, names: AbstractSet[str]) -> dict[str, list[_RowKey]]:
+        """The keys of the names' lines."""
+        ranges = [((version, name, 0), (version, name, 1 << 128)) for version in (4, 6) for name in names]
+        if len(names) > _FEW:
+            ranges = [((4, "", 0), (7, "", 0))]
+        found: dict[str, list[_RowKey]] = {}
+        for first, end in ranges:
+            for key in self._rows.keys(first, end):
+                if key[1] in names:
+                    found.setdefault(key[1], []).append(key)
+        return found
+
+
+def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> ChangedNames:
+    """Compare two mappings from names to what they are written with."""
+    moved = (name for name in before.keys() & after.keys() if before[name] != after[name])
+    return ChangedNames(
+        tuple(sorted(after.keys() - before.keys())),
+        tuple(sorted(before.keys() - after.keys())),
+        tuple(sorted(moved)),
+    )
 
 
 def _by_address(line: HostsLine) -> tuple[int, int, str]:
     return (*sort_key(line.address), line.name)
 
 
-def names_and_addresses(block: Iterable[bytes]) -> dict[str, set[str]]:
-    """Read lines of a block; what a user wrote between the markers counts by its first field, too."""
+def names_and_addresses(block: bytes) -> dict[str, set[str]]:
+    """Read the lines of a block; what a user wrote between the markers counts by its first field, too."""
     addresses: dict[str, set[str]] = {}
-    for line in block:
+    for line in block.split(b"\n"):
         address, *names = line.partition(b"#")[0].decode("ascii", "backslashreplace").split() or [""]
         for name in names:
             addresses.setdefault(name, set()).add(address)
     return addresses
 
 
-def addresses_by_name(block: Iterable[bytes]) -> dict[str, frozenset[IPAddress]]:
+def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
     """Return the same with addresses in place of texts; a text that is no address is left out."""
     known: dict[str, frozenset[IPAddress]] = {}
     return {

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from nodeagent.components.hosts.block import HostsFile, Problem, addresses_by_name
+from nodeagent.components.hosts.block import ChangedNames, HostsFile, Problem, addresses_by_name
 from nodeagent.components.hosts.file import Reading
 from nodeagent.components.hosts.outside import names_set
 from nodeagent.model.addresses import IPAddress
@@ -48,7 +48,7 @@ class HostsState:
     @cached_property
     def own_names(self) -> Mapping[str, frozenset[IPAddress]]:
         """Map each name that the block holds to the addresses it is written with."""
-        return addresses_by_name(self.file.block or ())
+        return addresses_by_name(self.file.block or b"")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -72,17 +72,14 @@ class HostsState:
 class HostsChange:
     """What would be written; false when nothing is to do.
 
-    `after` is None for no file. `added`, `removed` and `moved` are the names that get lines, lose them, or
-    change their address. `lines` is what is desired, so that the change can be worked out again from a file
-    that was edited meanwhile.
+    `after` is None for no file. `names` are those whose lines change. `lines` is what is desired, so that the
+    change can be worked out again from a file that was edited meanwhile.
     """
 
     before: HostsState
     after: bytes | None = field(repr=False)
     lines: tuple[HostsLine, ...] = field(repr=False)
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
+    names: ChangedNames
 
     def __bool__(self) -> bool:
         return self.before.content != self.after
@@ -99,15 +96,16 @@ class HostsChange:
 
     @property
     def _only_removes(self) -> bool:
-        return bool(self.removed and not self.added and not self.moved)
+        return bool(self.names.removed and not self.names.added and not self.names.moved)
 
     @property
     def _summary(self) -> str:
         if not self:
             return ""
-        counts = (("added", self.added), ("removed", self.removed), ("moved", self.moved))
-        names = ", ".join(f"{len(each)} name{'s' * (len(each) > 1)} {what}" for what, each in counts if each)
-        return f"{self.before.path} written ({self.before.how}): {names or 'the block only, no name changed'}"
+        names = self.names
+        counts = (("added", names.added), ("removed", names.removed), ("moved", names.moved))
+        text = ", ".join(f"{len(each)} name{'s' * (len(each) > 1)} {what}" for what, each in counts if each)
+        return f"{self.before.path} written ({self.before.how}): {text or 'the block only, no name changed'}"
 
     def diff(self) -> str:
         """Give a unified diff for people, empty without a change.

@@ -1,13 +1,20 @@
 """The hosts file as a component of the node: one managed block, last in a file of the user's. EFFECTS."""
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
 from nodeagent.components.component import ComponentName, Preview
 from nodeagent.components.hosts import journal
-from nodeagent.components.hosts.block import BlockRows, Problem, assemble, names_and_addresses, parse
+from nodeagent.components.hosts.block import (
+    BlockLines,
+    ChangedNames,
+    Problem,
+    assemble,
+    changed_names,
+    names_and_addresses,
+    parse,
+)
 from nodeagent.components.hosts.change import HostsChange, HostsState, How
 from nodeagent.components.hosts.errors import ChangedMeanwhileError, MountPointError
 from nodeagent.components.hosts.file import Reading, delete, guard_path, read, write_atomic
@@ -19,8 +26,6 @@ from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
 
 _TRIES = 5
-_FEW = 8
-"""Names to look for one by one."""
 
 
 class Hosts:
@@ -47,7 +52,7 @@ class Hosts:
         self._state_dir = state_dir
         self._adopt = adopt
         self._latest: HostsState | None = None
-        self._rows = BlockRows()
+        self._block = BlockLines()
 
     def read(self) -> HostsState:
         """Read the file; changes nothing, and needs no more right than to read it.
@@ -104,14 +109,20 @@ class Hosts:
         return state
 
     def _towards(self, state: HostsState, lines: tuple[HostsLine, ...]) -> HostsChange:
+        if lines and state.lines is lines:
+            return HostsChange(state, state.content, lines, ChangedNames())
         exists = state.reading.stamp is not None
         absent = state.file.absent or not exists
-        block = self._rows.of(lines)
+        known = state.lines is self._block.lines
+        names = self._block.update(lines)
+        block = self._block.content()
+        if not known:
+            before = names_and_addresses(state.file.block or b"")
+            names = changed_names(before, names_and_addresses(block))
         after: bytes | None = assemble(state.file.user, block, adopt=self._adopt, absent=absent)
         if absent and not after and state.how == "rename":
             after = None
-        added, removed, moved = _names_changed(frozenset(state.file.block or ()), frozenset(block))
-        return HostsChange(state, after, lines, added, removed, moved)
+        return HostsChange(state, after, lines, names)
 
     def _apply(self, change: HostsChange) -> HostsState:
         for _ in range(_TRIES):
@@ -161,26 +172,3 @@ class Hosts:
                 return current, (Problem(None, text),)
             case journal.WriteState.UNTOUCHED | journal.WriteState.COMPLETE:
                 return current, ()
-
-
-def _names_changed(old: AbstractSet[bytes], new: AbstractSet[bytes]) -> tuple[tuple[str, ...], ...]:
-    """The names that get lines, lose them, and change their address, told by the few lines that differ."""
-    if old == new:
-        return (), (), ()
-    touched = names_and_addresses(old ^ new)
-    # Other lines of these names, which stay; they are our own: `address<TAB>name`.
-    if len(touched) <= _FEW:
-        ends = tuple(f"\t{name}".encode("ascii", "backslashreplace") for name in touched)
-        staying = [line for line in old & new if line.endswith(ends)]
-    else:
-        staying = [line for line in old & new if line.rpartition(b"\t")[2].decode("ascii") in touched]
-    before, after = (
-        names_and_addresses([*staying, *(old - new)]),
-        names_and_addresses([*staying, *(new - old)]),
-    )
-    moved = (name for name in before.keys() & after.keys() if before[name] != after[name])
-    return (
-        tuple(sorted(after.keys() - before.keys())),
-        tuple(sorted(before.keys() - after.keys())),
-        tuple(sorted(moved)),
-    )

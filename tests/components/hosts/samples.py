@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from nodeagent.components.hosts.block import BlockRows, assemble, parse
+from nodeagent.components.hosts.block import BlockLines, assemble, parse
 from nodeagent.components.hosts.change import HostsChange, HostsState
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.own_lines import OwnLines
@@ -71,7 +71,9 @@ def left_beside(path: Path) -> list[str]:
 
 def render(user: bytes, lines: Sequence[HostsLine], *, adopt: bool = False, absent: bool = False) -> bytes:
     """Make the content of a file with the user's bytes and the block with these lines."""
-    return assemble(user, BlockRows().of(tuple(lines)), adopt=adopt, absent=absent)
+    block = BlockLines()
+    block.update(tuple(lines))
+    return assemble(user, block.content(), adopt=adopt, absent=absent)
 
 
 def remove(content: bytes) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.hosts import journal
-from nodeagent.components.hosts.block import BEGIN, END
+from nodeagent.components.hosts.block import BEGIN, END, ChangedNames
 from nodeagent.components.hosts.change import HostsChange
 from nodeagent.errors import ApplyError
 from tests.components.hosts.private_mounts import in_private_mounts, mount
@@ -56,7 +56,7 @@ def test_the_change_names_what_comes_goes_and_moves(tmp_path: Path) -> None:
     change = difference(
         component(path), (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
     )
-    assert (change.added, change.removed, change.moved) == (("d",), ("a",), ("c",))
+    assert change.names == ChangedNames(("d",), ("a",), ("c",))
 
 
 def test_the_diff_is_for_people(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_dry_run_works_for_an_ordinary_user() -> None:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-    assert difference(component(path), ONE).added == ("www.example.com",)
+    assert difference(component(path), ONE).names.added == ("www.example.com",)
     with pytest.raises(ApplyError, match=r"EACCES.*left as it was"):
         apply(path)
 

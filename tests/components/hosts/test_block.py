@@ -64,7 +64,7 @@ def test_the_users_bytes_come_back_exactly(user: bytes) -> None:
     """Written, written again with other names, removed."""
     written = render(user, ONE)
     assert parse(written, OWN).user == user
-    assert parse(written, OWN).block == (b"169.254.66.2\twww.example.com",)
+    assert (parse(written, OWN).block or b"").rstrip() == b"169.254.66.2\twww.example.com"
     assert parse(written, OWN).problems == ()
     again = render(parse(written, OWN).user, lines(3))
     assert remove(again) == user
@@ -74,7 +74,7 @@ def test_the_users_bytes_come_back_exactly(user: bytes) -> None:
 def test_ten_thousand_names_are_written_and_removed() -> None:
     """With the file's size in the order of hundreds of kB."""
     written = render(USER, lines(10_000))
-    assert len(parse(written, OWN).block or ()) == 10_000
+    assert (parse(written, OWN).block or b"").count(b"\n") == 10_000
     assert remove(written) == USER
 
 
