@@ -1,5 +1,6 @@
 """`python -m nodeagent`, and the console script."""
 
+import faulthandler
 import sys
 
 from nodeagent.cli.main import run
@@ -7,6 +8,8 @@ from nodeagent.cli.main import run
 
 def main() -> None:
     """Runs the command line and exits with its code."""
+    # If an extension module crashes, the threads' stacks are in the log.
+    faulthandler.enable()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
 
 _ROOT = Path(__file__).parents[2]
-_ENVIRONMENT = {"PYTHONPATH": str(_ROOT), "PYTHONFAULTHANDLER": "1"}
+_ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
 _PROGRAM = (sys.executable, "-P", "-m", "nodeagent")
 _LISTEN = ("127.0.0.1", 9467)
 _SECONDS = 30.0
@@ -195,7 +195,7 @@ class RunningAgent:
             try:
                 found.append(json.loads(text))
             except ValueError as error:
-                raise WorldError(f"{self.process.log}: no line of the log: {text!r}") from error
+                raise WorldError(f"no line of the log: {text!r}{log_tail(self.process.log, 80)}") from error
         return found
 
 

@@ -351,6 +351,11 @@ class Pod:
                 if kind in container.spec:
                     container.await_probe(kind)
 
+    def check_running(self) -> None:
+        """Raise a `WorldError` with the end of its log when a container has ended."""
+        for container in self.containers.values():
+            container.process.check_running()
+
     def restart(self, name: str) -> Container:
         """Start a container again that has ended: another one, with the same volumes."""
         self.containers[name] = self._container(self.containers[name].spec, self._volumes)

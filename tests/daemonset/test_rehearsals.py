@@ -156,7 +156,12 @@ def test_reboot(
         pod = deployment.pod()
         began = time.monotonic()
         pod.start()
-        wait_until(lambda: node.curl(f"https://{SITE}/").ok, "the name being served again", seconds=30)
+
+        def is_served() -> bool:
+            pod.check_running()
+            return node.curl(f"https://{SITE}/", timeout=5).ok
+
+        wait_until(is_served, "the name being served again", seconds=30)
         served = time.monotonic() - began
         with capsys.disabled():
             print(

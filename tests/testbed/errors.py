@@ -24,11 +24,12 @@ class NotObservedError(Exception):
         self.logs = "".join(log_tail(log) for log in logs)
 
 
-def log_tail(log: Path) -> str:
+def log_tail(log: Path, most: int = _TAIL_LINES) -> str:
     """Say what a program wrote last.
 
     Args:
         log: The program's log file, which need not exist.
+        most: How many lines at most.
 
     Returns:
         The last lines under a heading with the file's name, ready to stand at the end of an error.
@@ -36,4 +37,4 @@ def log_tail(log: Path) -> str:
     if not log.exists():
         return f"\n(no log at {log})"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join([f"\n--- end of {log} ---", *lines[-_TAIL_LINES:]])
+    return "\n".join([f"\n--- end of {log} ---", *lines[-most:]])

@@ -134,18 +134,21 @@ def test_idle_connections_of_earlier_workers_are_closed_too() -> None:
 
 
 @isolated
-def test_many_idle_connections_are_closed_within_seconds() -> None:
+def test_many_idle_connections_are_closed_in_a_few_looks() -> None:
     with _serving() as sidecar, ExitStack() as held:
         kept = [held.enter_context(connect(A.bind, f"127.0.1.{number % 5 + 1}")) for number in range(1000)]
         for each in kept:
             each.sendall(b"echo\nhello\n")
             assert each.recv(100) == b"hello\n"
-        sidecar.drain(idle=1.0)
+        thread = sidecar.drain(idle=1.0)
         sidecar.end()
-        began = time.monotonic()
+        thread.join(60)
         assert [each.recv(1) for each in kept] == [b""] * 1000
-        assert time.monotonic() - began < 10
         assert sidecar.process.wait(5) == 0
+    closing = [look.closed for look in sidecar.looks if look.closed]
+    assert sum(closing) == 1000
+    # One a second: those that are not idle for so long at the first are at the next.
+    assert len(closing) <= 4
 
 
 _2_6 = (
