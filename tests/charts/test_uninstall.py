@@ -27,7 +27,7 @@ from tests.apiserver.access import rules_bound_to
 from tests.apiserver.server import Tls
 from tests.charts.rendering import helm
 from tests.coredns import cluster
-from tests.daemonset.deployment import make_certificate
+from tests.testbed.certificates import make_certificate
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:

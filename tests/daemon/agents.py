@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from tests.daemon.cluster_api import ClusterApi
     from tests.testbed.namespaces import Host
 
 _MISTAKES = ("a pass failed", "unexpected failure")
@@ -21,14 +22,14 @@ class Agents:
 
     Args:
         node: Where they run.
-        kubeconfig: Where they find the API server.
+        api: Their API server, which they find as in a pod.
         config: Their configuration.
     """
 
-    def __init__(self, node: Host, kubeconfig: Path, config: Path) -> None:
+    def __init__(self, node: Host, api: ClusterApi, config: Path) -> None:
         self.node = node
         self.config = config
-        self._kubeconfig = kubeconfig
+        self._variables = api.give_account(node)
         self._started: list[RunningAgent] = []
 
     def __enter__(self) -> Self:
@@ -50,7 +51,7 @@ class Agents:
 
     def start(self, *options: str, config: Path | None = None) -> RunningAgent:
         """Begin to start one; `await_ready` waits for it."""
-        agent = RunningAgent(self.node, self._kubeconfig, config or self.config, *options)
+        agent = RunningAgent(self.node, self._variables, config or self.config, *options)
         self._started.append(agent)
         return agent
 

@@ -46,7 +46,7 @@ def api(shared_api: ClusterApi) -> Iterator[ClusterApi]:
 def agent(world: World, shared_api: ClusterApi) -> Iterator[RunningAgent]:
     """An agent on node1 for all tests of a module; ready."""
     config = write_config(world.tmp / "nodeagent.yaml")
-    with Agents(world.node1, shared_api.kubeconfig, config) as agents:
+    with Agents(world.node1, shared_api, config) as agents:
         started = agents.start()
         started.await_ready()
         yield started
@@ -56,5 +56,5 @@ def agent(world: World, shared_api: ClusterApi) -> Iterator[RunningAgent]:
 def agents(world: World, api: ClusterApi) -> Iterator[Agents]:
     """Starts agents on node1 for one test, which leaves nothing of them behind."""
     config = write_config(world.tmp / "nodeagent.yaml")
-    with Agents(world.node1, api.kubeconfig, config) as started:
+    with Agents(world.node1, api, config) as started:
         yield started

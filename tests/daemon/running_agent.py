@@ -19,6 +19,8 @@ from tests.testbed.inside import inside
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.agent.reporting.scraping import Scrape
     from tests.testbed.namespaces import Host
 
@@ -39,26 +41,20 @@ class RunningAgent:
 
     Args:
         node: Where it runs.
-        kubeconfig: Where it finds the API server.
+        variables: By which it finds the API server.
         config: Its configuration.
         options: More of its options.
     """
 
-    def __init__(self, node: Host, kubeconfig: Path, config: Path, *options: str) -> None:
+    def __init__(self, node: Host, variables: Mapping[str, str], config: Path, *options: str) -> None:
         self.node = node
         self.config = config
-        self._common: tuple[str | Path, ...] = (
-            "--config",
-            config,
-            "--kubeconfig",
-            kubeconfig,
-            "--node",
-            node.name,
-        )
+        self._environment = _ENVIRONMENT | dict(variables)
+        self._common: tuple[str | Path, ...] = ("--config", config, "--node", node.name)
         self.process = node.popen(
             [*_PROGRAM, "run", "--log-format", "json", *self._common, *options],
             log=f"nodeagent-{next(_numbers)}",
-            env=_ENVIRONMENT,
+            env=self._environment,
         )
 
     # What it says
@@ -185,7 +181,7 @@ class RunningAgent:
 
     def _run(self, command: str, *options: str) -> Answer:
         arguments: list[str | Path] = [*_PROGRAM, command, *self._common, *options]
-        done = self.node.run(arguments, timeout=60, check=False, env=_ENVIRONMENT)
+        done = self.node.run(arguments, timeout=60, check=False, env=self._environment)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _log(self) -> list[Line]:

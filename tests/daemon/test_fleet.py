@@ -53,7 +53,8 @@ def _asked(agents: Agents, kubeconfig: Path) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api: ClusterApi) -> None:
-    agent = agents.start_ready()
+    # The other agents of these tests find the API server as in a pod.
+    agent = agents.start_ready("--kubeconfig", str(api.kubeconfig))
     _pod_on(api, agents.node)
 
     def document_exists() -> bool:

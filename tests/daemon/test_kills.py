@@ -79,8 +79,8 @@ def test_many_kills(world: World, api: ClusterApi, soak: bool) -> None:  # noqa:
     for node in world.nodes:
         node.write_hosts("".join(f"{line}\n" for line in _USERS).encode())
     with (
-        Agents(world.node1, api.kubeconfig, config) as first,
-        Agents(world.node2, api.kubeconfig, config) as second,
+        Agents(world.node1, api, config) as first,
+        Agents(world.node2, api, config) as second,
         ThreadPoolExecutor(2) as threads,
     ):
         both = (first, second)

@@ -88,7 +88,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
     took: list[float] = []
     with (
         ClusterApi(world.lb, world.tmp) as api,
-        Agents(node, api.kubeconfig, config) as agents,
+        Agents(node, api, config) as agents,
         Restores(node) as restores,
     ):
         agent = agents.start_ready()
@@ -118,7 +118,7 @@ def test_a_lock_that_another_program_holds_keeps_no_name_from_the_hosts_file(
     node = world.node1
     config = write_config(world.tmp / "nodeagent.yaml", dnat={"backend": "iptables"})
     holder = node.popen(["flock", "--no-fork", "/run/xtables.lock", "sleep", "600"], log="holder")
-    with ClusterApi(world.lb, world.tmp) as api, Agents(node, api.kubeconfig, config) as agents:
+    with ClusterApi(world.lb, world.tmp) as api, Agents(node, api, config) as agents:
         agent = agents.start()
         agent.await_line("apply failed", part="dnat")
         assert addresses.SITE in names(node)

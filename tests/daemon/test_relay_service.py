@@ -53,7 +53,7 @@ def beside(world: World, api: ClusterApi, pods: None) -> Iterator[RunningAgent]:
     api.store.create(objects.service(NAME, NAMESPACE, cluster_ips=[str(CLUSTER_IP)], ports=ports))
     _endpoints(api, ready=[POD, addresses.POD2])
     config = write_config(world.tmp / "beside.yaml", relay={"kind": "service", "launch": False})
-    with Agents(world.node1, api.kubeconfig, config) as agents:
+    with Agents(world.node1, api, config) as agents:
         yield agents.start_ready()
 
 

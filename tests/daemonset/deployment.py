@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -18,6 +17,7 @@ from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.pods import Pod, containers_of
 from tests.testbed.addresses import LB
 from tests.testbed.agent import Agent
+from tests.testbed.certificates import make_certificate
 from tests.testbed.errors import log_tail
 from tests.testbed.inside import inside
 from tests.testbed.world import MANIFESTS
@@ -177,11 +177,3 @@ def pod_template(kustomization: Path = DAEMONSET) -> Object:
 def _only(objects: list[Object], kind: str) -> Object:
     (found,) = (obj for obj in objects if obj["kind"] == kind)
     return found
-
-
-def make_certificate(certificate: Path, key: Path, address: str) -> None:
-    """Make an API server's certificate for an address; clients verify it with itself."""
-    name = ["-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{address}"]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(certificate), *name]
-    subprocess.run(command, check=True, capture_output=True)

@@ -10,11 +10,11 @@ from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.server import Tls
-from tests.daemonset.deployment import make_certificate
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import the
 from tests.daemonset.pods import Pod, admitted
 from tests.testbed.addresses import LB
+from tests.testbed.certificates import make_certificate
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
 from tests.testbed.node_state import read_state

@@ -53,6 +53,18 @@ def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -
     return made
 
 
+def make_certificate(certificate: Path, key: Path, address: str) -> None:
+    """Make an API server's certificate for an address; clients verify it with itself.
+
+    Args:
+        certificate: The file for the certificate.
+        key: The file for its key.
+        address: The server's IP address.
+    """
+    name = ("-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{address}")
+    _request("-days", "2", "-keyout", key, "-out", certificate, *name)
+
+
 def _request(*options: str | Path) -> None:
     command = ["openssl", "req", "-x509", *_NEW_KEY, *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

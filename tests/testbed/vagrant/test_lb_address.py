@@ -13,7 +13,7 @@ import pytest
 from tests.apiserver import ApiServer, objects
 from tests.apiserver.access import rules_bound_to
 from tests.apiserver.server import Tls
-from tests.daemonset.deployment import make_certificate
+from tests.testbed.certificates import make_certificate
 from tests.testbed.vagrant import lb_address
 from tests.testbed.vagrant.manifests import lb_address_objects
 from tests.testbed.waiting import wait_until
