@@ -1,6 +1,6 @@
 """The formats of two small files of every node: hosts(5), line by line, and resolv.conf(5). Pure."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
 def hosts_fields(line: bytes) -> tuple[str, tuple[str, ...]]:
@@ -9,8 +9,7 @@ def hosts_fields(line: bytes) -> tuple[str, tuple[str, ...]]:
     return (fields[0], tuple(fields[1:])) if fields else ("", ())
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvConf:
+class ResolvConf(Struct, frozen=True):
     """What a resolv.conf says: the name servers as written, and the last list of search domains."""
 
     servers: tuple[str, ...] = ()

@@ -11,6 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from msgspec import Struct
+
 from nodeagent.agent.listener_status import ready_listeners
 from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, State
 from nodeagent.components.dnat.change import DnatChange
@@ -26,8 +28,7 @@ _Aim = Callable[[Desired, ActualState], Desired | None]
 """What one step leads to, of the desired state and in view of the actual one; None for no step at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedChange:
+class AppliedChange(Struct, frozen=True):
     """Something that was done to the node: to which component, and what, for a person.
 
     `displaced`: it did no more than put ours before another program's again.
@@ -104,8 +105,7 @@ def _on(held: AbstractSet[IPAddress], listeners: Iterable[Listener]) -> tuple[Li
     return tuple(listener for listener in listeners if listener.bind.address in held)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """One half of a change of one component; not made where one of `unless` has failed."""
 
     component: ComponentName

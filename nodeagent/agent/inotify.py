@@ -9,9 +9,10 @@ what it reads is kept here until it is fetched.
 import os
 import select
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +32,7 @@ class EventsLostError(Exception):
     """Events were dropped; what stands must be read anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something that happened: by which watch, what (bits as above), and to which name in a directory."""
 
     watch: int

@@ -1,6 +1,6 @@
 """The actual state of each desired listener: for a pass, and for `nodeagent status`."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nodeagent.components.node import ActualState
 from nodeagent.components.relay.unix_socket import Unreachable
@@ -9,8 +9,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerStatus:
+class ListenerStatus(Struct, frozen=True):
     """One listener: whether it answers, what is redirected to it, and the health of what is behind it.
 
     `backend` is HAProxy's word for the ingress controller's state; None where HAProxy does not tell.

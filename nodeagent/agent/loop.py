@@ -3,8 +3,9 @@
 import logging
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.convergence import clean_up
@@ -45,8 +46,7 @@ _STUMBLE_SECONDS = 10.0
 _EVERYTHING_SECONDS = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonSettings:
+class DaemonSettings(Struct, frozen=True):
     """What the daemon was started with.
 
     `config_file` is read anew when it changes and on SIGHUP; None means all defaults. `telemetry` is where

@@ -1,14 +1,13 @@
 """When a pass begins: a lone event at once, a burst of events in few passes. Pure."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _BURST_EVENTS = 20
 _QUIET_SECONDS = 0.05
 _LONGEST_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """What waits for a pass: how many events came, and when the first and the latest (monotonic seconds)."""
 
     events: int

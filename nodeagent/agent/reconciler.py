@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from nodeagent.agent.convergence import ALL, Convergence, converge
 from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.agent.facts import Circumstances, gather_facts, later
@@ -24,8 +26,7 @@ _PORTS_SECONDS = 15.0
 """So often it is looked whether a port that another program holds is free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """Drift that was mended: what had called, and whether another program keeps undoing it."""
 
     found: str

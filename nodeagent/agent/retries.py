@@ -4,6 +4,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
 
@@ -12,8 +14,7 @@ _LONGEST_SECONDS = 60.0
 _JITTER = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A part that failed: since when, how often, when it is due again, and why; monotonic seconds."""
 
     since: float

@@ -1,8 +1,10 @@
 """What a command that acts once starts from: its configuration, this node, the cluster."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.agent.facts import gather_facts, read_circumstances
@@ -24,8 +26,7 @@ from nodeagent.sources.node.identity import default_node_name
 _LOCK_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """One moment: the cluster, this node, and what shall stand on it."""
 
     snapshot: Snapshot
@@ -33,8 +34,7 @@ class View:
     desired: Desired
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """One call of a command: its configuration and where its objects come from."""
 
     config: Config

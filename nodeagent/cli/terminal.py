@@ -6,15 +6,14 @@ over lines and says what is to be coloured; it never writes an escape sequence o
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import click
+from msgspec import Struct
 
 from nodeagent.printable import printable
 
 
-@dataclass(frozen=True, slots=True)
-class Styled:
+class Styled(Struct, frozen=True):
     """Words in a colour (click's name of it), in bold, or both."""
 
     text: str

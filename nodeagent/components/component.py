@@ -5,8 +5,9 @@ compares it with the desired state, and applies the difference in two halves, so
 what is not there yet, or no more: first all components grow, in one order, then they shrink in the reverse.
 """
 
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
+
+from msgspec import Struct
 
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import Desired
@@ -60,8 +61,7 @@ class Change(Protocol):
     def __bool__(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """What would be done, as exactly as a person can read it, and how: "nftables transaction", say.
 
     `is_diff`: its lines begin with +, - or !.

@@ -1,9 +1,10 @@
 """The components that a configuration asks for, and their actual state, read at most once while it holds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressState
@@ -16,8 +17,7 @@ from nodeagent.components.relay import Relay, RelayState
 from nodeagent.config.options import Config
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
+class Components(Struct, frozen=True):
     """The four components of the node."""
 
     addresses: Addresses

@@ -7,13 +7,13 @@ import difflib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
+from msgspec import Struct
 
 from nodeagent.config.options import (
     Config,
@@ -171,8 +171,7 @@ _RELAY: _Options = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FixedOptions:
+class FixedOptions(Struct, frozen=True):
     """The options that can't change while a program runs: with another value it would lose what it wrote.
 
     `program` and `cleanup` are the words for it, and for the command that removes what it wrote.

@@ -9,8 +9,10 @@ import logging
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.agent.dns.upstream import ask_upstream
 from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier
@@ -119,8 +121,7 @@ _BEAT_SECONDS = 5.0
 _STUMBLE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """Seconds: how often what stands is looked at, and how far passes lie apart, however much happens.
 
     A change makes CoreDNS load its configuration anew: a burst of Ingresses should cost one such loading.
@@ -130,8 +131,7 @@ class Pace:
     between: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
+class ControllerSettings(Struct, frozen=True):
     """What the controller was started with.
 
     `identity` is its name among the others that strive for `lease`. `node_name` is any node's: it tells which

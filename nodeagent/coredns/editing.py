@@ -7,7 +7,8 @@ import difflib
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.coredns.corefile.answering import Answer, by_rewriting, by_templates
@@ -24,8 +25,7 @@ def path_of(config: Config, config_map: str) -> str:
     return f"{config.coredns.namespace}/{config_map}"
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """The way that is taken. `key` is ours in the import ConfigMap; None: it is the Corefile itself."""
 
     key: str | None
@@ -119,8 +119,7 @@ COREFILE = "Corefile"
 """The key that holds it, in every ConfigMap of a CoreDNS that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class MapContents:
+class MapContents(Struct, frozen=True):
     """What the ConfigMaps hold now: their data by key. None for one that is not there."""
 
     main: Mapping[str, str]
@@ -128,8 +127,7 @@ class MapContents:
     node_local: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One key of one ConfigMap, before and after; None: the key is not there."""
 
     config_map: str
@@ -149,8 +147,7 @@ class Edit:
         return "".join(f"{line}\n" for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(Struct, frozen=True):
     """All that is to change, in the order in which it is written, and why."""
 
     way: Way
@@ -285,8 +282,7 @@ def _node_local_edit(
         return Edit(path, COREFILE, data[COREFILE], _edited(user, lines.of))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a block goes: a Corefile (`key` is None, `user` the text without it), or a key of an import."""
 
     corefile: Corefile

@@ -17,9 +17,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
+
+from msgspec import Struct
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
@@ -36,8 +37,7 @@ class NotLeaderError(SourceError):
     """Another controller may be the writer by now: nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTiming:
+class LeaseTiming(Struct, frozen=True):
     """Seconds; the defaults are client-go's.
 
     Attributes:
@@ -64,8 +64,7 @@ class LeaseTiming:
 CLIENT_GO = LeaseTiming()
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseName:
+class LeaseName(Struct, frozen=True):
     """A Lease by namespace and name."""
 
     namespace: str
@@ -85,8 +84,7 @@ class LeaseName:
         return f"{self.collection}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """Another's lease as it was first seen: when that was, by whom it is held, for how long it stands."""
 
     version: str

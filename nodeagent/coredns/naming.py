@@ -1,8 +1,10 @@
 """Which of the names that the plan serves one CoreDNS answers, and why not the others. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, repeat
+
+from msgspec import Struct
 
 from nodeagent.coredns.corefile.answering import Answer
 from nodeagent.coredns.corefile.names import OwnLine, own_names
@@ -12,16 +14,14 @@ from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.plan.hostnames import covering, is_wildcard
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A Corefile (or a file that it imports) without our own block, and what a person knows it by."""
 
     corefile: Corefile
     where: str = "the Corefile"
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True):
     """What is answered, and the plan's decisions, changed where the Corefile itself has the last word."""
 
     answers: tuple[Answer, ...]

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.config.options import Config
@@ -19,8 +21,7 @@ from nodeagent.sources.node.identity import find_api_servers
 _WRITE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What is decided, and what is to change for it."""
 
     desired: Desired

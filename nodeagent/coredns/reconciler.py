@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct
 
 from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.config.options import Config
@@ -24,8 +25,7 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.identity import ApiServers
 
 
-@dataclass(frozen=True, slots=True)
-class Maps:
+class Maps(Struct, frozen=True):
     """CoreDNS's ConfigMaps as they were read; None for one that is not there."""
 
     main: ConfigMap
@@ -120,8 +120,7 @@ _FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0
 """Seconds. Owners put things back every few minutes (Flux, add-on managers) or hours, not seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerConflict:
+class OwnerConflict(Struct, frozen=True):
     """Somebody else puts a ConfigMap back again and again; `owner` is what they call themselves, if told."""
 
     config_map: ConfigMap

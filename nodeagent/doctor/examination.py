@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.agent.comparison import compare
 from nodeagent.agent.listener_status import read_listener_status
@@ -51,8 +52,7 @@ from nodeagent.sources.probes.image_pull import rehearse
 from nodeagent.sources.probes.registry_http import ImageReference
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is asked, and what is known already.
 
     Attributes:

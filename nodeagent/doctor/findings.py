@@ -1,14 +1,14 @@
 """What the doctor finds: one value for each thing it looked at; and all of them in one sentence. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from nodeagent.doctor.codes import CheckVerdict, Code
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One check of one thing. The code settles the verdict: docs/doctor.md explains every code.
 
     Attributes:
@@ -45,8 +45,7 @@ _DECISIVE = frozenset({Code.ShortCircuitedByObject, Code.LoadBalancerUnclear, Co
 _LEADING = (Code.ShortCircuited, Code.IPModeIgnored)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """The whole in a word, a sentence and an exit code: 0 healthy, 2 affected, 1 could not tell."""
 
     overall: Overall

@@ -3,7 +3,8 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.doctor.codes import CheckVerdict, Code
 from nodeagent.doctor.findings import Finding
@@ -28,8 +29,7 @@ _SEEN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoadBalancerObservation:
+class LoadBalancerObservation(Struct, frozen=True):
     """One Service and what is known of it.
 
     Attributes:

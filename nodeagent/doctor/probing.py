@@ -2,7 +2,9 @@
 
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.doctor.paths import Answers, PathObservation, works
@@ -23,8 +25,7 @@ _TLS_PORTS = frozenset({443, 6443, 8443, 9443})
 _HTTP_PORTS = frozenset({80, 8000, 8080})
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """One address and port of a load balancer, and how to ask it.
 
     Attributes:
@@ -171,8 +172,7 @@ def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True):
     """What is known of the node besides the connections.
 
     Attributes:

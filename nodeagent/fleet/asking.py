@@ -33,8 +33,7 @@ _STUCK_SECONDS = Limits().busy + 30
 """A pass may take `busy` seconds without a sign; the liveness probe restarts the agent after that."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(Struct, frozen=True):
     """What is known of one node.
 
     Attributes:

@@ -1,7 +1,6 @@
 """Which nodes there are, and the pod of nodeagent on each: read from the API, without asking any node."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct, field
 
@@ -19,8 +18,7 @@ _OS = "kubernetes.io/os"
 _UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPod:
+class AgentPod(Struct, frozen=True):
     """A pod of nodeagent.
 
     Attributes:
@@ -40,8 +38,7 @@ class AgentPod:
     image: str
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(Struct, frozen=True):
     """A node and what should be on it.
 
     Attributes:

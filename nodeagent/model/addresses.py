@@ -1,8 +1,9 @@
 """Addresses and endpoints, in both families."""
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
+
+from msgspec import Struct
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
@@ -14,8 +15,7 @@ def sort_key(address: IPAddress) -> tuple[int, int]:
     return (address.version, int(address))
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An address with a TCP port."""
 
     address: IPAddress

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class RelayAddress:
+class RelayAddress(Struct, frozen=True):
     """An address that the node holds for one load balancer's relay."""
 
     address: IPAddress
@@ -32,8 +33,7 @@ class Listener:
     address (by a hosts line): the kernel then picks the relay address itself as the source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(Struct, frozen=True):
     """A DNAT entry: what is sent to `match` (the load balancer) goes to `to` (the relay)."""
 
     match: Endpoint
@@ -62,8 +62,7 @@ class DnatRules:
 NO_RULES = DnatRules()
 
 
-@dataclass(frozen=True, slots=True)
-class HostsLine:
+class HostsLine(Struct, frozen=True):
     """One `address name` line of the managed block."""
 
     address: IPAddress

@@ -1,7 +1,8 @@
 """What DNS says of a name: one reply, and what is known from several."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodeagent.model.addresses import Family, IPAddress
 
@@ -40,8 +41,7 @@ class DnsOutcome(StrEnum):
 _TELLING = frozenset({DnsOutcome.ADDRESSES, DnsOutcome.NO_ADDRESS, DnsOutcome.NXDOMAIN})
 
 
-@dataclass(frozen=True, slots=True)
-class DnsReply:
+class DnsReply(Struct, frozen=True):
     """The outcome of asking for a name's A and AAAA once.
 
     `addresses` are sorted, IPv4 first. `trouble` says in words why a question was not answered;
@@ -56,8 +56,7 @@ class DnsReply:
     ttl: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DnsAnswer:
+class DnsAnswer(Struct, frozen=True):
     """What is known of a name: the latest reply, and the latest that told something, if any did.
 
     While DNS answers, the two are the same.

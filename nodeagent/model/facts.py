@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
+from msgspec import Struct
+
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.dns import DnsAnswer
 
 _NOWHERE: frozenset[IPAddress] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class InterfaceAddress:
+class InterfaceAddress(Struct, frozen=True):
     """An address that stands on one of the node's interfaces.
 
     `ours` is true for a relay address that nodeagent itself put there.
@@ -23,8 +24,7 @@ class InterfaceAddress:
     ours: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UserHostsLine:
+class UserHostsLine(Struct, frozen=True):
     """A line of the hosts file outside the managed block that already sets a name."""
 
     line_number: int

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from msgspec import Struct
+
 from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.annotations import NO_ANNOTATIONS
 
@@ -36,8 +38,7 @@ class ObjectRef:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class LoadBalancerPoint:
+class LoadBalancerPoint(Struct, frozen=True):
     """One entry of `status.loadBalancer.ingress`: an address, a hostname, or both.
 
     `ip_mode` is "VIP", "Proxy", or None where the provider says nothing (which means VIP: KEP-1860).
@@ -52,8 +53,7 @@ def _none() -> Mapping[str, str]:
     return NO_ANNOTATIONS
 
 
-@dataclass(frozen=True, slots=True)
-class ServicePort:
+class ServicePort(Struct, frozen=True):
     """One port of a Service; `protocol` is TCP, UDP or SCTP."""
 
     name: str
@@ -106,8 +106,7 @@ class Ingress:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class IngressClass:
+class IngressClass(Struct, frozen=True):
     """An IngressClass; `default` where it is marked as the one for Ingresses that name none."""
 
     name: str
@@ -139,16 +138,14 @@ class Node:
     external_addresses: tuple[IPAddress, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRange:
+class ServiceRange(Struct, frozen=True):
     """A ServiceCIDR: ranges that the API server takes ClusterIPs from (KEP-1880)."""
 
     name: str
     networks: tuple[IPNetwork, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RelayService:
+class RelayService(Struct, frozen=True):
     """An existing relay Service (`relay.kind: service`), such as hairpin-proxy's."""
 
     ref: ObjectRef
@@ -156,8 +153,7 @@ class RelayService:
     ports: tuple[ServicePort, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RelayEndpoint:
+class RelayEndpoint(Struct, frozen=True):
     """One port of one pod of the relay Service, from its EndpointSlices.
 
     `port_name` is that of the Service's port it serves, `port` the pod's own. `ready` is false also for a
@@ -179,8 +175,7 @@ class Namespace:
     labels: Mapping[str, str] = field(default_factory=_none, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRule:
+class LabelRule(Struct, frozen=True):
     """One requirement of a label selector; `matchLabels` are In with one value."""
 
     key: str
@@ -196,8 +191,7 @@ class AllowedNamespaces:
     selector: tuple[LabelRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ParentRef:
+class ParentRef(Struct, frozen=True):
     """What a Route or a ListenerSet wants to be attached to; without a section or a port: to all of it."""
 
     group: str
@@ -281,8 +275,7 @@ class ControllerRoute:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True, order=True):
     """An object that could not be used at all: where it stands, and why. Everything else is served."""
 
     where: str

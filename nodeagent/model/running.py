@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import ObjectRef
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPod:
+class RunningPod(Struct, frozen=True):
     """A pod on this node: its app by the label app.kubernetes.io/name, and the names of its images."""
 
     ref: ObjectRef
@@ -15,8 +16,7 @@ class RunningPod:
     images: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAddresses:
+class NodeAddresses(Struct, frozen=True):
     """The addresses of the cluster's nodes by which they reach each other (InternalIP), both families.
 
     `nodes_left` is how many nodes there are whose addresses were not read.

@@ -5,15 +5,15 @@ it sends PROXY or not: what is plain for one Service must not become PROXY becau
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service
 
 
-@dataclass(frozen=True, slots=True)
-class Publications:
+class Publications(Struct, frozen=True):
     """Who publishes what. The same on every node: no fact of a node is in it.
 
     Attributes:

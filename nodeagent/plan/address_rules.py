@@ -5,8 +5,9 @@ which relay addresses depend, and those that are one node's own.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_network
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, IPNetwork
@@ -45,8 +46,7 @@ _LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"
 """Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddressRules:
+class AddressRules(Struct, frozen=True):
     """The rules for one cluster, configuration and node.
 
     Attributes:

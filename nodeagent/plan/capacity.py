@@ -6,7 +6,8 @@ CoreDNS must come to the same relay addresses, so nothing here depends on facts 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -18,8 +19,7 @@ from nodeagent.plan.eligibility import Refusal
 from nodeagent.plan.relay_addresses import allocate
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Struct, frozen=True):
     """The relay addresses, family to Service path to address; and why Services found no place."""
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]

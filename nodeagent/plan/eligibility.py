@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import LoadBalancerPoint, Service
@@ -24,8 +26,7 @@ class Refusal:
     taken: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What an address is judged by: `ip_mode` tells whether `ipMode: Proxy` is believed of it."""
 
     rules: AddressRules

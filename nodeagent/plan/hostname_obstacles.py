@@ -4,7 +4,7 @@ The first obstacle decides: what the hostname is, then what its owner asked for,
 options, and the user's own line of the hosts file.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.desired import Verdict
@@ -21,8 +21,7 @@ Answer = tuple[Verdict, str, str]
 """Verdict, code and reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class NameObstacles:
+class NameObstacles(Struct, frozen=True):
     """What forbids a hostname whoever claims it: at all, by the options, by the user's line."""
 
     never: Answer | None

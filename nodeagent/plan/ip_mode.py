@@ -3,8 +3,9 @@
 kube-proxy honours it since Kubernetes 1.30 (KEP-1860); others came later, or don't (docs/decisions/0012).
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
@@ -12,8 +13,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan.detection.decision import detect
 
 
-@dataclass(frozen=True, slots=True)
-class IPModePolicy:
+class IPModePolicy(Struct, frozen=True):
     """`loadBalancers.ipMode`, and the addresses that this node's own rules were seen to short-circuit."""
 
     choice: Literal["auto", "honour", "ignore"]

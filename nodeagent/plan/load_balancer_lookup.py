@@ -8,9 +8,10 @@ Nobody's newer object changes the answer for an older one: what an object is jud
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import is_
 from typing import Any, Self
+
+from msgspec import Struct
 
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
@@ -27,8 +28,7 @@ _SERVED_OTHERWISE = frozenset(
 here must not get what is theirs; a pending one, in contrast, has nothing yet."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Choice(Struct, frozen=True, eq=False):
     """Load balancers among which DNS can choose; one value is shared by all objects that have this choice.
 
     `by_address` has them by each address that DNS, or a standing hosts line, can lead to.
@@ -38,8 +38,7 @@ class Choice:
     addresses: frozenset[IPAddress]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadBalancerMatch:
+class LoadBalancerMatch(Struct, frozen=True):
     """The load balancer, or None and why there is none; with a reason, only DNS can say that it is that one.
 
     `how` tells the way it was found, where it was not the object's own status and not for want of choice.
@@ -53,8 +52,7 @@ class LoadBalancerMatch:
     choice: Choice | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MatchedClaim:
+class MatchedClaim(Struct, frozen=True, eq=False):
     """A claim and its load balancer; `order` sorts all of them, the first by precedence first.
 
     `places` are those of its hostnames if there are several.

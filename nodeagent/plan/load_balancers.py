@@ -1,7 +1,9 @@
 """What is done for each LoadBalancer Service: whether it is relayed, and why."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
@@ -20,8 +22,7 @@ from nodeagent.plan.relay_service import RelayServiceContext, relay_by_service
 from nodeagent.plan.relaying import RelayContext, Relayed, relay
 
 
-@dataclass(frozen=True, slots=True)
-class LoadBalancerPlan:
+class LoadBalancerPlan(Struct, frozen=True):
     """One load balancer, decided.
 
     Attributes:
@@ -181,8 +182,7 @@ def _by_relay_service(
     return decide
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(Struct, frozen=True):
     """One Service, its place among all, and what is known of it."""
 
     service: Service

@@ -1,8 +1,9 @@
 """Which pods are this node's own, and what that lets them do. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
@@ -13,8 +14,7 @@ _CILIUM = "cilium_host"
 _TELLS_RANGES = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs"
 
 
-@dataclass(frozen=True, slots=True)
-class PodRanges:
+class PodRanges(Struct, frozen=True):
     """This node's pods: whose traffic is redirected, who may reach the relay, and what a person should know.
 
     Only its own pods are redirected: traffic from elsewhere may bear the PROXY line already. They may reach

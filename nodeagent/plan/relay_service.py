@@ -6,7 +6,8 @@ kube-proxy's is then not run any more; so it points at a ready pod of the Servic
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.config.options import ServiceName
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -18,8 +19,7 @@ from nodeagent.plan.eligibility import Eligible, Refusal
 from nodeagent.plan.relaying import Relayed
 
 
-@dataclass(frozen=True, slots=True)
-class RelayServiceContext:
+class RelayServiceContext(Struct, frozen=True):
     """What the decision looks up: the relay Service as found, and whose an address and port are."""
 
     name: ServiceName

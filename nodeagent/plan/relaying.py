@@ -1,7 +1,9 @@
 """How one load balancer is relayed on this node: relay addresses, listeners, redirects."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
@@ -14,8 +16,7 @@ from nodeagent.plan.families import supported_part
 from nodeagent.plan.node_ports import NODE_PORTS
 
 
-@dataclass(frozen=True, slots=True)
-class RelayContext:
+class RelayContext(Struct, frozen=True):
     """What a decision about one load balancer looks up in the whole.
 
     `relay_addresses` maps family to Service path to address; `published` tells whose an address and port are;
@@ -32,8 +33,7 @@ class RelayContext:
     options: RelayOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Relayed:
+class Relayed(Struct, frozen=True):
     """What stands on the node for one load balancer.
 
     `shown_at` is where it is relayed, for a person. Its hostnames get hosts lines with `hosts_addresses`:

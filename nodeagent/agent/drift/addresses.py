@@ -2,9 +2,10 @@
 
 import socket
 import struct
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import ClassVar
+
+from msgspec import Struct
 
 from nodeagent.agent.drift.netlink_socket import (
     Message,
@@ -38,8 +39,7 @@ _LOOPBACK = 1  # LOOPBACK_IFINDEX: the same in every network namespace
 _TOLD_AT_ONCE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """Something that happened to an address in the ranges, or (address None) to the device."""
 
     what: str

@@ -8,7 +8,8 @@ import errno
 import socket
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # include/uapi/linux/netlink.h
 _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
@@ -28,8 +29,7 @@ class NotificationsLostError(Exception):
     """The kernel sent more than the socket's buffer holds; what stands must be read anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One netlink message: its type, and what follows its header."""
 
     type: int

@@ -5,13 +5,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from nodeagent.backoff import backoff
 
 _Part = TypeVar("_Part", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class ConflictStatus:
+class ConflictStatus(Struct, frozen=True):
     """What a repair means.
 
     Attributes:

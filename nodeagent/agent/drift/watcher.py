@@ -7,8 +7,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
+
+from msgspec import Struct
 
 from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
@@ -23,8 +24,7 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _STABLE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class WatcherState:
+class WatcherState(Struct, frozen=True):
     """Whether a watcher sees what happens to its part; `error` says why it does not, or what it waits for."""
 
     name: ComponentName

@@ -16,6 +16,8 @@ from enum import StrEnum
 from threading import Lock
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from nodeagent.printable import printable
 
 
@@ -35,8 +37,7 @@ class Limits:
     busy: float = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class PartHealth:
+class PartHealth(Struct, frozen=True):
     """One part: `known` is false before anything was told of it; `error` is None when all is well.
 
     `since` is the moment, in the clock's seconds, at which it began to fail.
@@ -56,8 +57,7 @@ class PartHealth:
         return f"failed since {now - self.since:.0f} s: {printable('; '.join(filter(None, lines)))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a probe is told: yes or no, and the lines for a person."""
 
     ok: bool

@@ -1,7 +1,8 @@
 """The pages that the agent shows: /healthz, /readyz, /metrics."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.agent.reporting.health import Answer, HealthBoard
 from nodeagent.agent.reporting.metrics import CONTENT_TYPE, Metrics
@@ -9,8 +10,7 @@ from nodeagent.agent.reporting.metrics import CONTENT_TYPE, Metrics
 _TEXT = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """An HTTP answer."""
 
     status: int

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from operator import attrgetter
+
+from msgspec import Struct
 
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -30,8 +31,7 @@ EVENT_NAME_CODES = frozenset(
 _WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEvent:
+class PendingEvent(Struct, frozen=True):
     """One Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
 
     service: ObjectRef

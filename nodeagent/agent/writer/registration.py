@@ -11,9 +11,10 @@ import re
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from nodeagent.errors import ApplyError
 
@@ -22,8 +23,7 @@ _NAME = re.compile(r"(\d+)-([0-9a-f]{8})")
 _UNNAMED = ".new-"
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Agent:
+class Agent(Struct, frozen=True, order=True):
     """An agent; of two, the greater is the newer."""
 
     born: int

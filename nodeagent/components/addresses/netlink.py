@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EEXIST, ENODEV, ETIMEDOUT
 from functools import cache
 from importlib import import_module
@@ -19,6 +18,8 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from nodeagent.components.addresses.ownership import ALIAS, FLAGS_GIVEN, PROTOCOL, KernelAddress
 from nodeagent.errors import ApplyError
@@ -50,8 +51,7 @@ class NetlinkRefusedError(ApplyError):
         self.errno = errno
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A network interface: `kind` is empty for hardware, `alias` for most."""
 
     index: int

@@ -9,8 +9,9 @@ address in the ranges that bears our mark:
   as nodeagent adds it and hardly anybody else would.
 """
 
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
+
+from msgspec import Struct
 
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.facts import InterfaceAddress
@@ -30,8 +31,7 @@ _FLAGS_SHOWN = FLAGS_GIVEN | DEPRECATED
 Ranges = tuple[IPv4Network, IPv6Network]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelAddress:
+class KernelAddress(Struct, frozen=True):
     """An address as the kernel lists it; `protocol` is None where the kernel tells none."""
 
     address: IPAddress

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import RelayAddress
 from nodeagent.model.facts import InterfaceAddress
@@ -13,8 +15,7 @@ DeviceStatus = Literal["absent", "up", "down", "foreign"]
 DeviceStep = Literal["keep", "create", "set up", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
-class AddressState:
+class AddressState(Struct, frozen=True):
     """All addresses of the node, and the device that is to hold the relay's.
 
     `kind` is the kernel's kind of the device (`dummy`), empty when it is absent. `made_by_us` is true when

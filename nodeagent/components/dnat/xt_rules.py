@@ -9,10 +9,11 @@ be writing a log line; and they take twenty times as long.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
+
+from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
 
@@ -33,8 +34,7 @@ _IPV6_PROTO = 1  # IP6T_F_PROTO: `proto` counts
 _NOT_IN = 1  # IPT_INV_VIA_IN
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """Where the fields of a family's entry are: addresses, then interfaces, protocol, flags, inversion."""
 
     address: int
@@ -51,8 +51,7 @@ _LO = b"lo\0".ljust(16, b"\0"), b"\xff\xff\xff".ljust(16, b"\0")
 _ANYWHERE = bytes(16), bytes(16)
 
 
-@dataclass(frozen=True, slots=True)
-class XtRule:
+class XtRule(Struct, frozen=True):
     """One rule: where it leads, and what it is for.
 
     `target` is a chain, a verdict or DNAT, `to` the latter's endpoint. `port` is TCP's destination port;

@@ -5,16 +5,16 @@ xt_tables.py under the lock, from the state that the table has then.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from nodeagent.components.dnat.xt_layout import TABLES, Key, Layout, TableLayout
 from nodeagent.components.dnat.xt_rules import XtRule
 from nodeagent.components.dnat.xt_state import PROGRAMS, TableState
 
 
-@dataclass(frozen=True, slots=True)
-class XtStep:
+class XtStep(Struct, frozen=True):
     """One step: `:` creates a chain of ours or empties it, the others are iptables' own commands.
 
     `place` counts from 1, as for iptables.

@@ -20,6 +20,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from msgspec import Struct
+
 from nodeagent.components.hosts.outside import LegacyLine, legacy_lines, without_legacy_lines
 from nodeagent.components.hosts.own_lines import OwnLines
 from nodeagent.errors import ApplyError
@@ -46,8 +48,7 @@ _RowKey = tuple[int, str, int]
 """What lines are sorted by: the address's family, the name, the address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something in the file that a person should know; `line_number` is None when no line is meant."""
 
     line_number: int | None

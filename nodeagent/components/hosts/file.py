@@ -9,9 +9,10 @@ import errno
 import os
 import secrets
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from nodeagent.components.hosts.errors import (
     AS_IT_WAS,
@@ -32,8 +33,7 @@ _COMPUTED_BY_KERNEL = frozenset({"security.ima", "security.evm"})
 _ACL = "system.posix_acl_access"
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """What tells one state of a file from another without its content."""
 
     device: int
@@ -48,8 +48,7 @@ class Stamp:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A file as it was read; `stamp` is None when there was none (which glibc and musl both allow)."""
 
     content: bytes

@@ -11,9 +11,10 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.components.hosts.errors import AS_IT_WAS, explained
 
@@ -21,8 +22,7 @@ _NAME = "hosts.journal"
 _DIGEST = hashlib.sha256().digest_size
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Struct, frozen=True):
     """A write in place: the file it is about, its content before and after."""
 
     path: Path

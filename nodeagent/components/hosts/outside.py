@@ -3,8 +3,9 @@
 import io
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
+
+from msgspec import Struct
 
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.node_files import hosts_fields
@@ -13,8 +14,7 @@ HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
 """How each line that hairpin-proxy wrote ends (its main.rb: COMMENT_LINE_SUFFIX)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LegacyLine:
+class LegacyLine(Struct, frozen=True):
     """A line that hairpin-proxy wrote: one address with all names after it."""
 
     line_number: int

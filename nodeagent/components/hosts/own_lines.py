@@ -2,8 +2,9 @@
 
 import os.path
 import re
-from dataclasses import dataclass
 from ipaddress import ip_address
+
+from msgspec import Struct
 
 from nodeagent.model.addresses import IPNetwork
 
@@ -12,8 +13,7 @@ _TORN = re.compile(rb"([0-9a-f.:]+)\t[A-Za-z0-9._-]*\r?")
 _ADDRESS_START = re.compile(rb"[0-9a-f.:]+")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnLines:
+class OwnLines(Struct, frozen=True):
     """Recognises our own lines by the networks their addresses come from.
 
     `networks` are the relay ranges and, as a /32 or /128, the relay Service's ClusterIP.

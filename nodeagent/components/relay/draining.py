@@ -11,8 +11,9 @@ import select
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.components.relay import master_socket as master
 from nodeagent.components.relay.haproxy_config import FIN_SECONDS, IDLE_SECONDS
@@ -36,8 +37,7 @@ _PART = re.compile(r"(\d+)([dhms])")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """One look at a HAProxy that drains: how many connections were `closed`, and how many are `left`."""
 
     closed: int

@@ -2,9 +2,10 @@
 
 import re
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from nodeagent.components.relay.unix_socket import Silence, Unreachable, ask
 
@@ -17,8 +18,7 @@ _ROW = re.compile(
 _PAUSE_SECONDS = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
+class Processes(Struct, frozen=True):
     """The master and its workers, by process id in HAProxy's own pid namespace.
 
     `reloads` counts attempts; `failed_reloads` those that failed since the last that succeeded.
@@ -42,8 +42,7 @@ class Outcome(StrEnum):
     """The new configuration failed; the old worker goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reload:
+class Reload(Struct, frozen=True):
     """The master's answer to `reload`, with its log where it gives one (2.7 and newer)."""
 
     outcome: Outcome

@@ -4,8 +4,9 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+
+from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, IPAddress
 
@@ -26,8 +27,7 @@ _STATES = 1 << _LISTEN | 1 << _BOUND_INACTIVE
 _BUFFER = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class PortSocket:
+class PortSocket(Struct, frozen=True):
     """A TCP socket that holds a port.
 
     An address `::` that is not `v6only` has the port for IPv4, too. `uid` is the user that made the socket.

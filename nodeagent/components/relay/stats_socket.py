@@ -1,8 +1,9 @@
 """HAProxy's worker, asked over its statistics socket (management manual 9.1 and 9.3)."""
 
 import csv
-from dataclasses import dataclass
 from pathlib import PurePath
+
+from msgspec import Struct
 
 from nodeagent.components.relay.haproxy_config import SERVER_NAME, parse_proxy_name
 from nodeagent.components.relay.unix_socket import Silence, Unreachable, ask
@@ -14,8 +15,7 @@ _FRONTENDS_AND_SERVERS = 1 + 4
 _FRONTEND = "FRONTEND"
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """The process that serves now.
 
     `digest` is that of the configuration in force, as its description gives it: None without one, and no
@@ -27,8 +27,7 @@ class Worker:
     digest: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServerState:
+class ServerState(Struct, frozen=True):
     """One listener's server, as HAProxy's health check sees it.
 
     `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused");

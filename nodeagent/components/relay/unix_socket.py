@@ -2,9 +2,10 @@
 
 import socket
 import time
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
+
+from msgspec import Struct
 
 _CHUNK = 65536
 
@@ -20,8 +21,7 @@ class Silence(StrEnum):
     IMPOSSIBLE = "it can't be opened"
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(Struct, frozen=True):
     """A socket that gave no answer, and why."""
 
     path: str

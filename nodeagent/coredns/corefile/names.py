@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from msgspec import Struct
+
 from nodeagent.coredns.corefile.managed_block import blocks_of
 from nodeagent.coredns.corefile.parsing import Corefile, Directive, Token, parse
 from nodeagent.model.addresses import IPAddress
@@ -13,8 +15,7 @@ HAIRPIN_PROXY = "# Added by hairpin-proxy"
 """How every line ends that hairpin-proxy's controller writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnLine:
+class OwnLine(Struct, frozen=True):
     """A line that sets a name: where it stands, its plugin, and whether hairpin-proxy wrote it."""
 
     where: str

@@ -17,6 +17,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from nodeagent.errors import NodeagentError
 
 _SPACE = r"\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -33,8 +35,7 @@ _ESCAPED = re.compile(r"\\([\s\S])")
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """One word: its text as CoreDNS takes it, its place `start:end` in the Corefile, its line from 1 on."""
 
     text: str
@@ -47,8 +48,7 @@ class Token:
         return before is None or before.line + before.text.count("\n") < self.line
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(Struct, frozen=True):
     """One comment that no word shares its beginning with: its text from `#` on, its place, its line."""
 
     text: str
@@ -57,8 +57,7 @@ class Comment:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """All words and all comments, each in their order."""
 
     tokens: tuple[Token, ...]
@@ -98,8 +97,7 @@ class CorefileError(NodeagentError):
     """CoreDNS would refuse the Corefile, or it can't be told where our lines belong; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
+class Directive(Struct, frozen=True):
     """One plugin with its arguments and its block, or an import; `tokens` begin with its name."""
 
     tokens: tuple[Token, ...]
@@ -127,8 +125,7 @@ class Directive:
         return [line for number, line in enumerate(lines) if line or number == 0]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A server block (or a snippet): its keys, its braces where it has any, its directives."""
 
     keys: tuple[Token, ...]

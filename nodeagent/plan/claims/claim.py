@@ -1,14 +1,14 @@
 """What an object that asks for names says, whatever its kind."""
 
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
 
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
 from nodeagent.plan.precedence import Age
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class LoadBalancerHints:
+class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
     """What objects tell of the load balancer that serves them.
 
     One value is shared by all that tell the same (`HintsPool`), and known by identity: of ten thousand
@@ -53,8 +53,7 @@ class HintsPool:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """One object asks for names: canonical, each once.
 
     `excluded` is why it is to be left alone, if it is, and `excluded_in` the namespace of whoever said so.

@@ -6,8 +6,9 @@ status stands yet means nothing: what the rules say is what the controller will 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from nodeagent.model.objects import (
     GATEWAY_API,
@@ -43,8 +44,7 @@ _OTHER_NAMESPACE = "takes nothing from this namespace"
 _REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     """A Route on one listener, by way of a ListenerSet or not."""
 
     gateway: Gateway
@@ -52,8 +52,7 @@ class Attachment:
     listener_set: ListenerSet | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parents:
+class Parents(Struct, frozen=True):
     """All that Routes can be attached to, and the namespaces' labels."""
 
     gateways: Mapping[tuple[str, str], Gateway]

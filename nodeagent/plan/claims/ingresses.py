@@ -5,7 +5,8 @@ Kubernetes 1.18 and still understood by every controller.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.model.annotations import CLASS_ANNOTATION
 from nodeagent.model.objects import ControllerRoute, Ingress, IngressClass
@@ -15,8 +16,7 @@ from nodeagent.plan.opt_out import opt_out
 from nodeagent.plan.precedence import by_age
 
 
-@dataclass(frozen=True, slots=True)
-class IngressClasses:
+class IngressClasses(Struct, frozen=True):
     """The cluster's IngressClasses, as decisions ask for them."""
 
     controllers: dict[str, str]

@@ -7,10 +7,10 @@ what is wrong, for a value that the provider's controller refuses or does not kn
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
@@ -27,8 +27,7 @@ Reader = Callable[[str, Service], Sends]
 _Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Struct, frozen=True):
     """One annotation that switches PROXY on.
 
     Attributes:
@@ -44,8 +43,7 @@ class Switch:
     beside: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRemedies:
+class OwnRemedies(Struct, frozen=True):
     """What the provider itself has against the short circuit, in words for a person (`nodeagent doctor`).
 
     Attributes:
@@ -62,8 +60,7 @@ class OwnRemedies:
     ip_mode_on_request: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """One kind of load balancer of one provider.
 
     Attributes:

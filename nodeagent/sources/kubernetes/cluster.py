@@ -5,7 +5,8 @@ Fail static: once known, the cluster's state is given for ever, changed only by 
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
@@ -32,8 +33,7 @@ from nodeagent.sources.objects.kinds import assembled
 _STOP_SECONDS = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceState:
+class ResourceState(Struct, frozen=True):
     """How it stands with one resource, for status and metrics.
 
     Attributes:

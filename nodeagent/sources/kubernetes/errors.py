@@ -5,7 +5,6 @@ Codes and reasons: "API conventions: Response Status Kind" and "API concepts: Re
 """
 
 import json
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -89,8 +88,7 @@ _LONGEST_QUOTE = 300
 """Characters of a server's own words that an error repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(Struct, frozen=True):
     """One request, as its errors name it.
 
     Attributes:
@@ -107,8 +105,7 @@ class ApiRequest:
         return f"{self.verb} {self.path} at {self.server}"
 
 
-@dataclass(frozen=True, slots=True)
-class ApiPath:
+class ApiPath(Struct, frozen=True):
     """What a path is about; what it does not name is empty."""
 
     group: str

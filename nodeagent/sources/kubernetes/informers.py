@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
@@ -25,8 +26,7 @@ class Coverage(StrEnum):
     """This server has no such thing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Informer:
+class Informer(Struct, frozen=True):
     """One resource that is kept up to date, and what is held of it."""
 
     reflector: Reflector

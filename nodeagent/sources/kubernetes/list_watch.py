@@ -6,7 +6,6 @@ comes with status 200 is an error and never means that there are no objects.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -40,8 +39,7 @@ _ATTEMPTS = 3
 NOTHING: Mapping[Key, Item] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """A collection at one moment.
 
     Attributes:
@@ -270,24 +268,21 @@ _UNNAMED = ("", "(unnamed)")
 """Where an object is held that does not tell its name: no object can be called so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upserted:
+class Upserted(Struct, frozen=True):
     """An object was added or changed."""
 
     key: Key
     item: Item
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Struct, frozen=True):
     """An object was deleted, or stopped to match the selector, at a version."""
 
     key: Key
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(Struct, frozen=True):
     """Nothing else happened up to a version (KEP-956).
 
     `ends_initial` says that all objects that existed when the watch began were sent (KEP-3157).
@@ -297,16 +292,14 @@ class Bookmark:
     ends_initial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The server gives the stream up: `code` is that of a Status, `body` the Status itself."""
 
     code: int
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """A type of event that did not exist when this was written."""
 
     type: str

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from msgspec import Struct
+
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
@@ -68,8 +70,7 @@ class Progress:
     last_contact: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReflectorCallbacks:
+class ReflectorCallbacks(Struct, frozen=True):
     """Whom a reflector tells, in its own thread.
 
     Attributes:

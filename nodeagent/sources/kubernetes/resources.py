@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.objects.decoding import (
     decode_config_map,
@@ -54,8 +56,7 @@ class Resource:
         return replace(self, selector={}, dispensable=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One object as held: what it means to us, at which resourceVersion.
 
     Attributes:

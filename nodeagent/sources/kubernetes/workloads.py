@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec import Struct
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes import official
@@ -23,8 +23,7 @@ from nodeagent.sources.kubernetes.errors import (
 _GOING_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class OwnDaemonSet:
+class OwnDaemonSet(Struct, frozen=True):
     """The DaemonSet that runs this agent, by name."""
 
     namespace: str
@@ -66,8 +65,7 @@ _FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy":
 _BETWEEN_LOOKS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """A DaemonSet or Deployment by namespace and name."""
 
     kind: Literal["DaemonSet", "Deployment"]
@@ -139,8 +137,7 @@ _MOST_ELSE = 65536
 """Bytes of standard error and of the final status that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Struct, frozen=True):
     """A container of a pod."""
 
     namespace: str
@@ -151,8 +148,7 @@ class Container:
         return f"pod {self.namespace}/{self.pod}, container {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """A program that ended: its exit code, what it printed, and what the server says of a failure."""
 
     exit_code: int

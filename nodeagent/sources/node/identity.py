@@ -3,12 +3,12 @@
 import os
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import yaml
+from msgspec import Struct
 
 from nodeagent.model.addresses import Endpoint, IPAddress
 
@@ -77,8 +77,7 @@ KUBELET_KUBECONFIGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ApiServers:
+class ApiServers(Struct, frozen=True):
     """Endpoints and names under which this node knows the API server; `notes` tell what stayed unknown."""
 
     endpoints: frozenset[Endpoint] = frozenset()

@@ -13,9 +13,10 @@ import posixpath
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.config.options import DNS_PORT, HostsOptions
 from nodeagent.model.addresses import Endpoint, IPAddress
@@ -29,16 +30,14 @@ _RESOLVED = "run/systemd/resolve/resolv.conf"
 _OWN = Path("/etc/resolv.conf")
 
 
-@dataclass(frozen=True, slots=True)
-class Upstreams:
+class Upstreams(Struct, frozen=True):
     """The servers in their order; `problem` says why there is none, and what to do."""
 
     servers: tuple[Endpoint, ...] = ()
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(Struct, frozen=True):
     """What one resolv.conf says: servers that may be asked, and why there are none or not all of them."""
 
     servers: tuple[Endpoint, ...]

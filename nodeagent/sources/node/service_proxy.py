@@ -15,6 +15,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from nodeagent.errors import one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.facts import InterfaceAddress
@@ -143,8 +145,7 @@ class BaseChain:
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class KubeProxy:
+class KubeProxy(Struct, frozen=True):
     """What stands.
 
     Attributes:

@@ -6,11 +6,11 @@ regular expression, a chain of references) is not read: DNAT serves it without a
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from nodeagent.errors import one_line
 from nodeagent.model.objects import (
@@ -92,8 +92,7 @@ def _istio_host(text: str) -> tuple[str, ...]:
     return (host,) if host != "*" else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerKind:
+class ControllerKind(Struct, frozen=True):
     """One kind.
 
     Attributes:
@@ -198,8 +197,7 @@ def _texts(value: object, path: str) -> Iterator[str]:
 # All optional kinds.
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalKind:
+class OptionalKind(Struct, frozen=True):
     """One kind: served by a CustomResourceDefinition, or by Kubernetes since some version.
 
     Attributes:

@@ -11,18 +11,18 @@ import struct
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
+
+from msgspec import Struct
 
 from nodeagent.errors import one_line
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """One connection to make: to `target`, with a PROXY line or without, in TLS or plain, then `HEAD /`.
 
     `host` is the name asked for (SNI and the Host header); without one the address stands in its place.
@@ -53,8 +53,7 @@ class Ending(StrEnum):
     STATUS = "an HTTP status"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeOutcome:
+class ProbeOutcome(Struct, frozen=True):
     """How one probe ended; `status` is 0 where no HTTP answer was read."""
 
     ending: Ending
@@ -77,8 +76,7 @@ class Trust(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateOutcome:
+class CertificateOutcome(Struct, frozen=True):
     """The judgement of this machine's own TLS library and its CAs, in its words."""
 
     trust: Trust

@@ -8,7 +8,6 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -86,8 +85,7 @@ class Stage(StrEnum):
     LAYER = "first bytes of a layer"
 
 
-@dataclass(frozen=True, slots=True)
-class PullStep:
+class PullStep(Struct, frozen=True):
     """One step: whether it went well, and what was seen.
 
     `outcome` and `certificate` are there where the connection itself, or its certificate, was the trouble.

@@ -8,11 +8,11 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urljoin
 
 import urllib3
+from msgspec import Struct
 
 from nodeagent.errors import NodeagentError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
@@ -23,8 +23,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HTTPS = 443
 
 
-@dataclass(frozen=True, slots=True)
-class ImageReference:
+class ImageReference(Struct, frozen=True):
     """Where an image is: a registry's host and port, a repository, a tag or digest."""
 
     host: str
@@ -76,8 +75,7 @@ class NoAnswerError(NodeagentError):
     """No answer, or none that may be fetched; the text says from where, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The last answer of a chain of redirects; `data` is cut where the caller's bound is."""
 
     status: int
