@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.testbed.oci_image import read_blob
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.testbed.namespaces import Host
     from tests.testbed.oci_image import Image
+    from tests.testbed.processes import Process
 
 # Nothing is ever run from the images: no CRI, no snapshotters that need kernel features, nothing in /opt.
 _DISABLED = (
@@ -36,7 +37,7 @@ class PullResult:
 
 
 class ContainerRuntime:
-    """containerd.
+    """containerd, which starts when it is first used: most worlds pull nothing.
 
     Args:
         host: The node.
@@ -55,28 +56,33 @@ class ContainerRuntime:
             f'server = "https://{registry}"\n[host."https://{registry}"]\n  ca = "{ca}"\n', encoding="ascii"
         )
         disabled = ", ".join(f'"{plugin}"' for plugin in _DISABLED)
-        configuration = directory / "config.toml"
-        configuration.write_text(f"version = 2\ndisabled_plugins = [{disabled}]\n", encoding="ascii")
-        # A socket's path is short of room: it goes into the node's own /run.
+        self._configuration = directory / "config.toml"
+        self._configuration.write_text(f"version = 2\ndisabled_plugins = [{disabled}]\n", encoding="ascii")
+        # A socket's path is short of room: it goes into the node's own /run. The directory is there from the
+        # beginning, because tests compare /run before and after a pull.
         self._socket = "/run/containerd/containerd.sock"
-        self.process = host.popen(
+        Path(f"/proc/{host.pid}/root/run/containerd").mkdir(mode=0o711)
+
+    @cached_property
+    def process(self) -> Process:
+        """The running containerd, which serves."""
+        started = self.host.popen(
             [
-                *("containerd", "--config", configuration, "--root", self._root),
+                *("containerd", "--config", self._configuration, "--root", self._root),
                 *("--state", "/run/containerd", "--address", self._socket),
             ]
         )
 
-    def await_ready(self) -> None:
-        """Wait until it serves."""
-
         def serving() -> bool:
-            self.process.check_running()
-            return "containerd successfully booted" in self.process.log.read_text(encoding="utf-8")
+            started.check_running()
+            return "containerd successfully booted" in started.log.read_text(encoding="utf-8")
 
         wait_until(serving, "containerd serving")
+        return started
 
     def pull(self, image: Image) -> PullResult:
         """Pull an image as the kubelet would have it pulled, and measure what arrived."""
+        self.process.check_running()
         done = self.host.run(
             self._ctr("pull", "--snapshotter", "native", "--hosts-dir", self._hosts, image.reference),
             timeout=_PULL_SECONDS,

@@ -201,8 +201,6 @@ class World:
         self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
         for controller in self.ingress:
             controller.await_ready()
-        for node in self.nodes:
-            node.containers.await_ready()
         for server in (self.dns, self.registry, self.load_balancer):
             server.await_ready()
 
