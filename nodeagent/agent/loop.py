@@ -17,14 +17,14 @@ from nodeagent.agent.garbage import spare_what_stays
 from nodeagent.agent.pacing import seconds_until_pass
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporting.event_recorder import EventRecorder
-from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.health import DRIFT, HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.agent.reporting.pages import pages
 from nodeagent.agent.reporting.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reporting.probe_files import ProbeFiles
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.reporting.status_file import StatusFile
-from nodeagent.agent.reporting.unnoticed_drift import DRIFT, Noticing
+from nodeagent.agent.reporting.unnoticed_drift import Noticing
 from nodeagent.agent.triggers import Triggers
 from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.components.component import COMPONENTS

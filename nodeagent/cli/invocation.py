@@ -1,4 +1,7 @@
-"""What a command that acts once starts from: its configuration, this node, the cluster."""
+"""What a command that acts once starts from: its configuration, this node, the cluster.
+
+What reads a cluster is imported when one is read: with manifests, a command starts without it.
+"""
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -8,7 +11,7 @@ from msgspec import Struct
 
 from nodeagent.agent.dns.upstream import ask_once
 from nodeagent.agent.facts import gather_facts, read_circumstances
-from nodeagent.agent.writer.node_lock import exclusive
+from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -17,13 +20,8 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.planner import plan
-from nodeagent.sources.kubernetes.cluster import read_cluster
-from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.questions import ask_cluster
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.node.identity import default_node_name
-
-_LOCK_SECONDS = 10.0
 
 
 class View(Struct, frozen=True):
@@ -76,12 +74,15 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             why = "manifests do not tell"
             return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))
+        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - see the module's head
+        from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415 - the same
+
         with connect(self.kubeconfig) as connection:
             return ask_cluster(connection, self.node_name)
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Holds the node's lock: one writer at a time. Raises ApplyError when another keeps it."""
-        return exclusive(Path(self.config.relay.run_dir), _LOCK_SECONDS)
+        return exclusive(Path(self.config.relay.run_dir), LOCK_SECONDS)
 
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
         """The objects, and the API servers (host, port) that were asked for them."""
@@ -89,6 +90,9 @@ class Invocation(Struct, frozen=True):
         config_maps = self.config.load_balancers.config_map_names
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service, config_maps), []
+        from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415 - see the module's head
+        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - the same
+
         with connect(self.kubeconfig) as connection:
             found = read_cluster(connection, self.node_name, service, config_maps)
             return found, [connection.server]

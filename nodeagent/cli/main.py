@@ -21,7 +21,7 @@ _MODULES = {
     "doctor": "doctor",
     "fleet": "fleet",
     "bundle": "bundle",
-    "cleanup": "on_node",
+    "cleanup": "cleanup",
     "coredns": "coredns",
     "uninstall": "uninstall",
 }

@@ -1,18 +1,15 @@
-"""`nodeagent plan`, `apply`, `status` and `cleanup`: what acts once, on this node."""
+"""`nodeagent plan`, `apply` and `status`: what acts once, on this node, by what a cluster says."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from nodeagent.agent.comparison import compare
-from nodeagent.agent.convergence import clean_up, converge
+from nodeagent.agent.convergence import converge
 from nodeagent.agent.listener_status import read_listener_status
-from nodeagent.agent.reporting.listening import remove_stale
+from nodeagent.agent.reporting.health import DRIFT
 from nodeagent.agent.reporting.probe import NoAgentError, ask
-from nodeagent.agent.reporting.status_file import remove_status
-from nodeagent.agent.reporting.unnoticed_drift import DRIFT
 from nodeagent.cli.document import encode
 from nodeagent.cli.invocation import invocation
 from nodeagent.cli.options import PENDING, adopt_option, common_options, output_option
@@ -94,21 +91,3 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
         return 1
     silent = any(not found.answers for found in standing.values())
     return DRIFTED if comparison.pending or silent else 0
-
-
-@click.command()
-@common_options
-def cleanup(**options: Any) -> int:  # noqa: ANN401 - click's own
-    """Remove every trace of nodeagent from this node: hosts lines, DNAT, relay, addresses.
-
-    Needs no cluster. Exit code 0: nothing is left. 1: something could not be removed.
-    """
-    call = invocation(**options)
-    components = call.actual_state().components
-    with call.exclusively():
-        done = clean_up(components)
-        # Sockets and the document of agents that were killed: they would keep the run directory.
-        remove_stale(Path(call.config.relay.run_dir))
-        remove_status(Path(call.config.relay.run_dir))
-    show_text(convergence_text(call.node_name, done, "nothing of nodeagent stands here"))
-    return 1 if done.errors else 0

@@ -20,6 +20,9 @@ from msgspec import Struct
 
 from nodeagent.printable import printable
 
+DRIFT = "drift"
+"""The part for unnoticed drift. It does not count for readiness: the node is served, repairs are late."""
+
 
 class Role(StrEnum):
     """What the agent is on its node."""

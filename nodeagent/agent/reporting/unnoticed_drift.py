@@ -4,14 +4,11 @@ import logging
 from collections.abc import Iterable
 
 from nodeagent.agent.drift.watcher import WatcherState
-from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.health import DRIFT, HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.components.component import COMPONENTS, ComponentName
 
 _LOG = logging.getLogger("nodeagent")
-
-DRIFT = "drift"
-"""The health page's part for it. It does not count for readiness: the node is served, repairs come late."""
 
 
 class Noticing:

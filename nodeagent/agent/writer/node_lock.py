@@ -11,6 +11,8 @@ from nodeagent.agent.writer.registration import sweep
 from nodeagent.errors import ApplyError
 
 LOCK = "lock"
+LOCK_SECONDS = 10.0
+"""For how long a command waits for another writer."""
 _PAUSE_SECONDS = 0.05
 
 

@@ -151,8 +151,7 @@ def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = F
     return b"".join((kept, begin, end_of_line, lines, END, end_of_line))
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedNames:
+class ChangedNames(Struct, frozen=True):
     """The names that get lines, lose them, and change their address; each sorted."""
 
     added: tuple[str, ...] = ()

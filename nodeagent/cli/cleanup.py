@@ -1,0 +1,36 @@
+"""`nodeagent cleanup`: it needs no cluster and no decisions, and imports nothing of them."""
+
+from pathlib import Path
+
+import click
+
+from nodeagent.agent.convergence import clean_up
+from nodeagent.agent.reporting.listening import remove_stale
+from nodeagent.agent.reporting.status_file import remove_status
+from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
+from nodeagent.cli.options import common_options
+from nodeagent.cli.terminal import show_text
+from nodeagent.cli.text import convergence_text
+from nodeagent.components.node import build_components
+from nodeagent.config.reading import read_config
+from nodeagent.sources.node.identity import default_node_name
+
+
+@click.command()
+@common_options
+def cleanup(config: Path | None, node: str | None, **_: Path | None) -> int:
+    """Remove every trace of nodeagent from this node: hosts lines, DNAT, relay, addresses.
+
+    Needs no cluster. Exit code 0: nothing is left. 1: something could not be removed.
+    """
+    options = read_config(config)
+    node_name = node or default_node_name()
+    run_dir = Path(options.relay.run_dir)
+    components = build_components(options, adopt=False)
+    with exclusive(run_dir, LOCK_SECONDS):
+        done = clean_up(components)
+        # Sockets and the document of agents that were killed: they would keep the run directory.
+        remove_stale(run_dir)
+        remove_status(run_dir)
+    show_text(convergence_text(node_name, done, "nothing of nodeagent stands here"))
+    return 1 if done.errors else 0
