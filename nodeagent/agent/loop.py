@@ -278,7 +278,7 @@ class Daemon:
         if everything:
             self._last_everything = began
         self._account.of_pass(done, calls, reconciler)
-        self._status_file.of_pass(done.convergence.desired, reconciler.fighting)
+        self._status_file.of_pass(done.convergence.desired, self._account.names, reconciler.fighting)
         if first:
             spare_what_stays()
 

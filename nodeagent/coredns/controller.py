@@ -69,7 +69,8 @@ class CoreDnsReporter:
         decided = replace(done.desired, names=done.edits.decisions)
         narrate_decisions(decided, self._before)
         self._before = decided
-        for one in announcements_of_names(decided, COREDNS_NAME_CODES):
+        codes = {decision.code for decision in decided.names}
+        for one in announcements_of_names(decided, codes, COREDNS_NAME_CODES):
             self._post(one.service, one.code, one.message, one.uid)
         for conflict in done.conflicts:
             self._tell_conflict(conflict)

@@ -1,26 +1,40 @@
 """What differs between two values of which nearly all is the same. Pure.
 
-Objects are compared by identity, so that this costs nanoseconds for each object that stays. Whatever keeps
-objects from one pass to the next finds what to work on by it: the planner, the log, Events, metrics.
+Objects are compared by identity first, so that this costs nanoseconds for each object that stays. Whatever
+keeps objects from one pass to the next finds what to work on by it: the planner, the log, Events, metrics.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
-from operator import is_, is_not
+from operator import eq, is_, is_not
 from typing import Any, TypeVar
 
 _Value = TypeVar("_Value")
 _FEW = 8
 
 
-def difference(
-    before: Sequence[_Value], after: Sequence[_Value], key: Callable[[_Value], Any]
-) -> tuple[list[_Value], list[_Value]]:
-    """Return what to take from `before` and what to add so that the objects of `after` are left.
+def identical(here: Sequence[object], there: Sequence[object]) -> bool:
+    """Return whether two sequences of one length are of the same objects."""
+    return all(map(is_, here, there))
 
-    Right for any two sequences: an object is in both results if it moved, or sits beside a change. Few are
-    if both are sorted by `key`.
+
+def difference(
+    before: Sequence[_Value],
+    after: Sequence[_Value],
+    key: Callable[[_Value], Any],
+    same: Callable[[Sequence[_Value], Sequence[_Value]], bool] = eq,
+) -> tuple[list[_Value], list[_Value]]:
+    """Return what to take from `before` and what to add so that the values of `after` are left.
+
+    Right for any two sequences: a value is in both results if it moved, or sits beside a change. Few are if
+    both are sorted by `key`.
+
+    Args:
+        before: values, as a tuple or a list.
+        after: values, as the same.
+        key: what they are sorted by.
+        same: compares parts of one length; `identical` lets no value take the place of an equal one.
     """
     removed: list[_Value] = []
     added: list[_Value] = []
@@ -28,7 +42,7 @@ def difference(
     while parts:
         first, end, other, other_end = parts.pop()
         here, there = before[first:end], after[other:other_end]
-        if len(here) == len(there) and all(map(is_, here, there)):
+        if len(here) == len(there) and same(here, there):
             continue
         if len(here) <= _FEW or not there:
             removed += here

@@ -6,6 +6,7 @@ of it, its lines in the hosts file, its place under the limits.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from nodeagent.config.options import Config
@@ -225,9 +226,8 @@ class HostnameDecisions:
             self._lines.setdefault(address, SortedRows()).update(changed)
         if lines:
             self._lines = {address: rows for address, rows in self._lines.items() if rows.rows()}
-            self._hosts = tuple(
-                line for address in sorted(self._lines, key=sort_key) for line in self._lines[address].rows()
-            )
+            rows = (self._lines[address].rows() for address in sorted(self._lines, key=sort_key))
+            self._hosts = tuple(chain.from_iterable(rows))
         other = [name for name in touched if self._questions.get(name) != questions.get(name)]
         if other:
             self._questions = dict(self._questions)

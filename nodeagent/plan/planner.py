@@ -2,22 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import chain, compress
-from operator import attrgetter
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, DnatRules, RelayAddress
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import ControllerRoute, Gateway, Ingress, Route, Snapshot
+from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.collecting import ClaimCollector
 from nodeagent.plan.hostname_decisions import HostnameDecisions
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.load_balancer_lookup import LoadBalancerLookup
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 from nodeagent.plan.pod_ranges import pod_ranges
-
-_PROBLEMS = attrgetter("problems")
 
 
 class Planner:
@@ -49,6 +45,7 @@ class Planner:
         if load_balancers is not self._relayed.plans:
             self._relayed = _Relayed(load_balancers)
         relayed = self._relayed
+        of_gateways = (f"{one.ref}: {problem}" for one in snapshot.gateways for problem in one.problems)
         pods = pod_ranges(snapshot, facts, config)
         guarded = _guarded(config, relayed.addresses)
         return Desired(
@@ -64,7 +61,12 @@ class Planner:
             load_balancers=relayed.decisions,
             names=hostnames.names,
             unreadable=tuple(sorted(snapshot.unreadable)),
-            remarks=(*facts.notes, *pods.remarks, *sorted(snapshot.not_covered), *_problems(snapshot)),
+            remarks=(
+                *facts.notes,
+                *pods.remarks,
+                *sorted(snapshot.not_covered),
+                *sorted([*of_gateways, *self._claims.problems()]),
+            ),
             questions=hostnames.questions,
         )
 
@@ -90,17 +92,6 @@ def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
     if snapshot.node is None:
         return facts
     return replace(facts, node_names=facts.node_names | {canonical(name) for name in snapshot.node.names})
-
-
-def _problems(snapshot: Snapshot) -> list[str]:
-    collections: tuple[tuple[Ingress | Gateway | Route | ControllerRoute, ...], ...] = (
-        snapshot.ingresses,
-        snapshot.gateways,
-        snapshot.routes,
-        snapshot.controller_routes,
-    )
-    troubled = chain.from_iterable(compress(each, map(_PROBLEMS, each)) for each in collections)
-    return sorted(f"{found.ref}: {problem}" for found in troubled for problem in found.problems)
 
 
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:

@@ -109,7 +109,7 @@ def test_whatever_any_object_holds(
     ]
     for text in texts:
         _assert_harmless(text)
-    for one in announcements(desired):
+    for one in announcements(desired, {decision.code for decision in desired.names}):
         _assert_harmless(_logged(one.message))
     _assert_exact(json.loads(encode(report("Plan", "node1", desired, comparison))), desired)
 

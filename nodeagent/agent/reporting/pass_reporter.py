@@ -6,6 +6,7 @@ from nodeagent.agent.reconciler import NodePass, Reconciler
 from nodeagent.agent.reporting.event_recorder import EventRecorder
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
+from nodeagent.agent.reporting.name_counts import NameCounts
 from nodeagent.agent.reporting.pass_log import narrate
 from nodeagent.agent.reporting.pending_events import announcements
 from nodeagent.agent.triggers import TriggerBatch
@@ -19,6 +20,9 @@ PLAN = "plan"
 class PassReporter:
     """Keeps account of the passes of one agent.
 
+    Attributes:
+        names: how many hostnames the last pass decided how.
+
     Args:
         metrics: The agent's.
         board: The agent's; it has each part of the node and PLAN.
@@ -30,6 +34,7 @@ class PassReporter:
         self._board = board
         self._announcer = announcer
         self._told: Desired | None = None
+        self.names = NameCounts()
         self._fought: frozenset[str] = frozenset()
 
     def begin_anew(self) -> None:
@@ -42,7 +47,8 @@ class PassReporter:
         desired = done.convergence.desired
         if desired != self._told:
             self._metrics.decided(desired)
-        for announcement in announcements(desired):
+        self.names.update(desired.names)
+        for announcement in announcements(desired, self.names.codes):
             self._announcer.announce(announcement)
         self._told = desired
         self._board.part_ok(PLAN)

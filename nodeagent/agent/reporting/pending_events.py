@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from operator import attrgetter
 
 from msgspec import Struct
 
@@ -40,11 +39,15 @@ class PendingEvent(Struct, frozen=True):
     uid: str = ""
 
 
-def announcements(desired: Desired) -> tuple[PendingEvent, ...]:
+def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
     """What is refused, as few Events: one for each load balancer, and one for each kind of refused names.
 
     Every node says the same in the same words, so that one Event serves all. A port that another program
     holds is that node's own matter.
+
+    Args:
+        desired: the plan.
+        codes: those of its decisions on hostnames.
     """
     found = [
         PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
@@ -56,22 +59,23 @@ def announcements(desired: Desired) -> tuple[PendingEvent, ...]:
         for decision in desired.load_balancers
         if decision.taken and decision.verdict is Verdict.SERVED
     ]
-    found += announcements_of_names(desired, EVENT_NAME_CODES)
+    found += announcements_of_names(desired, codes, EVENT_NAME_CODES)
     return tuple(sorted(found, key=lambda one: (one.service, one.code)))
 
 
-def announcements_of_names(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """One Event for each load balancer and each of these codes that refuses hostnames of it; sorted.
+def announcements_of_names(
+    desired: Desired, codes: AbstractSet[str], announced: AbstractSet[str]
+) -> tuple[PendingEvent, ...]:
+    """One Event for each load balancer and each announced code that refuses hostnames of it; sorted.
 
     None while DNS is still being asked for some: an Event that stands for an hour shall name them all.
     """
-    found = list(map(attrgetter("code"), desired.names))
-    if not _WAITING.isdisjoint(found) or codes.isdisjoint(found):
+    if not _WAITING.isdisjoint(codes) or announced.isdisjoint(codes):
         return ()
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
-        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in codes:
+        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in announced:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     return tuple(
         PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))

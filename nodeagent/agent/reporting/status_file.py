@@ -10,8 +10,6 @@ It has a directory of its own, for the run directory is watched by the node's ag
 import logging
 import os
 import time
-from collections.abc import Iterable
-from operator import attrgetter
 from pathlib import Path
 from typing import Final, Literal
 
@@ -20,7 +18,8 @@ from msgspec import Struct, field
 
 from nodeagent import __version__
 from nodeagent.agent.reporting.health import Health, HealthBoard, PartHealth, Role
-from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+from nodeagent.agent.reporting.name_counts import NameCounts
+from nodeagent.model.desired import Desired, Verdict
 from nodeagent.printable import printable
 
 _LOG = logging.getLogger("nodeagent")
@@ -124,18 +123,19 @@ class StatusFile:
         self._path = status_path(run_dir)
         self._node = node
         self._board = board
-        self._desired: Desired | None = None
         self._counts = (VerdictCounts(), VerdictCounts())
         self._conflicts: frozenset[str] = frozenset()
         self._changed = True
         self._written = float("-inf")
         self._failure = ""
 
-    def of_pass(self, desired: Desired, conflicts: frozenset[str]) -> None:
+    def of_pass(self, desired: Desired, names: NameCounts, conflicts: frozenset[str]) -> None:
         """Take over what a pass decided; it is written by the next `keep`."""
-        if desired is not self._desired:
-            self._desired = desired
-            self._counts = (_counts(desired.load_balancers), _counts(desired.names))
+        verdicts = [decision.verdict for decision in desired.load_balancers]
+        self._counts = (
+            VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict}),
+            VerdictCounts(**{verdict.value: names.of(verdict) for verdict in Verdict}),
+        )
         self._conflicts = conflicts
         self._changed = True
 
@@ -204,8 +204,3 @@ def _part(part: PartHealth, now: float) -> PartStatus:
         reason = printable("; ".join(filter(None, map(str.strip, part.error.splitlines()))))
         return PartStatus("failed", reason[:_LONGEST_REASON], round(now - part.since, 2))
     return PartStatus("ok" if part.known else "unknown")
-
-
-def _counts(decisions: Iterable[LoadBalancerDecision] | Iterable[NameDecision]) -> VerdictCounts:
-    verdicts = list(map(attrgetter("verdict"), decisions))
-    return VerdictCounts(**{verdict.value: verdicts.count(verdict) for verdict in Verdict})

@@ -1,13 +1,14 @@
 """All claims of a cluster, kept from one pass to the next: an object that stays keeps its claims."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from nodeagent.model.objects import ControllerRoute, Ingress, Route, Snapshot
 from nodeagent.plan.claims.claim import Claim, HintsPool
 from nodeagent.plan.claims.gateway_api import Parents, claims_of_route
 from nodeagent.plan.claims.ingresses import claims_of_controller_route, claims_of_ingress, ingress_classes
-from nodeagent.plan.difference import difference
+from nodeagent.plan.difference import difference, identical
 
 _Owner = TypeVar("_Owner", Ingress, Route, ControllerRoute)
 _OwnerKey = tuple[str, str, str]
@@ -45,6 +46,11 @@ class ClaimCollector:
         gone = [claim for removed, _ in changes for claim in removed]
         return gone, [claim for _, added in changes for claim in added]
 
+    def problems(self) -> list[str]:
+        """Return what is wrong with objects of the last Snapshot that claim hostnames."""
+        collections = (self._ingresses, self._routes, self._controller_routes)
+        return [problem for each in collections for problem in each.problems.elements()]
+
     def _parents_of(self, snapshot: Snapshot) -> Parents:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
         if snapshot.routes and made_of != self._parents_made_of:
@@ -53,9 +59,14 @@ class ClaimCollector:
 
 
 class _Collection(Generic[_Owner]):
-    """The objects of one kind, each with its claims."""
+    """The objects of one kind, each with its claims.
+
+    Attributes:
+        problems: what is wrong with them, and how often.
+    """
 
     def __init__(self) -> None:
+        self.problems: Counter[str] = Counter()
         self._owners: Sequence[_Owner] = ()
         self._context: object = None
         # By id, which is no other object's while the object is held here. One may be listed twice.
@@ -66,10 +77,13 @@ class _Collection(Generic[_Owner]):
     ) -> tuple[list[Claim], list[Claim]]:
         """Take over the objects as they are now; `context` is all else that their claims rest on."""
         if context is self._context or context == self._context:
-            removed, added = difference(self._owners, owners, _key)
+            removed, added = difference(self._owners, owners, _key, identical)
         else:
             removed, added = list(self._owners), list(owners)
         self._owners, self._context = owners, context
+        gone, new = _problems(removed), _problems(added)
+        if gone or new:
+            self.problems = self.problems - gone + new
         known: dict[_OwnerKey, list[tuple[Claim, ...]]] = {}
         for owner in removed:
             _, count, claims = self._claims.pop(id(owner))
@@ -77,7 +91,7 @@ class _Collection(Generic[_Owner]):
                 self._claims[id(owner)] = (owner, count - 1, claims)
             else:
                 known.setdefault(_key(owner), []).append(claims)
-        new: list[Claim] = []
+        claimed: list[Claim] = []
         for owner in added:
             listed = self._claims.get(id(owner))
             if listed is not None:
@@ -89,9 +103,13 @@ class _Collection(Generic[_Owner]):
                 # The same objects as before: what rests on them stays as well.
                 claims = before.pop(before.index(claims))
             else:
-                new += claims
+                claimed += claims
             self._claims[id(owner)] = (owner, 1, claims)
-        return [claim for lists in known.values() for claims in lists for claim in claims], new
+        return [claim for lists in known.values() for claims in lists for claim in claims], claimed
+
+
+def _problems(owners: Iterable[Ingress | Route | ControllerRoute]) -> Counter[str]:
+    return Counter(f"{owner.ref}: {problem}" for owner in owners for problem in owner.problems)
 
 
 def _key(owner: Ingress | Route | ControllerRoute) -> _OwnerKey:

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.reporting.name_counts import NameCounts
 from nodeagent.agent.reporting.status_file import StatusFile, remove_status, status_path
 from tests.plan.made_up import config, desired, ingress, service
 
@@ -39,7 +40,9 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
         ingress("site.example.com"),
         options=config(proxies=["blue"]),
     )
-    file.of_pass(planned, frozenset({"hosts"}))
+    names = NameCounts()
+    names.update(planned.names)
+    file.of_pass(planned, names, frozenset({"hosts"}))
     board.part_ok("api")
     board.part_failed("hosts", "first line\n\x1b[31msecond")
     board.synced()
@@ -85,7 +88,7 @@ def test_a_hundred_turns_of_the_loop_write_once(tmp_path: Path, monkeypatch: pyt
     written = []
     for turn in range(100):
         now = 1000.0 + turn / 10
-        file.of_pass(planned, frozenset())
+        file.of_pass(planned, NameCounts(), frozenset())
         status_path(tmp_path).unlink(missing_ok=True)
         file.keep()
         written += [turn] * status_path(tmp_path).exists()

@@ -1,0 +1,32 @@
+"""How many hostnames were decided how: counted once, then only where a pass decided otherwise."""
+
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
+
+from nodeagent.model.desired import NameDecision, Verdict
+from nodeagent.plan.difference import difference
+
+
+class NameCounts:
+    """Counts the decisions on hostnames by verdict and code."""
+
+    def __init__(self) -> None:
+        self._names: tuple[NameDecision, ...] = ()
+        self._counts: Counter[tuple[Verdict, str]] = Counter()
+
+    def update(self, names: tuple[NameDecision, ...]) -> None:
+        """Take over the decisions as they are now."""
+        removed, added = difference(self._names, names, attrgetter("name"))
+        self._names = names
+        gone, new = (Counter((one.verdict, one.code) for one in each) for each in (removed, added))
+        self._counts = self._counts - gone + new
+
+    @property
+    def codes(self) -> AbstractSet[str]:
+        """The codes of all decisions."""
+        return {code for _, code in self._counts}
+
+    def of(self, verdict: Verdict) -> int:
+        """Return how many hostnames have the verdict."""
+        return sum(count for (each, _), count in self._counts.items() if each is verdict)
