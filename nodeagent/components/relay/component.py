@@ -5,6 +5,7 @@ import resource
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
@@ -52,6 +53,8 @@ class Relay:
         self._directory = RunDirectory(Path(options.haproxy_directory))
         self._ranges = (options.ipv4, options.ipv6)
         self._limits = haproxy_config.Limits.of(options, len(os.sched_getaffinity(0)))
+        # A change renders the same listeners for its digest, and to write them.
+        self._text = lru_cache(2)(self._render)
         self._drain_seconds = drain_seconds
         self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
@@ -75,13 +78,14 @@ class Relay:
             for silent in (found, serving)
             if isinstance(silent, Unreachable) and silent.why not in {Silence.ABSENT, Silence.REFUSED}
         ]
+        running = not isinstance(found, Unreachable)
         return RelayState(
             listeners=listeners,
             file_digest=None if text is None else haproxy_config.digest(text),
-            running=not isinstance(found, Unreachable),
+            running=running,
             in_force=None if isinstance(serving, Unreachable) else serving.digest,
             version="" if isinstance(serving, Unreachable) else serving.version,
-            stray=self._launch and bool(process.running(self._directory.config)),
+            stray=self._launch and not running and bool(process.running(self._directory.config)),
             notes=tuple(f"relay: {note}" for note in notes),
         )
 
@@ -103,9 +107,9 @@ class Relay:
     def grow(self, change: RelayChange) -> RelayState:
         """Add and change listeners, and return when the configuration is in effect. Idempotent.
 
-        The configuration is checked before it is installed, where there is a `haproxy` program to check it.
-        One that HAProxy refuses is not left in place: the earlier file is put back and the earlier worker
-        goes on. A crash in between heals: `read` then finds another configuration in effect than the file's.
+        A configuration that HAProxy refuses is not left in place: the earlier file is put back and the
+        earlier worker goes on. It is checked beforehand only where no HAProxy runs: a reload would refuse it
+        as well. A crash in between heals: `read` then finds another configuration in effect than the file's.
         Free ports are held from here on, also where nothing is to change: as long as this program runs and
         wants them, no other user can take one of them, whether or not HAProxy runs.
 
@@ -125,19 +129,19 @@ class Relay:
         self._ports.keep()
 
     def _install(self, change: RelayChange) -> None:
-        text = haproxy_config.render(change.listeners, self._directory.path, self._limits)
+        text = self._text(frozenset(change.listeners))
         haproxy = process.program()
-        if haproxy is not None:
-            process.check(text, haproxy)
-        elif self._launch:
+        if haproxy is None and self._launch:
             raise ApplyError(
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
                 "Install it (apt-get install haproxy)."
             )
+        before = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        if isinstance(before, Unreachable) and haproxy is not None:
+            process.check(text, haproxy)
         previous = self._directory.read()
         if text != previous:
             self._directory.install(text)
-        before = master.processes(self._directory.master_socket, _ASK_SECONDS)
         if not isinstance(before, Unreachable):
             self._reload(change, text, previous, before.reloads)
         elif haproxy is not None and self._launch:
@@ -208,8 +212,11 @@ class Relay:
             yield from drain(self._directory.master_socket, *self._patience)
 
     def _towards(self, state: RelayState, listeners: tuple[Listener, ...]) -> RelayChange:
-        digest = haproxy_config.digest(haproxy_config.render(listeners, self._directory.path, self._limits))
+        digest = haproxy_config.digest(self._text(frozenset(listeners)))
         return compare(state, listeners, digest, launch=self._launch)
+
+    def _render(self, listeners: frozenset[Listener]) -> str:
+        return haproxy_config.render(listeners, self._directory.path, self._limits)
 
     def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
         """Apply all of the change; a port that another program took is an error if it is a `wanted` one's."""
@@ -289,6 +296,9 @@ class Relay:
             return
         if refused or self._has_failed(reloads):
             self._directory.restore(previous)
+            haproxy = process.program()
+            if haproxy is not None and not answer.log:
+                process.check(text, haproxy)  # HAProxy 2.6 and older say only so why they refuse a reload.
             raise ApplyError(
                 "HAProxy could not take its new configuration; the earlier file was put back and the earlier "
                 f"process goes on.{_causes(change, answer.log)}"

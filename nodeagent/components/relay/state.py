@@ -15,8 +15,8 @@ class RelayState:
 
     `listeners` stand in the configuration file, whose digest is `file_digest` (None: no file, or not
     readable). `running` tells whether a HAProxy of ours answers; `in_force` is the digest of the
-    configuration that its worker runs. `stray` is true when processes that nodeagent launched are left,
-    whether or not they answer. `notes` tell what could not be read, or is not as expected.
+    configuration that its worker runs. `stray` is true when none answers but processes that nodeagent
+    launched are left. `notes` tell what could not be read, or is not as expected.
     """
 
     listeners: tuple[Listener, ...] = ()

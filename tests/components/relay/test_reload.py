@@ -128,10 +128,9 @@ def test_an_address_that_the_node_lacks_is_named_and_the_old_relay_goes_on() -> 
 
 
 @isolated
-def test_a_configuration_that_haproxy_refuses_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     with _serving(A) as relays:
         before = CONFIG.read_bytes()
-        change = difference(relays, [A, B])
         good = haproxy_config.render
 
         def render_badly(*args: object) -> str:
@@ -139,7 +138,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_installed(monkeypatch: pyte
 
         monkeypatch.setattr(haproxy_config, "render", render_badly)
         with pytest.raises(ApplyError, match="carrier-pigeon"):
-            relays.shrink(change)
+            relays.shrink(difference(relays, [A, B]))
         assert CONFIG.read_bytes() == before
         assert who(A.bind) == f"v1 {RELAY}"
 
