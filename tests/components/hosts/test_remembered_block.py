@@ -1,14 +1,17 @@
 """A component that remembers its block changes a file as one that begins: whatever was written before."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.components.hosts import block
+from nodeagent.components.hosts import component as hosts
 from nodeagent.model.desired import Desired
-from tests.components.hosts.samples import USER, component, hosts_file, line
+from tests.components.hosts.samples import USER, component, hosts_file, line, lines, make
 
 _ADDRESSES = ("169.254.66.2", "169.254.66.3", "fd68:6169:7270::2")
 _NAMES = [f"host{number}.example.com" for number in range(12)]
@@ -44,3 +47,18 @@ def test_the_change_is_that_of_a_component_that_begins(
                 assert not warm.diff(left, desired)
         finally:
             block._FEW = kept  # noqa: SLF001
+
+
+def test_what_a_pass_wrote_is_not_taken_apart_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when names are added, nor when they are removed or moved: a pass costs what changed."""
+
+    def taken_apart(_: bytes) -> Mapping[str, object]:
+        raise AssertionError
+
+    subject = component(hosts_file(tmp_path))
+    make(subject, lines(50))
+    monkeypatch.setattr(hosts, "names_and_addresses", taken_apart)
+    for wanted in (lines(51), lines(49), lines(49, last_byte=3), lines(0), lines(2)):
+        make(subject, wanted)
