@@ -171,7 +171,7 @@ statuses = mostly(
     st.lists(points, min_size=1, max_size=3).map(tuple), st.lists(points, max_size=1).map(tuple)
 )
 problems: st.SearchStrategy[tuple[str, ...]] = mostly(
-    st.just(()), st.just(("spec.ports: 0 is no port number",))
+    st.just(()), st.just(("spec.ports: 0 is not a port number",))
 )
 service_ports = st.builds(
     ServicePort,
@@ -340,7 +340,7 @@ configs = st.builds(
         services=mostly(st.just(every_service), st.lists(proxy_services, max_size=8).map(tuple)),
         ignore=mostly(st.just(()), st.lists(service_names, max_size=2).map(tuple)),
         detect=mostly(st.just(True), st.just(False)),  # noqa: FBT003 - an option's value
-        ip_mode=st.sampled_from(["auto", "honour", "ignore"]),
+        ip_mode=st.sampled_from(["auto", "honor", "ignore"]),
     ),
     relay=st.builds(
         RelayOptions,

@@ -68,7 +68,7 @@ class ApiState:
         if _is_done_without(state):
             if state.error and (before is None or before.coverage is not state.coverage):
                 _LOG.warning(
-                    "not covered: RBAC refuses it; what was known of it stays",
+                    "Could not read a resource because RBAC denied it; what was known of it stays",
                     extra={"fields": {"resource": state.name, "reason": state.error}},
                 )
         elif state.error:
@@ -80,11 +80,11 @@ class ApiState:
             ):
                 self._told[state.name] = now
                 _LOG.warning(
-                    "the API does not tell; the node keeps what it has",
+                    "Could not read from the API server; the node keeps what it has",
                     extra={"fields": {"resource": state.name, "reason": state.error}},
                 )
         elif before is not None and before.error:
-            _LOG.info("the API tells again", extra={"fields": {"resource": state.name}})
+            _LOG.info("Read from the API server again", extra={"fields": {"resource": state.name}})
 
 
 def _resource(state: ResourceState) -> str:

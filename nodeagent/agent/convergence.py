@@ -159,7 +159,7 @@ def converge(
     silent = {listener.bind for listener in desired.listeners} - done.ready
     if silent:
         binds = ", ".join(map(str, sorted(silent, key=Endpoint.sort_key)))
-        done.failed("relay", f"HAProxy does not listen on {binds}: what would point there is withheld")
+        done.failed("relay", f"HAProxy does not listen on {binds}: nothing is pointed there until it does")
     _run((*_POINT, *_REMOVE), done, actual, components)
     return done
 
@@ -173,7 +173,7 @@ def clean_up(components: Components) -> Convergence:
     actual = ActualState(components)
     _run(_REMOVE, done, actual, ALL)
     if done.blocking & _POINTING:
-        done.failed("relay", "kept, with its addresses: what could not be cleaned up may still point there")
+        done.failed("relay", "kept, with its addresses: what could not be cleaned up might still point there")
     elif "relay" not in done.errors:
         try:
             components.relay.leave()

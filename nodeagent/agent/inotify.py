@@ -106,7 +106,7 @@ class Inotify:
         if self._lost:
             self._lost = False
             self._events.clear()
-            raise EventsLostError("more happened at once than inotify's queue holds")
+            raise EventsLostError("more happened at once than inotify's queue can hold")
         while self._events:
             yield self._events.popleft()
 

@@ -178,7 +178,9 @@ class Daemon:
             self._pass()
         except Exception as error:  # noqa: BLE001 - see below
             # A mistake of ours, met on some odd object. The node keeps what it has, the agent goes on.
-            _LOG.exception("a pass failed; the node keeps what it has, and another is made in a while")
+            _LOG.exception(
+                "Reconcile pass failed; the node keeps what it has, and the next pass follows soon"
+            )
             self._board.part_failed(PLAN, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
             # What had called for this pass is taken already: the next one looks at everything.
@@ -189,7 +191,7 @@ class Daemon:
         if self._ownership.is_writer and self._reconciler is None:
             self._become_writer()
         elif not self._ownership.is_writer and self._reconciler is not None:
-            _LOG.info("a newer agent takes over; standing by")
+            _LOG.info("A newer agent took over; this one is on standby")
             self._metrics.became_standby()
             self._board.became_standby("a newer agent writes on this node")
             self._stop_watching()
@@ -200,7 +202,7 @@ class Daemon:
             self._board.became_standby("another agent writes on this node")
 
     def _become_writer(self) -> None:
-        _LOG.info("this agent writes on the node")
+        _LOG.info("Became the writer on the node")
         self._metrics.became_writer()
         self._board.became_writer()
         self._account.begin_anew()
@@ -291,12 +293,12 @@ class Daemon:
             config = reload_config(self._settings.config_file, self._config, AGENT)
         except ConfigError as error:
             _LOG.error(
-                "the configuration is refused, the old one stays in force",
+                "Rejected the configuration; the old one stays active",
                 extra={"fields": {"reason": str(error)}},
             )
-            self._metrics.config_refused()
+            self._metrics.config_rejected()
             return
-        _LOG.info("the configuration was read anew")
+        _LOG.info("Reloaded the configuration")
         self._metrics.config_reloaded()
         self._config = config
         self._cluster.watch_config_maps(config.load_balancers.config_map_names)
@@ -313,14 +315,16 @@ class Daemon:
         self._cluster.stop()
         self._stop_watching()
         if self._reconciler is None or not self._is_leaving_for_good():
-            _LOG.info("ending; what stands on the node stays")
+            _LOG.info("Stopping; the node is left as it is")
             return
         done = clean_up(self._components)
         for change in done.changes:
             for line in change.text.splitlines():
-                _LOG.info("cleaned up", extra={"fields": {"part": change.component, "change": line}})
+                _LOG.info(
+                    "Cleaned up a component", extra={"fields": {"part": change.component, "change": line}}
+                )
         for part, reason in done.errors.items():
-            _LOG.error("could not be cleaned up", extra={"fields": {"part": part, "reason": reason}})
+            _LOG.error("Could not clean up a component", extra={"fields": {"part": part, "reason": reason}})
 
     def _drain_relay(self) -> None:
         """Stay for the connections of this pod's relay, if that ends, too. Another agent may write by now."""
@@ -331,7 +335,7 @@ class Daemon:
         for look in self._components.relay.drain():
             if look.closed:
                 fields = {"closed": look.closed, "left": look.left}
-                _LOG.info("the relay ends: idle connections were closed", extra={"fields": fields})
+                _LOG.info("Closed idle connections of the ending relay", extra={"fields": fields})
 
     def _is_leaving_for_good(self) -> bool:
         daemonset = self._settings.daemonset
@@ -341,10 +345,14 @@ class Daemon:
             going = is_going(self._connection, daemonset)
         except SourceError as error:
             fields = {"reason": str(error)}
-            _LOG.warning("can't tell whether the DaemonSet is deleted: no clean-up", extra={"fields": fields})
+            _LOG.warning(
+                "Could not check if the DaemonSet was deleted; the node is not cleaned up",
+                extra={"fields": fields},
+            )
             return False
         if going:
             _LOG.info(
-                "the DaemonSet is deleted: cleaning up", extra={"fields": {"daemonset": str(daemonset)}}
+                "Cleaning up because the DaemonSet was deleted",
+                extra={"fields": {"daemonset": str(daemonset)}},
             )
         return going

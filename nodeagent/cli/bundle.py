@@ -30,18 +30,24 @@ _LONGEST_SECONDS = 60.0
 """`nodeagent doctor` may take 45 s."""
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent bundle --anonymize")
 @cluster_options
 @namespace_option
 @timeout_option
-@option("--node", "nodes", metavar="NAME", multiple=True, help="A node to look at; default: the worst three.")
-@option("--anonymize", is_flag=True, help="Replace the hostnames of the cluster by pseudonyms.")
+@option(
+    "--node",
+    "nodes",
+    metavar="NAME",
+    multiple=True,
+    help="A node to include; repeatable; default: the worst three.",
+)
+@option("--anonymize", is_flag=True, help="Replace the hostnames of the cluster with pseudonyms.")
 @option(
     "--output",
     "-o",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write it; default: nodeagent-bundle-TIME.tar.gz in this directory.",
+    help="Archive to write; default: nodeagent-bundle-TIME.tar.gz in the current directory.",
 )
 def bundle(  # noqa: PLR0913 - the options
     *,
@@ -53,9 +59,11 @@ def bundle(  # noqa: PLR0913 - the options
     anonymize: bool,
     output: Path | None,
 ) -> int:
-    """Write one archive for a bug report, and show what it holds. Nothing is sent anywhere.
+    """Write one archive for a bug report, and list its contents.
 
-    Exit code 0: written; what could not be read is listed in it. 1: an error, nothing was written.
+    Nothing is sent anywhere.
+
+    Exit code 0: written; it lists what could not be read. 1: an error; nothing was written.
     """
     options = read_config(config)
     file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
@@ -81,7 +89,7 @@ def _collect(asking: Asking, nodes: tuple[str, ...]) -> Iterable[Piece]:
     unknown = [node for node in nodes if node not in seats]
     if unknown:
         raise NodeagentError(
-            f"--node {unknown[0]}: no pod of nodeagent is or should be on a node of that name"
+            f"--node {unknown[0]}: no node of that name has, or should have, a pod of nodeagent"
         )
     rows = worst_first(ask_all(asking, seats.values()))
     about = f"nodeagent {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
@@ -109,22 +117,22 @@ def _anonymous(pieces: list[Piece]) -> list[Piece]:
 
 def _contents(pieces: Iterable[Piece], *, anonymize: bool) -> list[str]:
     """What the archive holds, and what a reader of it learns."""
-    lines = ["This archive holds:"]
+    lines = ["This archive contains:"]
     missing = []
     for piece in pieces:
         if piece.problem:
             missing.append(f"  {piece.path}: {one_line(piece.problem)}")
         elif piece.text:
             lines.append(f"  {piece.path} ({len(piece.text.encode())} bytes)")
-    lines += ["", "It could not get:", *missing] if missing else []
+    lines += ["", "Not available:", *missing] if missing else []
     names = "hostnames are pseudonyms" if anonymize else "hostnames are readable (--anonymize replaces them)"
     return [
         *lines,
         "",
-        "It holds no Secret, no token, no line of /etc/hosts but nodeagent's own, and no variable of",
-        "containers but nodeagent's own. What looks like a password or a token elsewhere is masked. In it,",
-        f"{names}; addresses, names of nodes and of objects,",
-        "and annotations are readable. Nothing was sent anywhere: look at it before you do.",
+        "It contains no Secret, no token, no line of /etc/hosts except nodeagent's own, and no variable of",
+        "containers except nodeagent's own. What looks like a password or a token elsewhere is masked.",
+        f"In it, {names}; addresses, names of nodes and of objects,",
+        "and annotations are readable. Nothing was sent anywhere: check it before you share it.",
     ]
 
 

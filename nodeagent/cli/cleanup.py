@@ -16,12 +16,14 @@ from nodeagent.config.reading import read_config
 from nodeagent.sources.node.identity import default_node_name
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent cleanup")
 @common_options
 def cleanup(config: Path | None, node: str | None, **_: Path | None) -> int:
-    """Remove every trace of nodeagent from this node: hosts lines, DNAT, relay, addresses.
+    """Remove everything that nodeagent set up on this node.
 
-    Needs no cluster. Exit code 0: nothing is left. 1: something could not be removed.
+    That is: its lines in the hosts file, DNAT rules, relay and relay addresses. Needs no cluster.
+
+    Exit code 0: nothing is left. 1: something could not be removed.
     """
     options = read_config(config)
     node_name = node or default_node_name()
@@ -32,5 +34,5 @@ def cleanup(config: Path | None, node: str | None, **_: Path | None) -> int:
         # Sockets and the document of agents that were killed: they would keep the run directory.
         remove_stale(run_dir)
         remove_status(run_dir)
-    show_text(convergence_text(node_name, done, "nothing of nodeagent stands here"))
+    show_text(convergence_text(node_name, done, "nothing of nodeagent is left here"))
     return 1 if done.errors else 0

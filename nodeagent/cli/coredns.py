@@ -1,4 +1,4 @@
-"""`nodeagent coredns`: names for pods, by CoreDNS."""
+"""`nodeagent coredns`: serve hostnames to pods through CoreDNS."""
 
 import logging
 import os
@@ -33,27 +33,32 @@ _LOG = logging.getLogger("nodeagent")
 
 
 _adopt_option = option(
-    "--adopt", is_flag=True, help="Take over from hairpin-proxy: replace its lines of the Corefile."
+    "--adopt", is_flag=True, help="Take over from hairpin-proxy: replace its lines in the Corefile."
 )
 _lease_option = option(
     "--lease",
     metavar="NAMESPACE/NAME",
     default="nodeagent/nodeagent-coredns",
     show_default=True,
-    help="The Lease whose holder alone writes.",
+    help="Lease for leader election; only its holder writes.",
 )
 
 
-@click.group()
+@click.group(epilog="Example: nodeagent coredns plan")
 def coredns() -> None:
-    """Names for pods, by CoreDNS: for clusters whose pods can't be served by DNAT."""
+    """Serve hostnames to pods through CoreDNS.
+
+    For clusters whose pods can't be served by DNAT.
+    """
 
 
-@coredns.command()
+@coredns.command(epilog="Example: nodeagent coredns plan --config /etc/nodeagent.yaml")
 @running_options
 @_adopt_option
 def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adopt: bool) -> int:
-    """Show what would change of CoreDNS's ConfigMaps, and why; change nothing.
+    """Show what would change in CoreDNS's ConfigMaps, and why.
+
+    Changes nothing.
 
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
@@ -68,7 +73,7 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     return PENDING if diffs else 0
 
 
-@coredns.command()
+@coredns.command(epilog="Example: nodeagent coredns run --lease nodeagent/nodeagent-coredns")
 @running_options
 @log_options
 @_lease_option
@@ -78,14 +83,14 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     metavar="SECONDS",
     default=15.0,
     show_default=True,
-    help="So long after a holder's death another takes over.",
+    help="Time after the leader's death until another process takes over.",
 )
 @option(
     "--identity",
     metavar="NAME",
     default=lambda: os.uname().nodename,
     show_default="the host name",
-    help="This process's name among those that strive for the lease: in a pod, the pod's.",
+    help="This process's name in leader election; in a pod, the pod's name.",
 )
 @_adopt_option
 @telemetry_option
@@ -102,11 +107,12 @@ def run(  # noqa: PLR0913 - the options
     adopt: bool,
     telemetry_listen: str | None,
 ) -> int:
-    """Keep CoreDNS's names as they shall be, while this process holds the lease, until SIGTERM.
+    """Keep CoreDNS's hostnames in the desired state, until SIGTERM.
 
-    What CoreDNS was given stays when it ends; `nodeagent coredns cleanup` takes it away.
+    Writes only while this process holds the lease. What nodeagent wrote stays in CoreDNS on exit;
+    `nodeagent coredns cleanup` removes it.
 
-    Exit code 0: ended by a signal. 1: it could not begin.
+    Exit code 0: stopped by a signal. 1: startup failed.
     """
     configure(log_format, log_level)
     options = read_config(config)
@@ -123,21 +129,23 @@ def run(  # noqa: PLR0913 - the options
     with connect(kubeconfig) as connection:
         host, port = connection.server
         fields = {"version": __version__, "identity": identity, "server": f"{host}:{port}"}
-        _LOG.info("starting", extra={"fields": fields})
+        _LOG.info("Starting nodeagent", extra={"fields": fields})
         Controller(settings, options, connection).run()
     return 0
 
 
-@coredns.command()
+@coredns.command(epilog="Example: nodeagent coredns cleanup")
 @cluster_options
 @_lease_option
 @option(
     "--previous",
     is_flag=True,
-    help="Put back the Corefile as it was before nodeagent's first edit, whatever was edited since.",
+    help="Restore the Corefile from before nodeagent's first edit, discarding all later edits.",
 )
 def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previous: bool) -> int:
-    """Take nodeagent's names out of CoreDNS's ConfigMaps; every other byte of them stays.
+    """Remove nodeagent's entries from CoreDNS's ConfigMaps.
+
+    All other bytes of them stay.
 
     Exit code 0: nothing is left. 1: something could not be removed, or a controller still runs.
     """
@@ -147,16 +155,23 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
         try:
             if previous:
                 for path in restore(connection, options):
-                    show([f"ConfigMap {path}: the Corefile is the one from before nodeagent's first edit"])
+                    show(
+                        [
+                            (
+                                f"ConfigMap {path}: the Corefile was restored to the one from before "
+                                "nodeagent's first edit"
+                            )
+                        ]
+                    )
                 return 0
             edits = clean_up(connection, options)
         finally:
             if holder is not None:
                 holder.release()
     for edit in edits:
-        show([f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}"])
+        show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
     if not edits:
-        show(["CoreDNS: nothing of nodeagent stands there"])
+        show(["CoreDNS: nothing of nodeagent is left there"])
     return 0
 
 

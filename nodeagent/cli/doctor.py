@@ -1,4 +1,4 @@
-"""`nodeagent doctor`: is this node or cluster affected, by what, and what is the best remedy."""
+"""`nodeagent doctor`: is this node or cluster affected, why, and what is the best fix."""
 
 from typing import Any
 
@@ -31,31 +31,37 @@ def _image(_context: click.Context, _parameter: click.Parameter, text: str | Non
         raise click.BadParameter(str(error)) from error
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent doctor --host www.example.com")
 @common_options
-@option("--host", metavar="NAME", default="", callback=_host, help="The name to ask load balancers for.")
+@option(
+    "--host",
+    metavar="HOSTNAME",
+    default="",
+    callback=_host,
+    help="Hostname to request from the load balancers.",
+)
 @option(
     "--from",
     "origin",
     type=click.Choice(["auto", "node", "nowhere"]),
     default="auto",
     show_default=True,
-    help="node: look at this machine as the node. nowhere: at the cluster's objects alone. "
-    "auto: node, where one of the Node's addresses stands on this machine.",
+    help="node: check this machine as the node. nowhere: check only the cluster's objects. "
+    "auto: node, if one of the Node's addresses is on this machine.",
 )
 @option(
     "--policy",
     is_flag=True,
-    help="Print, instead of a report, a MutatingAdmissionPolicy that sets ipMode: Proxy.",
+    help="Print a MutatingAdmissionPolicy that sets ipMode: Proxy, instead of a report.",
 )
-@option("--pull", "image", metavar="IMAGE", callback=_image, help="Rehearse the pull of an image.")
+@option("--pull", "image", metavar="IMAGE", callback=_image, help="Test an image pull, step by step.")
 @option(
     "--output",
     "-o",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: docs/schema/doctor-v1.json.",
+    help="Output format; json: docs/schema/doctor-v1.json.",
 )
 def doctor(
     *,
@@ -66,9 +72,11 @@ def doctor(
     image: ImageReference | None,
     **options: Any,  # noqa: ANN401 - click's own
 ) -> int:
-    """Say whether this node or cluster is affected, by what, and what is the best remedy; change nothing.
+    """Say if this node or cluster is affected, why, and the best fix.
 
-    Exit code 0: healthy. 2: affected and not yet remedied. 1: could not tell.
+    Changes nothing.
+
+    Exit code 0: healthy. 2: affected and not fixed yet. 1: could not determine.
     """
     call = invocation(**options)
     if policy:
@@ -78,7 +86,7 @@ def doctor(
         return 0
     actual = call.actual_state()
     view = call.view(actual)
-    elsewhere = {"node": "", "nowhere": "asked for --from nowhere"}.get(
+    elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(
         origin, why_elsewhere(view.snapshot, view.facts)
     )
     findings = examine(

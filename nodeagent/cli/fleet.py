@@ -22,7 +22,7 @@ namespace_option = option(
     metavar="NAME",
     default="nodeagent",
     show_default=True,
-    help="Where nodeagent's DaemonSet is.",
+    help="Namespace of nodeagent's DaemonSet.",
 )
 timeout_option = option(
     "--timeout",
@@ -30,11 +30,11 @@ timeout_option = option(
     metavar="SECONDS",
     default=10.0,
     show_default=True,
-    help="Time limit for each question to a node.",
+    help="Time limit for each request to a node.",
 )
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent fleet --watch")
 @cluster_options
 @namespace_option
 @timeout_option
@@ -44,16 +44,16 @@ timeout_option = option(
     metavar="COUNT",
     default=64,
     show_default=True,
-    help="How many nodes are asked at a time.",
+    help="Number of nodes to query at the same time.",
 )
-@option("--watch", is_flag=True, help="Ask again and again, until interrupted.")
+@option("--watch", is_flag=True, help="Repeat until interrupted.")
 @option(
     "--interval",
     type=click.FloatRange(1, 3600),
     metavar="SECONDS",
     default=15.0,
     show_default=True,
-    help="With --watch: the pause between two rounds.",
+    help="With --watch: pause between two rounds.",
 )
 @option(
     "--output",
@@ -61,7 +61,7 @@ timeout_option = option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: docs/schema/fleet-v1.json.",
+    help="Output format; json: docs/schema/fleet-v1.json.",
 )
 def fleet(  # noqa: PLR0913 - the options
     *,
@@ -74,10 +74,12 @@ def fleet(  # noqa: PLR0913 - the options
     interval: float,
     output: str,
 ) -> int:
-    """Show how all nodes are, the worst first: asks each agent through the API server, changes nothing.
+    """Show the state of all nodes, worst first.
 
-    Exit code 0: all nodes are in sync. 2: at least one is not. 1: none is known not to be, but at least one
-    did not answer, or an error. With --watch, that of the last round.
+    Queries each agent through the API server; changes nothing.
+
+    Exit code 0: all nodes are in sync. 2: at least one is known not to be. 1: at least one did not answer and
+    the others are in sync, or an error occurred. With --watch: the code of the last round.
     """
     options = read_config(config)
     with connect(kubeconfig) as connection:
@@ -98,7 +100,7 @@ def _watch(asking: Asking, interval: float, output: str) -> int:
                 rows = list(_round(asking))
             except SourceError as error:
                 code = 1
-                show(block(f"nodeagent: {error}; asking again in {interval:.0f} s"), error=True)
+                show(block(f"nodeagent: {error}; querying again in {interval:.0f} s"), error=True)
             else:
                 code = exit_code(rows)
                 if output == "text":
@@ -126,7 +128,7 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
     from rich.console import Console  # noqa: PLC0415 - it takes 50 ms to import
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415 - the same
 
-    columns = (TextColumn("asking nodes"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("querying nodes"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("nodes", total=total)
         yield lambda: progress.advance(task)

@@ -72,7 +72,7 @@ class Invocation(Struct, frozen=True):
     def ask_cluster(self) -> ClusterAnswers:
         """What the API server says besides its objects; manifests say nothing of that. Raises nothing."""
         if self.manifests is not None:
-            why = "manifests do not tell"
+            why = "manifests do not contain it"
             return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))
         from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - see the module's head
         from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415 - the same

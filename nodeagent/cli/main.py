@@ -44,18 +44,20 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Example: nodeagent doctor",
 )
 @click.version_option(__version__, message="nodeagent %(version)s")
 def nodeagent() -> None:
-    """Keeps a node's own traffic to PROXY-protocol load balancers working."""
+    """Keep a node's own traffic to PROXY-protocol load balancers working."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns its exit code.
+    """Run one command line and return its exit code.
 
-    0 done or nothing to do; 1 an error, told on standard error; 2 changes pending (plan) or drift
-    (status). A usage error is 1 too, so that 2 has one meaning.
+    0: done or nothing to do. 1: an error, shown on standard error. 2: changes are pending (plan) or the node
+    has drifted (status). A usage error is 1, too, so that 2 has one meaning.
     """
     try:
         result = nodeagent.main(args=list(arguments), prog_name="nodeagent", standalone_mode=False)
@@ -63,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show(sys.stderr)
         return ERROR
     except (click.Abort, KeyboardInterrupt):
-        show(["interrupted; whatever step was under way is whole or undone"], error=True)
+        show(["interrupted; the step in progress was either finished or undone"], error=True)
         return ERROR
     except NodeagentError as error:
         show(block(f"nodeagent: {error}"), error=True)

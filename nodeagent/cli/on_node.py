@@ -1,4 +1,4 @@
-"""`nodeagent plan`, `apply` and `status`: what acts once, on this node, by what a cluster says."""
+"""`nodeagent plan`, `apply` and `status`: the commands that act once, on this node, with a cluster."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text, plan_text, status_text
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent plan --config /etc/nodeagent.yaml")
 @common_options
 @output_option
 @adopt_option
@@ -40,13 +40,13 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     return PENDING if comparison.pending else 0
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent apply --config /etc/nodeagent.yaml")
 @common_options
 @adopt_option
 def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
-    """Make this node as `nodeagent plan` shows, once.
+    """Apply the changes that `nodeagent plan` shows, once.
 
-    Exit code 0: done, or nothing to do. 1: a part failed; the rest was done.
+    Exit code 0: done, or nothing to do. 1: a component failed; the others were applied.
     """
     call = invocation(**options)
     actual = call.actual_state()
@@ -60,7 +60,7 @@ DRIFTED = 2
 
 
 def _unnoticed(run_dir: str) -> list[str]:
-    """What the running agent says of its watches; nothing where there is none, or all is well."""
+    """Return what the running agent reports about its watches; empty if none runs, or all is well."""
     try:
         _, page = ask(run_dir, "/readyz")
     except NoAgentError:
@@ -69,11 +69,13 @@ def _unnoticed(run_dir: str) -> list[str]:
     return [f"the agent's watches: {line.removeprefix(f'{DRIFT}: ')}" for line in bad]
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent status --output json")
 @common_options
 @output_option
 def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
-    """Show what stands on this node for each load balancer and each name, with reasons.
+    """Show the actual state of this node, with reasons.
+
+    Lists each load balancer and each hostname.
 
     Exit code 0: in sync. 2: drifted. 1: something could not be read.
     """

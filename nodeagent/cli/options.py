@@ -44,19 +44,19 @@ def common_options(command: _Command) -> _Command:
 
 _PATH = click.Path(path_type=Path)
 _CONFIG = option(
-    "--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); without it, defaults."
+    "--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); default: built-in values."
 )
 _MANIFESTS = option(
     "--manifests",
     type=_PATH,
     metavar="DIR",
-    help="Read API objects from YAML or JSON files, not from a cluster.",
+    help="Read API objects from YAML or JSON files instead of a cluster.",
 )
 _KUBECONFIG = option(
     "--kubeconfig",
     type=_PATH,
     metavar="FILE",
-    help="How to reach the API server; default: in-cluster, then ~/.kube/config.",
+    help="Kubeconfig file; default: in-cluster, then ~/.kube/config.",
 )
 _NODE = option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name.")
 output_option = option(
@@ -65,7 +65,7 @@ output_option = option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: docs/schema/report-v1.json.",
+    help="Output format; json: docs/schema/report-v1.json.",
 )
 adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: remove its lines from the hosts file."
@@ -80,19 +80,19 @@ _LOG_FORMAT = option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How the log is written to standard error.",
+    help="Log format on standard error.",
 )
 _LOG_LEVEL = option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="From which level on.",
+    help="Minimum log level.",
 )
 telemetry_option = option(
     "--telemetry-listen",
     metavar="ADDRESS:PORT",
-    help="This process's own, where telemetry.listen of the configuration would be the same for all.",
+    help="Listen address; overrides telemetry.listen.",
 )
 
 

@@ -26,19 +26,19 @@ from nodeagent.sources.node.identity import default_node_name
 _LOG = logging.getLogger("nodeagent")
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent run --config /etc/nodeagent.yaml --log-format json")
 @running_options
 @log_options
 @option(
     "--daemonset",
     metavar="NAMESPACE/NAME",
-    help="The DaemonSet that runs this agent: when it is gone at the end, the node is cleaned up.",
+    help="The DaemonSet that runs this agent; if it is gone when the agent exits, the node is cleaned up.",
 )
 @option(
     "--probe-dir",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    help="Write the files that the DaemonSet's probes read into this directory.",
+    help="Directory to write the files into that the DaemonSet's probes read.",
 )
 @adopt_option
 @telemetry_option
@@ -54,12 +54,12 @@ def run(  # noqa: PLR0913 - the options
     node: str | None,
     adopt: bool,
 ) -> int:
-    """Keep this node as it shall be: watch the API, repair drift, until SIGTERM.
+    """Keep this node in its desired state, until SIGTERM.
 
-    SIGHUP reads the configuration anew. What stands on the node stays when the agent ends, unless its
-    DaemonSet is gone.
+    Watches the API and repairs drift. SIGHUP reloads the configuration. On exit, the agent leaves the node as
+    it is, unless its DaemonSet is gone.
 
-    Exit code 0: ended by a signal. 1: it could not begin.
+    Exit code 0: stopped by a signal. 1: startup failed.
     """
     configure(log_format, log_level)
     options = read_config(config)
@@ -74,7 +74,7 @@ def run(  # noqa: PLR0913 - the options
     )
     with connect(kubeconfig) as connection:
         _LOG.info(
-            "starting",
+            "Starting nodeagent",
             extra={
                 "fields": {
                     "version": __version__,

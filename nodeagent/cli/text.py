@@ -28,7 +28,7 @@ def plan_text(node_name: str, desired: Desired, comparison: Comparison) -> str:
             *_decisions(desired, comparison.notes),
             *_changes(comparison),
             *_errors(comparison.errors),
-            _verdict(node_name, comparison, "nodeagent apply makes it so"),
+            _verdict(node_name, comparison, "run nodeagent apply"),
         ]
     )
 
@@ -55,7 +55,7 @@ def status_text(
             *_notes(desired, comparison.notes),
             *_section("Drift", [_TITLES[name] for name in comparison.pending]),
             *_errors(comparison.errors),
-            _verdict(node_name, comparison, "nodeagent plan shows what, nodeagent apply mends it"),
+            _verdict(node_name, comparison, "nodeagent plan shows the changes, nodeagent apply makes them"),
         ]
     )
 
@@ -66,7 +66,7 @@ def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, s
     for path, diff in diffs.items():
         lines += _section(f"ConfigMap {path}", _coloured(diff))
     if diffs:
-        lines.append(f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run makes it so")
+        lines.append(f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run applies this")
     else:
         lines.append("CoreDNS: in sync, nothing to do")
     return terminal_text(lines)
@@ -149,7 +149,7 @@ def _standing_line(found: ListenerStatus) -> Line:
 
 def _notes(desired: Desired, remarks: Iterable[str]) -> Iterator[Line]:
     yield from _section("Not usable", [f"{entry.where}: {entry.reason}" for entry in desired.unreadable])
-    yield from _section("Remarks", [*desired.remarks, *remarks])
+    yield from _section("Notes", [*desired.remarks, *remarks])
 
 
 def _changes(comparison: Comparison) -> Iterator[Line]:
@@ -180,7 +180,7 @@ def _verdict(node_name: str, comparison: Comparison, advice: str) -> str:
     parts = ", ".join(_TITLES[name] for name in comparison.pending)
     if comparison.errors:
         failed = ", ".join(_TITLES[name] for name in comparison.errors)
-        return f"node {node_name}: could not tell: {failed}" + (f"; to change: {parts}" if parts else "")
+        return f"node {node_name}: could not determine: {failed}" + (f"; to change: {parts}" if parts else "")
     if parts:
         return f"node {node_name}: to change: {parts}; {advice}"
     return f"node {node_name}: in sync, nothing to do"

@@ -16,7 +16,7 @@ from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
 
 
-@click.command()
+@click.command(epilog="Example: nodeagent uninstall --timeout 1800")
 @cluster_options
 @option(
     "--daemonset",
@@ -30,7 +30,7 @@ from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
     metavar="NAMESPACE/NAME",
     default="nodeagent/nodeagent-coredns",
     show_default=True,
-    help="The Deployment of `nodeagent coredns run`, and its Lease; empty if there is none.",
+    help="The Deployment of `nodeagent coredns run`, and its Lease; empty if not installed.",
 )
 @option(
     "--timeout",
@@ -38,12 +38,12 @@ from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
     metavar="SECONDS",
     default=600.0,
     show_default=True,
-    help="How long the pods may take to end. A relay ends with its last connection.",
+    help="Time limit for the pods to end. A relay ends with its last connection.",
 )
 def uninstall(
     config: Path | None, kubeconfig: Path | None, daemonset: str, coredns_deployment: str, timeout: float
 ) -> int:
-    """Remove what nodeagent made in the cluster and on its nodes, in the right order.
+    """Remove nodeagent from the cluster and its nodes, in order.
 
     First nodeagent's entries in CoreDNS, then the DaemonSet: each agent cleans up its node while its
     permissions still exist. Returns when the last pod has ended. Then delete the other objects.
@@ -62,7 +62,7 @@ def uninstall(
         if delete_and_wait(connection, agents, deadline - time.monotonic()):
             show([f"{agents}: deleted; its agents have cleaned up their nodes"])
         else:
-            show([f"{agents}: there is none; on a node, `nodeagent cleanup` removes what it left"])
+            show([f"{agents}: does not exist; on a node, `nodeagent cleanup` removes what it left"])
     return 0
 
 
@@ -75,4 +75,4 @@ def _clean_coredns(connection: Connection, namespace: str, name: str, options: C
     finally:
         holder.release()
     for edit in edits:
-        show([f"ConfigMap {edit.config_map}: nodeagent's block was taken out of {edit.key}"])
+        show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])

@@ -1,4 +1,4 @@
-"""Every option: its default, its meaning, its check. The file's keys are these names in camelCase."""
+"""Every option: default, meaning, check. The file's keys are these names in camelCase."""
 
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -62,7 +62,7 @@ class RelayRange4(IPv4Network):
         """The range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
         network = cls(text)
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
-            raise ValueError(f"{text!r}: a range of /16 to /29 is needed, neither loopback nor multicast")
+            raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
         return network
 
 
@@ -74,7 +74,7 @@ class RelayRange6(IPv6Network):
         """The range, or ValueError: from /64 to /125 (seven addresses)."""
         network = cls(text)
         if not 64 <= network.prefixlen <= 125 or "%" in text or network.is_loopback or network.is_multicast:
-            raise ValueError(f"{text!r}: a range of /64 to /125 is needed, neither loopback nor multicast")
+            raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
         return network
 
 
@@ -88,7 +88,7 @@ class PodNetwork(str):
         """The range, or ValueError; one wider than any cluster's (/8, /32) would take in foreign traffic."""
         network = ip_network(text)
         if "%" in text or network.prefixlen < (8 if network.version == 4 else 32):
-            raise ValueError(f"{text!r} is no range of pod addresses")
+            raise ValueError(f"{text!r} is not a range of pod addresses")
         return cls(text)
 
     @property
@@ -193,7 +193,7 @@ class ServiceName(Struct, frozen=True):
 
 
 class ProxyService(ServiceName, frozen=True, rename="camel"):
-    """A Service whose load balancer is known to send the PROXY line, and which version of it."""
+    """A Service whose load balancer is known to send the PROXY header, and the version of it."""
 
     proxy_protocol: Literal["v1", "v2"] = "v1"
     ports: tuple[PortNumber, ...] = ()
@@ -201,21 +201,21 @@ class ProxyService(ServiceName, frozen=True, rename="camel"):
 
 
 class ClassService(ServiceName, frozen=True, rename="camel"):
-    """Whose load balancer serves the Ingresses of a class."""
+    """The Service whose load balancer serves the Ingresses of a class."""
 
     ingress_class: str = field(name="class")
-    """An IngressClass by name, or the controller of some (`k8s.io/ingress-nginx`)."""
+    """The name of an IngressClass, or the controller of IngressClasses (`k8s.io/ingress-nginx`)."""
 
 
 class ControllerConfigMap(ServiceName, frozen=True, rename="camel"):
-    """The ConfigMap of an ingress controller that says whether the controller demands the PROXY line."""
+    """The ConfigMap of an ingress controller that says whether the controller requires the PROXY header."""
 
     service: ServiceName | None = None
-    """The controller's Service; without it, the one of the ConfigMap's own namespace and name."""
+    """The controller's Service; default: the one with the ConfigMap's namespace and name."""
     key: str = "use-proxy-protocol"
     """The key whose value, `true` or `false`, says so (`proxy-protocol` for F5's controller)."""
     proxy_protocol: Literal["v1", "v2"] = "v1"
-    """The version that its load balancer sends."""
+    """The version of the header that its load balancer sends."""
     ports: tuple[PortNumber, ...] = ()
     """The Service's ports on which it does so; empty means every TCP port."""
 
@@ -226,29 +226,29 @@ class ControllerConfigMap(ServiceName, frozen=True, rename="camel"):
 
 
 class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
-    """Which LoadBalancer Services send the PROXY line."""
+    """Which LoadBalancer Services send the PROXY header."""
 
     detect: bool = True
-    """By annotations: the providers', and `nodeagent.io/proxy-protocol`."""
+    """Whether to detect them by annotations: the providers', and `nodeagent.io/proxy-protocol`."""
     services: tuple[ProxyService, ...] = ()
-    """Services that count as PROXY whatever their annotations say."""
+    """Services that count as PROXY, regardless of their annotations."""
     controller_config_maps: tuple[ControllerConfigMap, ...] = ()
-    """For Services of which no annotation tells: what the ingress controller itself is told. Only the
-    ConfigMaps that are named here are ever read."""
-    ip_mode: Literal["auto", "honour", "ignore"] = "auto"
+    """The settings of the ingress controller itself, for Services without such an annotation. No other
+    ConfigMaps are read."""
+    ip_mode: Literal["auto", "honor", "ignore"] = "auto"
     """Whether `ipMode: Proxy` in a Service's status is believed. `auto`: unless this node's own rules show
-    that the address is short-circuited all the same. `ignore`: for data planes that don't honour it and keep
-    no rules that could be read."""
+    that the address is short-circuited all the same. `ignore`: for data planes that don't honor it and have
+    no rules that nodeagent can read."""
     ignore: tuple[ServiceName, ...] = ()
-    """Services that are left alone whatever else says that they are PROXY."""
+    """Services that nodeagent ignores, even if something else says that they send PROXY."""
 
     address_ranges: tuple[AddressRange, ...] = ()
-    """If set, the complete list of what may be redirected: no address outside of these ranges ever is."""
+    """If set, only addresses in these ranges can be redirected."""
     refuse: tuple[AddressRange, ...] = ()
     """Ranges that are never redirected, in addition to the built-in ones: Service ranges that the API
     server does not report, other nodes' pods."""
     allow_ports: tuple[PortNumber, ...] = ()
-    """Ports that are relayed although daemons of nodes commonly listen on them (22, 179, 9100, ...)."""
+    """Ports that are relayed even though daemons on nodes commonly listen on them (22, 179, 9100, ...)."""
 
     @property
     def config_map_names(self) -> tuple[tuple[str, str], ...]:
@@ -256,48 +256,49 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
         return tuple((entry.namespace, entry.name) for entry in self.controller_config_maps)
 
     ingress_classes: tuple[ClassService, ...] = ()
-    """Which Service serves a class: for Ingresses whose status is empty."""
+    """Which Service serves an IngressClass; used for Ingresses whose status is empty."""
 
 
 class RelayOptions(Struct, frozen=True, rename="camel"):
-    """The relay that adds the PROXY line."""
+    """The relay that adds the PROXY header."""
 
     kind: Literal["node", "service"] = "node"
     """`node`: HAProxy on this node. `service`: an existing relay Service."""
     launch: bool = False
-    """With `kind: node`: start HAProxy as a child (testbed, use by hand). Otherwise the HAProxy whose
-    master socket stands in `haproxyDir` is used: the sidecar's."""
+    """With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise, nodeagent uses
+    the HAProxy whose master socket is in `haproxyDir`: the sidecar's."""
     interface: InterfaceName = InterfaceName("hairpin0")
-    """The dummy device that holds the relay addresses; `lo` is used where the kernel has no such device."""
+    """The dummy device that holds the relay addresses; if the kernel has no such devices, `lo` is used."""
     ipv4: RelayRange4 = RelayRange4("169.254.66.0/24")
-    """Relay addresses come out of this range; nothing else on the nodes may use it."""
+    """Range of the relay addresses; nothing else on the nodes may use it."""
     ipv6: RelayRange6 = RelayRange6("fd68:6169:7270::/112")
     """The same for IPv6."""
     run_dir: AbsolutePath = AbsolutePath("/run/nodeagent")
-    """Holds the agent's state, the lock above all. All agents of a node (an upgrade's two pods) share it."""
+    """Directory for the agent's state, above all the node lock. All agents of a node (an upgrade's two pods)
+    share it."""
     haproxy_dir: AbsolutePath | None = None
-    """Holds haproxy.cfg and HAProxy's sockets; `runDir` when it is not given. Two pods that share `runDir`
-    need one each: their HAProxies would overwrite each other's sockets."""
+    """Directory for haproxy.cfg and HAProxy's sockets; default: `runDir`. Two pods that share `runDir` need
+    one each: otherwise their HAProxies overwrite each other's sockets."""
     service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
-    """With `kind: service`: that Service."""
+    """With `kind: service`: the relay Service."""
     max_connections: Annotated[int, Meta(ge=100, le=500_000)] = 8000
-    """How many connections the relay has at once. An eighth is left to the node itself. Each takes two of
-    HAProxy's file descriptors, whose hard limit must suffice, and up to 33 kB."""
+    """Maximum number of connections through the relay. An eighth of them is reserved for the node itself.
+    Each takes two of HAProxy's file descriptors, whose hard limit must suffice, and up to 33 kB."""
     max_connections_per_listener: Annotated[int, Meta(ge=1, le=500_000)] = 4000
-    """Of these, how many one port of a load balancer may have before only the node gets more."""
+    """Of these, how many one port of a load balancer can have; beyond that, only the node gets more."""
     max_connections_per_client: Annotated[int, Meta(ge=1, le=500_000)] = 1000
-    """Of these, how many one client's address (a pod's) may have. The node itself is exempt."""
+    """Of these, how many one client address (a pod's) can have. The node itself is exempt."""
     threads: Annotated[int, Meta(ge=0, le=64)] = 0
-    """HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four."""
+    """Number of HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four."""
     idle_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    """When a pod of the DaemonSet ends: connections that were idle for so long are closed."""
+    """When a pod of the DaemonSet ends: connections that were idle for this long are closed."""
     drain_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 270
-    """When a pod of the DaemonSet ends: how long connections that are in use can go on. The pod's
-    `terminationGracePeriodSeconds` has to be 30 s longer."""
+    """When a pod of the DaemonSet ends: how long connections in use can continue. The pod's
+    `terminationGracePeriodSeconds` must be 30 s longer."""
 
     @property
     def haproxy_directory(self) -> AbsolutePath:
-        """Where haproxy.cfg and HAProxy's sockets stand."""
+        """Return the directory of haproxy.cfg and HAProxy's sockets."""
         return self.haproxy_dir or self.run_dir
 
     @property
@@ -310,10 +311,10 @@ class DnatOptions(Struct, frozen=True, rename="camel"):
     """The DNAT rules that send traffic for a load balancer to the relay."""
 
     backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
-    """`auto`: the best that this kernel has. `none`: no redirects; hosts lines alone serve the node,
-    and the rules that guard the relay are the only ones."""
+    """`auto`: the best that this kernel supports. `none`: no redirects; hosts lines alone serve the node,
+    and the only rules are those that guard the relay."""
     pods: bool = True
-    """Whether this node's pods are served too, and not only its own processes."""
+    """Whether to serve this node's pods, in addition to its own processes."""
     pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")
     """This node's pod ranges; empty means `spec.podCIDRs` of its Node object."""
 
@@ -322,60 +323,62 @@ class HostsOptions(Struct, frozen=True, rename="camel"):
     """The managed block of the hosts file."""
 
     enabled: bool = True
-    """Whether names are written at all."""
+    """Whether hostnames are written at all."""
     file: AbsolutePath = AbsolutePath("/etc/hosts")
-    """The node's hosts file, as this process sees it; in a container, below the mount of the node's /etc."""
+    """Path of the node's hosts file for this process; in a container, below the mount of the node's /etc."""
     verify: Literal["dns", "allow"] = "dns"
-    """`dns`: a name is written when upstream DNS proves it or `allow` covers it. `allow`: only the latter."""
+    """`dns`: a hostname is written if upstream DNS confirms it or `allow` covers it. `allow`: only the
+    latter."""
     allow: tuple[DnsName, ...] = ()
-    """Suffixes trusted without proof: `corp.example.com` covers itself and all names below it."""
+    """Suffixes trusted without verification: `corp.example.com` covers itself and all hostnames below it."""
     exclude: tuple[DnsName, ...] = ()
-    """Suffixes never written; stronger than `allow`."""
+    """Suffixes that are never written; overrides `allow`."""
     dns_servers: tuple[DnsServer, ...] = ()
-    """Who is asked for proof; empty means the servers of the node's own resolv.conf, beside `file`."""
+    """DNS servers to query for verification; empty means those of the node's own resolv.conf, next to
+    `file`."""
     dns_recheck_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    """A name's proof is asked for again when its TTL is over, but not sooner than this; then after twice as
-    long each time the answer is the same, up to ten minutes."""
+    """A hostname is verified again when the TTL has expired, but not sooner than this. The wait doubles each
+    time the answer is the same, up to ten minutes."""
     cluster_domain: DnsName = DnsName("cluster.local")
-    """Names at or below it belong to the cluster's own DNS and are never written."""
+    """Hostnames at or below it belong to the cluster's own DNS and are never written."""
 
 
 class CoreDnsOptions(Struct, frozen=True, rename="camel"):
-    """Names for pods, by CoreDNS: what `nodeagent coredns` reads and writes.
+    """Hostnames for pods through CoreDNS: what `nodeagent coredns` reads and writes.
 
-    The agents look at `serves_pods` alone.
+    The agents read only `serves_pods`.
     """
 
     serves_pods: bool = False
-    """Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. Starts nothing:
-    where DNAT does not serve pods, plan, status and doctor warn of that unless this is set."""
+    """Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. It starts
+    nothing: if DNAT does not serve pods, plan, status and doctor warn about that unless this is set."""
     mode: Literal["auto", "corefile", "import"] = "auto"
     """`corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile imports.
-    `auto`: the latter where the Corefile does so and that ConfigMap is there."""
+    `auto`: the latter if the Corefile does so and that ConfigMap exists."""
     namespace: DnsName = DnsName("kube-system")
     """The namespace of all three ConfigMaps."""
     config_map: DnsName = DnsName("coredns")
-    """Holds the Corefile, under the key `Corefile`."""
+    """ConfigMap with the Corefile, under the key `Corefile`."""
     import_config_map: DnsName = DnsName("coredns-custom")
-    """Holds files that the Corefile imports. It is never made, nor removed."""
+    """ConfigMap with files that the Corefile imports. nodeagent never creates or removes it."""
     node_local_config_map: DnsName = DnsName("node-local-dns")
-    """Holds the Corefile of NodeLocal DNSCache. Where it is not there, there is no such cache."""
+    """ConfigMap with the Corefile of NodeLocal DNSCache. If it does not exist, there is no such cache."""
     max_bytes: Annotated[int, Meta(ge=0, le=1_000_000)] = 524_288
-    """Bytes that nodeagent's block may have in a ConfigMap, of which the API takes 1 MiB in all. Names beyond
-    are left out, each namespace having its fair share."""
+    """Maximum size of nodeagent's block in a ConfigMap, in bytes; the API accepts 1 MiB in all. Hostnames
+    beyond it are left out; each namespace has its fair share."""
 
 
 _Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class LimitOptions(Struct, frozen=True, rename="camel"):
-    """How much of the node's capacity is given out. The oldest come first; what is left out says so.
+    """How much of the node's capacity can be used. The oldest objects come first; a skipped one has a reason.
 
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
     """
 
     listeners: _Limit = 1000
-    """The relay's listeners, of all Services together. One port of one address family is one listener."""
+    """The relay's listeners for all Services together. One port of one address family is one listener."""
     listeners_per_namespace: _Limit = 400
     """The listeners for Services of one namespace."""
     load_balancers_per_namespace: _Limit = 32
@@ -391,11 +394,11 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
 
 
 class TelemetryOptions(Struct, frozen=True, rename="camel"):
-    """What `nodeagent run` tells of itself: /healthz, /readyz, /metrics."""
+    """What `nodeagent run` reports about itself: /healthz, /readyz, /metrics."""
 
     listen: ListenAddress = ListenAddress("127.0.0.1:9467")
     """Address and port of the HTTP server; empty switches it off. The socket in `runDir` for probes stays.
-    It asks for no password: on an address that others reach, they can read names and errors of this node."""
+    It requires no password: anyone who can reach the address can read hostnames and errors of this node."""
 
 
 class Config(Struct, frozen=True, rename="camel"):

@@ -73,7 +73,7 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     elif get_origin(expected) is Literal:
         if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
             given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
-            yield _line(node), key, f"{given} is none of {', '.join(get_args(expected))}"
+            yield _line(node), key, f"{given} is not one of {', '.join(get_args(expected))}"
     else:
         try:
             _convert(node, expected)

@@ -64,9 +64,9 @@ def read(connection: Connection, namespace: str, name: str, timeout: float = 10.
     except NotFoundError:
         return None
     except ValueError as error:
-        raise SourceError(f"get {path}: the answer makes no sense: {error}") from error
+        raise SourceError(f"get {path}: the answer is invalid: {error}") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
-        raise SourceError(f"get {path}: the answer is no ConfigMap")
+        raise SourceError(f"get {path}: the answer is not a ConfigMap")
     return ConfigMap(namespace, name, raw)
 
 
@@ -87,9 +87,9 @@ def changed(config_map: ConfigMap, texts: Mapping[str, str | None], previous: st
     size += sum(len(value) * 3 // 4 for value in (config_map.raw.get("binaryData") or {}).values())
     if size > CONFIG_MAP_BYTES:
         raise ApplyError(
-            f"ConfigMap {config_map} would hold {size:,} bytes, and the API takes no more than "
-            f"{CONFIG_MAP_BYTES:,}: it was left as it was. Have it hold fewer names: by hosts.exclude, or by "
-            "an Ingress with a wildcard host in place of many"
+            f"ConfigMap {config_map} would have {size:,} bytes, and the API accepts no more than "
+            f"{CONFIG_MAP_BYTES:,}: it was left as it was. Serve fewer hostnames: use hosts.exclude, or an "
+            "Ingress with a wildcard host instead of many"
         )
     annotations = {key: value for key, value in config_map.annotations.items() if key != PREVIOUS}
     if previous is not None:

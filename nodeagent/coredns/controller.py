@@ -63,7 +63,7 @@ class CoreDnsReporter:
         served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
         for path in done.written:
             _LOG.info(
-                "written",
+                "Wrote a ConfigMap",
                 extra={"fields": {"configmap": path, "names": served, "way": str(done.edits.way)}},
             )
         decided = replace(done.desired, names=done.edits.decisions)
@@ -77,7 +77,7 @@ class CoreDnsReporter:
         self._said = _say_once((*done.edits.remarks, *done.errors.values()), self._said)
 
     def _tell_conflict(self, conflict: OwnerConflict) -> None:
-        _LOG.warning("%s", conflict)
+        _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": str(conflict)}})
         where = conflict.config_map
         ref = ObjectRef("ConfigMap", where.namespace, where.name)
         self._post(ref, "CorefilePutBack", str(conflict), where.raw["metadata"].get("uid", ""))
@@ -87,7 +87,7 @@ class CoreDnsReporter:
             return
         failure = post_event(self._connection, ref, code, message, node_name=self._identity, uid=uid or None)
         if failure is not None:
-            _LOG.warning("an Event could not be posted", extra={"fields": {"reason": str(failure)}})
+            _LOG.warning("Could not post an Event", extra={"fields": {"reason": str(failure)}})
 
     def failed(self, error: str) -> None:
         """Tells why a pass changed nothing."""
@@ -102,9 +102,9 @@ class CoreDnsReporter:
         text = str(error or "")
         if bool(text) is not bool(self._lease_trouble):
             if text:
-                _LOG.warning("the lease can't be had", extra={"fields": {"reason": text}})
+                _LOG.warning("Could not use the Lease", extra={"fields": {"reason": text}})
             else:
-                _LOG.info("the lease can be had again")
+                _LOG.info("Used the Lease again")
         self._lease_trouble = text
 
 
@@ -112,7 +112,7 @@ def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
     """Logs the texts that were not said; gives what is said now."""
     now = set(texts)
     for text in sorted(now - said):
-        _LOG.warning("%s", text)
+        _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
     return now
 
 
@@ -220,7 +220,7 @@ class Controller:
             self._prover.stop()
             self._cluster.stop()
             service.close()
-        _LOG.info("ending; what CoreDNS was given stays")
+        _LOG.info("Stopping; nodeagent's entries stay in CoreDNS")
 
     def end(self, *_: object) -> None:
         """Has `run` return soon; may be called from a signal's handler."""
@@ -247,25 +247,28 @@ class Controller:
         except Exception as error:  # noqa: BLE001 - see below
             # A mistake of ours, met on some odd object. CoreDNS keeps what it has, the controller goes on.
             self._metrics.failed()
-            _LOG.exception("a pass failed; CoreDNS keeps what it has, and another is made in a while")
+            _LOG.exception("Reconcile pass failed; CoreDNS keeps what it has, and the next pass follows soon")
             self._board.part_failed(NAMES, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
 
     def _settle_role(self) -> None:
         leading = self._elector.is_leader
         if leading and not self._leading:
-            _LOG.info("this controller writes", extra={"fields": {"lease": str(self._settings.lease)}})
+            _LOG.info(
+                "Became the leader; this controller writes",
+                extra={"fields": {"lease": str(self._settings.lease)}},
+            )
             self._board.became_writer()
             self._reconciler.forget()
             self._last_look = 0.0
         elif not leading:
             if self._leading:
-                _LOG.warning("the lease is not held any more; standing by")
+                _LOG.warning("Lost the Lease; this controller is on standby")
                 self._prover.want({})
             holder = self._elector.holder
             # Before the Lease was seen for the first time, this is not known: starting.
             if holder or self._leading:
-                self._board.became_standby(f"{holder or 'nobody'} holds {self._settings.lease}")
+                self._board.became_standby(f"{holder or 'no process'} holds {self._settings.lease}")
         self._leading = leading
         self._metrics.leads(leading=leading)
         self._reporter.lease_trouble(self._elector.error)
@@ -319,11 +322,11 @@ class Controller:
             config = reload_config(self._settings.config_file, self._config, COREDNS_CONTROLLER)
         except ConfigError as error:
             _LOG.error(
-                "the configuration is refused, the old one stays in force",
+                "Rejected the configuration; the old one stays active",
                 extra={"fields": {"reason": str(error)}},
             )
             return
-        _LOG.info("the configuration was read anew")
+        _LOG.info("Reloaded the configuration")
         self._config = config
         self._cluster.watch_config_maps(config.load_balancers.config_map_names)
         self._prover.ask_by(ask_upstream(config.hosts), config.hosts.dns_recheck_seconds)

@@ -60,11 +60,11 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
             "`import custom/*.override` to it, or set coredns.mode to corefile"
         )
     if options.mode == "import" and not importable:
-        raise CorefileError(f"{imported}: no such ConfigMap; make it: {make}")
+        raise CorefileError(f"{imported}: no such ConfigMap; create it: {make}")
     if key is not None and not importable:
         remarks.append(
-            f"{imported}: no such ConfigMap, though the Corefile imports one; so the Corefile itself is "
-            f"edited, which its owner may put back. Make it: {make}"
+            f"{imported}: no such ConfigMap, though the Corefile imports one; so nodeagent edits the "
+            f"Corefile itself, which its owner might revert. Create it: {make}"
         )
     return Way(key if importable else None, tuple(remarks))
 
@@ -93,8 +93,8 @@ def _without_reload(corefile: Corefile, config: Config) -> Iterator[str]:
     if all(plugin.name != "reload" for plugin in plugins):
         options = config.coredns
         yield (
-            f"{path_of(config, options.config_map)}: the Corefile has no `reload`: CoreDNS sees changes only "
-            f"when its pods start anew (kubectl -n {options.namespace} rollout restart deployment coredns)"
+            f"{path_of(config, options.config_map)}: the Corefile has no `reload`: CoreDNS reads changes "
+            f"only when its pods restart (kubectl -n {options.namespace} rollout restart deployment coredns)"
         )
 
 

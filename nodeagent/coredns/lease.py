@@ -185,15 +185,17 @@ class LeaderElector:
         """
         with self._lock:
             if not self.is_leader:
-                raise NotLeaderError(f"{self._lease} is not held (any more): nothing was written")
+                raise NotLeaderError(f"{self._lease} is not held (any longer): nothing was written")
             found = self._read()
             if found is None or _holder(found) != self._identity or _version(found) != self._version:
                 self._mine_until = None
                 holder = _holder(found) if found else "nobody"
-                raise NotLeaderError(f"{self._lease} is held by {holder or 'nobody'}: nothing was written")
+                raise NotLeaderError(
+                    f"{self._lease} is held by {holder or 'no process'}: nothing was written"
+                )
             left = (self._mine_until or 0.0) - self._clock()
         if left < _SHORTEST_WRITE:
-            raise NotLeaderError(f"{self._lease} is about to run out: nothing was written")
+            raise NotLeaderError(f"{self._lease} is about to expire: nothing was written")
         return left
 
     def release(self) -> None:
@@ -209,7 +211,10 @@ class LeaderElector:
                         self._lease.path, self._object(found, holder=""), self._timing.request
                     )
             except SourceError as error:
-                _LOG.warning("could not give the lease back; another takes it when it is over: %s", error)
+                _LOG.warning(
+                    "Could not release the Lease; another controller takes it when it has expired",
+                    extra={"fields": {"err": str(error)}},
+                )
 
     def _run(self) -> None:
         known: tuple[bool, str] = (False, "")
@@ -287,9 +292,9 @@ def _decoded(body: bytes, lease: LeaseName) -> Mapping[str, Any]:
     try:
         found = json.loads(body)
     except ValueError as error:
-        raise SourceError(f"{lease}: the answer makes no sense: {error}") from error
+        raise SourceError(f"{lease}: the answer is invalid: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
-        raise SourceError(f"{lease}: the answer is no Lease")
+        raise SourceError(f"{lease}: the answer is not a Lease")
     return found
 
 

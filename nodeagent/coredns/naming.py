@@ -70,7 +70,7 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
         return left(decision, "UserLine", f"left to {line.where}, which sets it ({line.plugin})")
     server = _closer(decision.name, sources)
     if server is not None:
-        return left(decision, "ServerBlock", f"left to {server}, which has all names of its zone")
+        return left(decision, "ServerBlock", f"left to {server}, which serves all names of its zone")
     return decision
 
 

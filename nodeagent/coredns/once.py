@@ -82,7 +82,7 @@ def restore(
     )
     if not found:
         raise CorefileError(
-            f"{maps.main}: no previous Corefile is kept: nodeagent's block was never in it, or was taken out"
+            f"{maps.main}: no previous Corefile is kept: nodeagent's block was never in it, or was removed"
         )
     return found
 
@@ -113,6 +113,6 @@ def keeping_others_out(
             raise elector.error
         wait(CLIENT_GO.retry)
     raise NotLeaderError(
-        f"{elector.holder or 'a controller'} holds {lease} and would write the names again; nothing was "
-        f"changed. End it first: kubectl -n {lease.namespace} scale deployment {lease.name} --replicas 0"
+        f"{elector.holder or 'a controller'} holds {lease} and would write the hostnames again; nothing was "
+        f"changed. Stop it first: kubectl -n {lease.namespace} scale deployment {lease.name} --replicas 0"
     )

@@ -57,8 +57,9 @@ def read_maps(connection: Connection, config: Config) -> Maps:
     main = read(connection, options.namespace, options.config_map)
     if main is None:
         raise SourceError(
-            f"{path_of(config, options.config_map)}: no such ConfigMap; where CoreDNS reads another, name it "
-            "as coredns.configMap, and in the Role of daemonset/coredns (RKE2: rke2-coredns-rke2-coredns)"
+            f"{path_of(config, options.config_map)}: no such ConfigMap; if CoreDNS reads another one, set "
+            "coredns.configMap to it, and name it in the Role of daemonset/coredns (RKE2: "
+            "rke2-coredns-rke2-coredns)"
         )
     return Maps(
         main,
@@ -130,10 +131,10 @@ class OwnerConflict(Struct, frozen=True):
     def __str__(self) -> str:
         whom = f"{self.owner!r}" if self.owner else "another program"
         return (
-            f"{whom} put ConfigMap {self.config_map} back {self.verdict.repairs} times in "
-            f"{self.verdict.within:.0f} s; nodeagent writes its names again in {self.verdict.delay:.0f} s at "
-            "the soonest. Have its owner leave the Corefile alone, or import a ConfigMap of its own "
-            "(docs/coredns.md)"
+            f"{whom} reverted ConfigMap {self.config_map} {self.verdict.repairs} times in "
+            f"{self.verdict.within:.0f} s; nodeagent writes its hostnames again in {self.verdict.delay:.0f} "
+            "s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap of its "
+            "own (docs/coredns.md)"
         )
 
 

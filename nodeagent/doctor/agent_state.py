@@ -60,11 +60,11 @@ def _absent(seen: AgentObservation) -> Finding:
         return Finding(
             Code.AgentUnreadable,
             "nodeagent",
-            "what stands of it can't be read",
+            "its actual state can't be read",
             tuple(f"{_PARTS[part]}: {text}" for part, text in seen.comparison.errors.items()),
         )
     what = "would serve this node" if seen.comparison.pending else "would have nothing to do"
-    return Finding(Code.AgentAbsent, "nodeagent", f"nothing of it stands on this node; it {what}")
+    return Finding(Code.AgentAbsent, "nodeagent", f"nothing of it exists on this node; it {what}")
 
 
 def _agent(seen: AgentObservation) -> Finding:
@@ -76,10 +76,10 @@ def _agent(seen: AgentObservation) -> Finding:
         return Finding(
             Code.AgentDrifted,
             "nodeagent",
-            f"not as it should be: {', '.join(pending)}",
+            f"not in the desired state: {', '.join(pending)}",
             errors,
             (
-                "is the agent running? it repairs drift within milliseconds",
+                "check that the agent is running: it repairs drift within milliseconds",
                 "$ nodeagent plan",
                 "$ nodeagent apply",
             ),
@@ -88,7 +88,9 @@ def _agent(seen: AgentObservation) -> Finding:
         unread = errors or (f"DNAT: {seen.dnat.unreadable}" if seen.dnat else "",)
         return Finding(Code.AgentUnreadable, "nodeagent", "in sync as far as it can be read", unread)
     return Finding(
-        Code.AgentInSync, "nodeagent", "in sync: addresses, relay, DNAT and hosts file are as they should be"
+        Code.AgentInSync,
+        "nodeagent",
+        "in sync: addresses, relay, DNAT and hosts file are in the desired state",
     )
 
 
@@ -99,7 +101,7 @@ def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
     silent = [str(one.bind) for one in found if not one.answers]
     evidence = tuple(
         f"{one.bind}: {'answers' if one.answers else 'does not answer'}"
-        + (f"; the ingress controller behind it: {_backend(one.backend)}" if one.backend else "")
+        + (f"; its ingress controller: {_backend(one.backend)}" if one.backend else "")
         for one in found
     )
     if not silent:
@@ -110,7 +112,7 @@ def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
             "relay",
             f"{len(silent)} of {len(found)} listeners do not answer",
             evidence,
-            ("start HAProxy again: the relay container of the DaemonSet's pod, or", "$ nodeagent apply"),
+            ("restart HAProxy: the relay container of the DaemonSet's pod, or", "$ nodeagent apply"),
         )
     ]
 
@@ -134,16 +136,16 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
             Finding(
                 Code.DnatOvertaken,
                 subject,
-                f"{len(redirects)} entries, but other rules translate first",
+                f"{len(redirects)} entries, but other rules translate the address first",
                 tuple(ahead),
-                ("the first chain that translates wins: let that table run later, or rely on hosts lines",),
+                ("the first chain that translates wins: make that table run later, or rely on hosts lines",),
             )
         ]
     return [
         Finding(
             Code.DnatFirst,
             subject,
-            f"{len(redirects)} entries in force, before kube-proxy's rules",
+            f"{len(redirects)} active entries, before kube-proxy's rules",
         )
     ]
 
@@ -191,23 +193,23 @@ class PodsObservation:
 def pods_finding(seen: PodsObservation) -> Finding:
     """The finding for a node on which nodeagent serves a load balancer."""
     if seen.redirected and not seen.socket_balancer:
-        return Finding(Code.PodsByDnat, _SUBJECT, "served by DNAT, as the node is")
+        return Finding(Code.PodsByDnat, _SUBJECT, "served by DNAT, like the node itself")
     if seen.by_coredns:
         return Finding(Code.PodsByCoreDns, _SUBJECT, "served by CoreDNS: it answers with the relay's address")
     if seen.by_coredns is None and seen.said:
         return Finding(
             Code.PodsLeftToCoreDns,
             _SUBJECT,
-            "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be asked from here",
+            "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be queried from here",
         )
     why = "DNAT does not see their connections" if seen.socket_balancer else "there is no DNAT for them"
     and_coredns = "" if seen.by_coredns is None else ", and CoreDNS does not answer with the relay's address"
     return Finding(
         Code.PodsNotServed,
         _SUBJECT,
-        f"not served, cert-manager's among them: {why}{and_coredns}",
+        f"not served, including cert-manager's: {why}{and_coredns}",
         remedy=(
-            "have CoreDNS serve them: the overlay cilium brings its controllers (docs/coredns.md)",
-            "or, without nodeagent: ipMode: Proxy, or a hostname in place of the address",
+            "let CoreDNS serve them: the overlay cilium contains the controllers for it (docs/coredns.md)",
+            "or, without nodeagent: use ipMode: Proxy, or a hostname instead of the address",
         ),
     )

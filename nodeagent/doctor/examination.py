@@ -88,12 +88,12 @@ def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
     It is where one of the Node's own addresses stands on this machine.
     """
     if snapshot.node is None:
-        return f"no Node {facts.node_name} is known"
+        return f"no Node {facts.node_name} exists in the cluster"
     here = {standing.address for standing in facts.addresses} | set(facts.source_addresses)
     if here.intersection(snapshot.node.addresses):
         return ""
     theirs = ", ".join(map(str, snapshot.node.addresses)) or "none"
-    return f"none of Node {snapshot.node.name}'s addresses ({theirs}) stands on this machine"
+    return f"none of Node {snapshot.node.name}'s addresses ({theirs}) is on this machine"
 
 
 def examine(question: Question) -> list[Finding]:
@@ -115,8 +115,8 @@ def _off_node(question: Question) -> list[Finding]:
     skipped = Finding(
         Code.NotThisNode,
         f"node {question.facts.node_name}",
-        f"{question.elsewhere}: connections, wiring and nodeagent's state were not looked at",
-        remedy=("run nodeagent doctor on a node, with its name: --node NAME",),
+        f"{question.elsewhere}: connections, wiring and nodeagent's state were not checked",
+        remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
     )
     return [*_load_balancers(question, _detected(question), None), skipped]
 

@@ -66,9 +66,9 @@ def summarize(where: str, findings: Sequence[Finding]) -> Summary:
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
     if affected:
-        overall, words = "affected", f" is affected and not yet remedied: {_affected(affected)}"
+        overall, words = "affected", f" is affected and not fixed yet: {_affected(affected)}"
     elif unknown:
-        overall, words = "cannot-tell", f": could not tell: {_first(unknown)}"
+        overall, words = "cannot-tell", f": could not determine: {_first(unknown)}"
     else:
         overall, words = "healthy", f" {_healthy(findings)}"
     return Summary(overall, f"{where}{words}{_asides(findings)}")
@@ -82,7 +82,7 @@ def _asides(findings: Sequence[Finding]) -> str:
         if finding.verdict is CheckVerdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
     )
     told = f"; {_count(len(warnings), 'warning')}: {_first(warnings)}" if warnings else ""
-    return f"{told}; not known: {', '.join(unread)}" if unread else told
+    return f"{told}; unknown: {', '.join(unread)}" if unread else told
 
 
 def _first(findings: Sequence[Finding]) -> str:
@@ -110,10 +110,10 @@ def _healthy(findings: Sequence[Finding]) -> str:
     remedied = codes.count(Code.LoadBalancerRemedied)
     if remedied:
         what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
-        return f"is healthy: {what} short-circuited and remedied by nodeagent"
+        return f"is healthy: {what} short-circuited, and fixed by nodeagent"
     fine = [code for code in codes if code in {Code.IPModeProxy, Code.HostnameOnly, Code.Tolerated}]
     if fine:
-        return "is not affected: its connections to PROXY load balancers work without a remedy"
+        return "is not affected: its connections to PROXY load balancers work without a fix"
     if Code.NotProxy in codes or Code.NoAddress in codes or Code.Ignored in codes:
-        return "is not affected: no load balancer with an address is known to send the PROXY line"
+        return "is not affected: no load balancer with an address is known to send the PROXY header"
     return "is not affected: the cluster has no load balancer"

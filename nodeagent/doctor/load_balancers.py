@@ -14,18 +14,19 @@ from nodeagent.plan.detection.readers import Provider
 
 _REMEDIED = frozenset({Code.RemediedByDnat, Code.RemediedByHosts})
 _SEEN = {
-    Code.NotProxy: "not known to send the PROXY line: nothing that a short circuit could leave out",
-    Code.Ignored: "left alone, as somebody decided: not connected to",
+    Code.NotProxy: "not known to send the PROXY header, so short-circuiting loses nothing",
+    Code.Ignored: "excluded by configuration or annotation: no connection was made",
     Code.IPModeProxy: "not short-circuited: ipMode Proxy",
     Code.HostnameOnly: "not short-circuited: published by hostname, without an address",
-    Code.NoAddress: "no address yet: the provider gave it none",
-    Code.Tolerated: "works from this node without a remedy",
-    Code.LoadBalancerRemedied: "short-circuited by kube-proxy, and remedied on this node",
-    Code.ShortCircuited: "short-circuited by kube-proxy, and cut for want of the PROXY line",
+    Code.NoAddress: "no address yet: the provider has not assigned one",
+    Code.Tolerated: "works from this node without a fix",
+    Code.LoadBalancerRemedied: "short-circuited by kube-proxy, and fixed on this node",
+    Code.ShortCircuited: "short-circuited by kube-proxy, and rejected because the PROXY header is missing",
     Code.IPModeIgnored: "ipMode Proxy, yet short-circuited: what handles Services here ignores it",
-    Code.Troubled: "connections from this node fail, for another reason than a short circuit alone",
-    Code.ShortCircuitedByObject: "every kube-proxy short-circuits it; a remedy on the nodes is seen there",
-    Code.LoadBalancerUnclear: "what was seen from this node has no known meaning",
+    Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
+    Code.ShortCircuitedByObject: "every kube-proxy short-circuits it; run this on a node to see if it is "
+    "fixed there",
+    Code.LoadBalancerUnclear: "the connections from this node match no known case",
 }
 
 
@@ -124,9 +125,9 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
         return remedies(seen.service, seen.provider, kubernetes, policy_api)
     if code is Code.IPModeIgnored:
         return (
-            "bring what handles Services to a version that honours ipMode",
+            "update what handles Services to a version that honors ipMode",
             "(kube-proxy 1.30, Cilium 1.17 but not 1.18.0, kube-router 2.9, Antrea 2.0)",
-            "or let nodeagent serve it: it sees the short circuit in the kernel's rules",
+            "or let nodeagent serve it: it detects the short-circuiting in the kernel's rules",
         )
     return ()
 
@@ -137,13 +138,18 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
 _IP_MODE_SINCE = (1, 30)
 """Kubernetes 1.30 has the feature gate LoadBalancerIPMode on by default; 1.32 for good (KEP-1860)."""
 _SIDE_EFFECTS = (
-    "(what else that changes: Service and Ingresses show the hostname in place of the address, external-dns "
-    "makes aliases of it, and what nodes and pods send goes out to the load balancer and comes back)"
+    "(this also changes other things: Service and Ingresses show the hostname instead of the address, "
+    "external-dns creates aliases for it, and traffic of nodes and pods goes out to the load balancer and "
+    "comes back)"
 )
-_DETOUR = "what nodes and pods send then goes out to the load balancer and comes back"
+_DETOUR = "traffic of nodes and pods then goes out to the load balancer and comes back"
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
-    "without an agent: let a policy of the API server set ipMode: Proxy (docs/without-an-agent.md says when)",
+    (
+        "without an agent: let a policy in the API server set ipMode: Proxy (see docs/without-an-agent.md "
+        "for "
+        "when to use it)"
+    ),
     "$ nodeagent doctor --policy > policy.yaml",
 )
 
@@ -179,9 +185,9 @@ def remedies(
 
 
 def _by_ip_mode(service: Service, provider: Provider | None, kubernetes: str) -> list[str]:
-    if honours_ip_mode(kubernetes) is False:
+    if honors_ip_mode(kubernetes) is False:
         return [
-            f"ipMode: Proxy would end it, but Kubernetes {kubernetes} does not know it: 1.30 and later do"
+            f"ipMode: Proxy would fix it, but Kubernetes {kubernetes} does not support it: 1.30 and later do"
         ]
     since = "" if kubernetes else ", on Kubernetes 1.30 and later"
     if provider is None:
@@ -204,10 +210,12 @@ def _by_hostname(service: Service, provider: Provider | None) -> list[str]:
     hostname = provider.remedies.hostname if provider else ""
     if not hostname:
         return []
-    what = "without an agent: publish a hostname in place of the address"
+    what = "without an agent: publish a hostname instead of the address"
     if _PLACEHOLDER in hostname:
         addresses = ", ".join(str(address) for address in service.load_balancer_ips) or "its address"
-        what += f"; first give a name of your own an address record with {addresses}, and write it here"
+        what += (
+            f"; first create an address record with {addresses} for a hostname of your own, and write it here"
+        )
     return [what, annotate(service, hostname), _SIDE_EFFECTS]
 
 
@@ -218,7 +226,7 @@ def annotate(service: Service, annotation: str) -> str:
     return f"$ kubectl annotate service -n {service.ref.namespace} {service.ref.name} {pair}"
 
 
-def honours_ip_mode(kubernetes: str) -> bool | None:
-    """Whether a kube-proxy of the cluster's version honours ipMode; None where the version is not known."""
+def honors_ip_mode(kubernetes: str) -> bool | None:
+    """Whether a kube-proxy of the cluster's version honors ipMode; None where the version is not known."""
     found = re.match(r"v?(\d+)\.(\d+)", kubernetes)
     return (int(found[1]), int(found[2])) >= _IP_MODE_SINCE if found else None

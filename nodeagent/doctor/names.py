@@ -60,28 +60,28 @@ def _judge(seen: NameObservation) -> tuple[Code, str]:
     if not host:
         return _unknown(seen)
     if host <= seen.relays:
-        return Code.NameAtRelay, "leads to nodeagent's relay, by a hosts line"
+        return Code.NameAtRelay, "leads to nodeagent's relay, through a hosts line"
     if host <= seen.load_balancers:
         return Code.NameAtLoadBalancer, "leads to the load balancer"
     if seen.upstream.outcome.tells and not host & frozenset(seen.upstream.addresses):
-        return Code.NameDiffers, "this host's resolver leads elsewhere than the upstream"
+        return Code.NameDiffers, "this host's resolver returns other addresses than the upstream DNS"
     return Code.NameElsewhere, "leads to no load balancer of this cluster"
 
 
 def _unknown(seen: NameObservation) -> tuple[Code, str]:
     if seen.upstream.addresses:
-        return Code.NameDiffers, "the upstream knows it, this host's resolver does not"
+        return Code.NameDiffers, "the upstream DNS has it, this host's resolver does not"
     if seen.upstream.outcome.tells:
         return Code.NameUnknown, "has no address"
-    return Code.NameUnclear, "this host's resolver has no answer, and the upstream could not be asked"
+    return Code.NameUnclear, "this host's resolver has no answer, and the upstream DNS could not be queried"
 
 
 def _remedy(code: Code, name: str) -> tuple[str, ...]:
     match code:
         case Code.NameUnknown:
-            return (f"give {name} an address record",)
+            return (f"create an address record for {name}",)
         case Code.NameDiffers:
-            return (f"look for {name} in the hosts file, and at the order of name sources",)
+            return (f"look for {name} in the hosts file, and check the order of name sources",)
         case _:
             return ()
 
@@ -108,15 +108,18 @@ _BY_TRUST = {
 }
 _CERTIFICATE_REMEDIES = {
     Trust.EXPIRED: (
-        "renew it; cert-manager's HTTP-01 self check fails as long as a short circuit is not remedied",
+        "renew it; cert-manager's HTTP-01 self check fails until the short-circuiting is fixed",
         "$ kubectl get certificates,challenges -A",
     ),
     Trust.FOREIGN_AUTHORITY: (
-        "let the ingress controller show a certificate of an authority that this machine trusts",
+        "make the ingress controller present a certificate of an authority that this machine trusts",
         "or add that authority to the machine's (Debian: update-ca-certificates)",
     ),
     Trust.WRONG_NAME: (
-        "another name's certificate, mostly the controller's default: does the Ingress's Secret exist?",
+        (
+            "the certificate is for another hostname, usually the controller's default: check that the "
+            "Ingress's Secret exists"
+        ),
     ),
 }
 
@@ -171,7 +174,7 @@ def image_findings(pods: Iterable[RunningPod], behind: Mapping[str, Code]) -> li
         Finding(
             Code.ImagesElsewhere,
             "images",
-            "none of this node's pods has its image behind a load balancer of this cluster",
+            "no image of this node's pods comes through a load balancer of this cluster",
         )
     ]
 
@@ -179,9 +182,9 @@ def image_findings(pods: Iterable[RunningPod], behind: Mapping[str, Code]) -> li
 def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) -> list[Finding]:
     images = tuple(dict.fromkeys(f"{pod.ref.path}: {image}" for pod, image in found))
     count = len({image for _, image in found})
-    what = f"{count} image{'s' if count != 1 else ''} of running pods come from it"
+    what = f"{count} image{'s' if count != 1 else ''} of running pods come from there"
     if code.verdict is CheckVerdict.AFFECTED:
-        remedy = ("remedy its load balancer: until then no pod starts here whose image is not on the node",)
+        remedy = ("fix its load balancer: until then, pods whose image is not on the node can't start here",)
         findings = [Finding(Code.ImagesCut, registry, f"{what}, and can't be pulled now", images, remedy)]
     else:
         findings = [Finding(Code.ImagesRemedied, registry, f"{what}, and can be pulled", images)]
@@ -191,7 +194,7 @@ def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) ->
             Finding(
                 Code.RebootTrap,
                 registry,
-                "nodeagent's own image comes through the load balancer that nodeagent remedies",
+                "nodeagent's own image comes through the load balancer that nodeagent fixes",
                 own,
                 ("keep nodeagent's image in a registry outside this cluster, or load it into every node",),
             )
@@ -212,12 +215,16 @@ _BY_STAGE = {
     Stage.LAYER: Code.PullLayer,
 }
 _PULL_REMEDIES: Final[Mapping[Code, tuple[str, ...]]] = {
-    Code.PullName: ("give the registry's name an address record that this node's resolver sees",),
-    Code.PullConnect: ("see the connections from this node: nobody takes them at that address",),
-    Code.PullCut: ("cut before TLS for want of the PROXY line: see the remedies of the load balancer",),
-    Code.PullNotRegistry: ("does the Ingress lead /v2/ to the registry?",),
+    Code.PullName: (
+        "create an address record for the registry's hostname that this node's resolver can see",
+    ),
+    Code.PullConnect: ("see the connections from this node: nothing accepts them at that address",),
+    Code.PullCut: (
+        "rejected before TLS because the PROXY header is missing: see the fixes for the load balancer",
+    ),
+    Code.PullNotRegistry: ("check that the Ingress routes /v2/ to the registry",),
     Code.PullManifest: ("check the image's name and tag, and the platforms it is built for",),
-    Code.PullLayer: ("look at the ingress controller's limits of body size and time",),
+    Code.PullLayer: ("check the ingress controller's limits for body size and time",),
 }
 
 
@@ -232,7 +239,7 @@ def pull_finding(image: str, steps: Sequence[PullStep], own_settings: str) -> Fi
     """
     evidence = [f"{step.stage.value}: {step.seen}" for step in steps]
     if own_settings:
-        evidence.append(f"{own_settings} sets mirrors or CAs of the runtime's own: not followed here")
+        evidence.append(f"{own_settings} sets the runtime's own mirrors or CAs: this test does not use them")
     last = steps[-1]
     code = _code(last)
     if code is Code.PullWorks:
@@ -241,9 +248,9 @@ def pull_finding(image: str, steps: Sequence[PullStep], own_settings: str) -> Fi
     if code is Code.PullCertificate and last.certificate is not None:
         remedy = certificate_finding("", "", last.certificate).remedy
     if code is Code.PullCredentials:
-        seen = f"works as far as it goes without credentials: {last.seen}"
+        seen = f"works as far as is possible without credentials: {last.seen}"
     else:
-        seen = f"breaks at: {last.stage.value}: {last.seen}"
+        seen = f"fails at: {last.stage.value}: {last.seen}"
     return Finding(code, image, seen, tuple(evidence), remedy)
 
 

@@ -49,9 +49,9 @@ def _kube_proxy(rules: KubeProxy, environment: Environment) -> Finding:
     return Finding(
         Code.KubeProxyAbsent,
         "kube-proxy",
-        f"none of its rules stand; Services are handled by {replaced}"
+        f"none of its rules exist; Services are handled by {replaced}"
         if replaced
-        else "none of its rules stand, and nobody known stands in for it",
+        else "no rules or known substitute found",
     )
 
 
@@ -70,9 +70,12 @@ def _cni(environment: Environment, *, hosts_written: bool) -> Finding:
             ("use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy",),
         )
     if environment.socket_balancer is None:
-        evidence = (*evidence, "/sys/fs/bpf: looked into by root alone")
+        evidence = (*evidence, "/sys/fs/bpf: only root can read it")
     elif environment.cni:
-        evidence = (*evidence, "/sys/fs/bpf/cilium/socketlb is not there, or not mounted where this runs")
+        evidence = (
+            *evidence,
+            "/sys/fs/bpf/cilium/socketlb does not exist, or is not mounted where this runs",
+        )
     return Finding(
         Code.NoSocketBalancer, "CNI", "no sign of a load balancer that rewrites connect()", evidence
     )
@@ -88,14 +91,17 @@ def _packet_filter(environment: Environment) -> Finding:
             "packet filter",
             f"no nft program; {environment.iptables}",
             remedy=(
-                "install nftables, or leave dnat.backend at auto: legacy iptables, where the kernel has it",
+                (
+                    "install nftables, or leave dnat.backend at auto: it uses legacy iptables, if the kernel "
+                    "has it"
+                ),
             ),
         )
     return Finding(
         Code.NoPacketFilter,
         "packet filter",
-        "neither nft nor iptables: DNAT can't be made",
-        remedy=("install nftables, or let hosts lines alone serve the node: dnat.backend: none",),
+        "neither nft nor iptables: DNAT is not possible",
+        remedy=("install nftables, or serve the node by hosts lines alone: dnat.backend: none",),
     )
 
 
@@ -107,22 +113,22 @@ def _hosts_file(hosts: HostsFileState, *, mounted: bool) -> Finding:
         return Finding(
             Code.HostsSymlink,
             subject,
-            f"a symbolic link to {hosts.link}: the distribution makes it, nodeagent leaves it alone",
-            remedy=("let DNAT alone serve the node: hosts.enabled: false",),
+            f"a symbolic link to {hosts.link}: the distribution creates it, nodeagent does not change it",
+            remedy=("serve the node by DNAT alone: hosts.enabled: false",),
         )
     if hosts.immutable:
         return Finding(
             Code.HostsImmutable,
             subject,
-            "immutable (chattr +i): nobody can write it",
-            remedy=(f"$ chattr -i {subject}", "or let DNAT alone serve the node: hosts.enabled: false"),
+            "immutable (chattr +i): no program can write it",
+            remedy=(f"$ chattr -i {subject}", "or serve the node by DNAT alone: hosts.enabled: false"),
         )
     if hosts.read_only:
         return Finding(
             Code.HostsReadOnly,
             subject,
             "on a file system that is mounted read-only",
-            remedy=("let DNAT alone serve the node: hosts.enabled: false",),
+            remedy=("serve the node by DNAT alone: hosts.enabled: false",),
         )
     if mounted:
         return Finding(Code.HostsMounted, subject, "a mount of its own: nodeagent writes it in place")
@@ -145,7 +151,7 @@ def _name_order(environment: Environment) -> Finding:
         Code.FilesNotFirst,
         subject,
         f"{seen}: DNS answers before the hosts file, so hosts lines have no effect",
-        remedy=("put files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",),
+        remedy=("move files before dns in the hosts line of /etc/nsswitch.conf, or rely on DNAT alone",),
     )
 
 
@@ -161,7 +167,7 @@ def _resolver(environment: Environment) -> Finding:
 
 def _selinux(state: str) -> Finding:
     if state == "enforcing":
-        seen = "enforcing: a container needs the right to write /etc (docs/install.md, component selinux)"
+        seen = "enforcing: a container needs permission to write /etc (docs/install.md, component selinux)"
         return Finding(Code.SelinuxEnforcing, "SELinux", seen)
     return Finding(Code.SelinuxPermissive if state == "permissive" else Code.SelinuxOff, "SELinux", state)
 
@@ -181,7 +187,11 @@ def hosts_line_findings(
     """
     found = list(_findings(user_names, names, file))
     return found or [
-        Finding(Code.HostsLinesClean, file, "no line outside the managed block leads a name astray")
+        Finding(
+            Code.HostsLinesClean,
+            file,
+            "no line outside the managed block leads a hostname to a wrong address",
+        )
     ]
 
 
@@ -198,12 +208,12 @@ def _findings(
                 Code.HairpinProxyLine,
                 subject,
                 f"hairpin-proxy's old line sends {name} to {line.address}",
-                remedy=("let nodeagent take it over", "$ nodeagent apply --adopt"),
+                remedy=("let nodeagent replace it", "$ nodeagent apply --adopt"),
             )
         else:
             yield Finding(
                 Code.StaleHostsLine,
                 subject,
-                f"sends {name} to {line.address}, which is no address of its load balancer",
-                remedy=(f"remove line {line.line_number} of {file}, if it is not there on purpose",),
+                f"sends {name} to {line.address}, which is not an address of its load balancer",
+                remedy=(f"remove line {line.line_number} of {file}, unless it is there on purpose",),
             )

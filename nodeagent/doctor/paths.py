@@ -34,11 +34,11 @@ class Signature(Enum):
     WORKS = "works"
     """The server understood what it was sent: a status other than 400, or a TLS server's own alert."""
     CUT = "cut"
-    """The connection stood, and the server ended it or kept silent: it missed the PROXY line, mostly."""
+    """The server accepted the connection, then closed it or did not respond: mostly, no PROXY header came."""
     REFUSED_LINE = "bad request"
-    """400, or plain HTTP on a TLS port: the server took the PROXY line for the request."""
-    NO_LISTENER = "nobody listens"
-    """Nobody took the connection."""
+    """400, or plain HTTP on a TLS port: the server mistook the PROXY header for the request."""
+    NO_LISTENER = "no process listens"
+    """Nothing accepted the connection."""
     UNKNOWN = "unknown"
     """Not asked."""
 
@@ -123,13 +123,13 @@ class PathObservation:
 class Demand(Enum):
     """What the ingress controller wants of a connection, as the ClusterIP shows it."""
 
-    LINE = "it demands the PROXY line, and takes both versions"
-    ONLY_V1 = "it takes the PROXY line in version 1 only"
-    ONLY_V2 = "it takes the PROXY line in version 2 only"
-    PLAIN = "it takes no PROXY line"
-    EITHER = "it takes connections with the PROXY line and without"
-    DOWN = "nobody listens there"
-    UNKNOWN = "it answers neither with the PROXY line nor without"
+    LINE = "it requires the PROXY header, and accepts both versions"
+    ONLY_V1 = "it accepts the PROXY header only in version 1"
+    ONLY_V2 = "it accepts the PROXY header only in version 2"
+    PLAIN = "it does not accept the PROXY header"
+    EITHER = "it accepts connections with the PROXY header and without it"
+    DOWN = "no process listens there"
+    UNKNOWN = "it does not answer, with the PROXY header or without it"
 
 
 def demand(controller: Answers) -> Demand:
@@ -214,35 +214,39 @@ def _remedied_by_name(seen: PathObservation) -> bool:
 
 
 _PATH_WORDS = {
-    Code.ThroughLoadBalancer: "works: it really goes through the load balancer",
-    Code.ShortCircuitedAndFine: "works: short-circuited, and taken without the PROXY line",
-    Code.RemediedByDnat: "works: DNAT sends it through the relay that adds the PROXY line",
-    Code.RemediedByHosts: "works by name, through nodeagent's relay; the bare address is cut",
-    Code.ShortCircuitedAndCut: "short-circuited and cut: the ingress controller misses the PROXY line",
-    Code.Undetected: "cut: the ingress controller demands the PROXY line, which nobody is known to send",
-    Code.RelayDown: "cut: DNAT sends it to the relay, which does not serve",
-    Code.WrongVersion: "cut: the ingress controller does not take the version of the PROXY line that is sent",
-    Code.ControllerWithoutProxy: "the PROXY line is sent, but the ingress controller reads none: "
+    Code.ThroughLoadBalancer: "works: the connection really goes through the load balancer",
+    Code.ShortCircuitedAndFine: "works: short-circuited, and accepted without the PROXY header",
+    Code.RemediedByDnat: "works: DNAT sends it through the relay, which adds the PROXY header",
+    Code.RemediedByHosts: "works by hostname, through nodeagent's relay; connections to the bare address "
+    "are rejected",
+    Code.ShortCircuitedAndCut: "short-circuited and rejected: the ingress controller did not receive the "
+    "PROXY header",
+    Code.Undetected: "rejected: the ingress controller requires the PROXY header, which nothing is known to "
+    "send",
+    Code.RelayDown: "rejected: DNAT sends it to the relay, which does not serve it",
+    Code.WrongVersion: "rejected: the ingress controller does not accept the version of the PROXY header "
+    "that is sent",
+    Code.ControllerWithoutProxy: "the PROXY header is sent, but the ingress controller does not read it: "
     "connections from outside fail",
-    Code.ControllerDown: "the ingress controller does not answer: no pod is ready, or none listens",
+    Code.ControllerDown: "the ingress controller does not answer: no pod is ready, or none of them listens",
     Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer",
-    Code.LoadBalancerCut: "not short-circuited, and the load balancer cuts it: no target is healthy",
-    Code.PathUnclear: "no known signature",
+    Code.LoadBalancerCut: "not short-circuited, and the load balancer closes it: no target is healthy",
+    Code.PathUnclear: "matches no known signature",
 }
 
 _LOOK_AT_LOAD_BALANCER = (
-    "look at the load balancer in the provider's console: is it up, are the nodes healthy targets?",
+    "check the load balancer in the provider's console: is it up, and are the nodes healthy targets?",
 )
 _FIXED_REMEDIES = {
     Code.RelayDown: (
-        "look at the relay: is HAProxy running, and what does its log say?",
+        "check the relay: is HAProxy running, and what does its log say?",
         "$ nodeagent status",
     ),
     Code.LoadBalancerDown: _LOOK_AT_LOAD_BALANCER,
     Code.LoadBalancerCut: _LOOK_AT_LOAD_BALANCER,
     Code.PathUnclear: (
         "compare the evidence with the table of signatures in docs/doctor.md",
-        "ask with a name that the ingress controller serves: --host NAME",
+        "test with a hostname that the ingress controller serves: --host HOSTNAME",
     ),
 }
 
@@ -269,13 +273,14 @@ def _evidence(seen: PathObservation) -> list[str]:
     if seen.relay is not None and seen.relay[1] is not None:
         lines.append(f"this node's relay {seen.relay[0]}: {seen.relay[1]}")
     if seen.redirected:
-        lines.append("DNAT to the relay is in force")
+        lines.append("DNAT to the relay is active")
     if seen.name is not None and seen.name[2] is not None:
         name, led_to, outcome = seen.name
-        lines.append(f"by name, {name} leads to {led_to}: {outcome}")
+        lines.append(f"by hostname, {name} leads to {led_to}: {outcome}")
     if seen.in_rules is not None:
         lines.append(
-            f"the kernel's Service rules {'hold' if seen.in_rules else 'do not hold'} {seen.endpoint.address}"
+            f"the kernel's Service rules {'contain' if seen.in_rules else 'do not contain'} "
+            f"{seen.endpoint.address}"
         )
     return lines
 
@@ -290,21 +295,21 @@ def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[s
     if code is Code.Undetected:
         version = "v1" if works(seen.controller.v1) else "v2"
         return (
-            f"if the load balancer sends the line: list {path} in loadBalancers.services ({version})",
-            "if it sends none: switch the PROXY protocol off in the ingress controller",
+            f"if the load balancer sends the header: list {path} in loadBalancers.services ({version})",
+            "if it does not: switch the PROXY protocol off in the ingress controller",
         )
     if code is Code.WrongVersion:
         wanted = "v2" if seen.proxy == "v1" else "v1"
         return (
-            f"let the load balancer send PROXY {wanted}",
-            f"where it does so already: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
+            f"make the load balancer send PROXY {wanted}",
+            f"if it does so already: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
         )
     if code is Code.ControllerWithoutProxy:
         return (
-            'let the ingress controller read the line (ingress-nginx: use-proxy-protocol: "true")',
-            "or let the load balancer send none",
-            f"if the load balancer sends none in truth: list {path} in loadBalancers.ignore",
+            'make the ingress controller read the header (ingress-nginx: use-proxy-protocol: "true")',
+            "or make the load balancer send none",
+            f"if the load balancer actually sends none: list {path} in loadBalancers.ignore",
         )
     if code is Code.ControllerDown:
-        return (f"look at the ingress controller's pods behind Service {path}: is one ready?",)
+        return (f"check the ingress controller's pods behind Service {path}: is one of them ready?",)
     return _FIXED_REMEDIES.get(code, ())

@@ -15,11 +15,14 @@ def trust_finding(nodes: NodeAddresses) -> Finding:
     return Finding(
         Code.TrustTheNodes,
         "ingress controllers",
-        "where they believe the PROXY header of certain addresses alone, they must believe the nodes'",
+        "if they believe the PROXY header only from certain addresses, those must include the nodes'",
         (
             f'proxy-real-ip-cidr: "{listed}"',
             *([more] if nodes.nodes_left else []),
-            "add the load balancer's own addresses, as the nodes see them: the cluster does not know those",
-            "add no range of pods and not 0.0.0.0/0: everyone in there could claim any client address",
+            (
+                "add the load balancer's own addresses, as the nodes see them: the cluster has no record of "
+                "those"
+            ),
+            "do not add pod ranges or 0.0.0.0/0: anyone in them could claim any client address",
         ),
     )

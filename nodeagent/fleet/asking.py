@@ -92,7 +92,7 @@ def unasked(seat: Seat) -> NodeRow | None:
     if seat.silent:
         return NodeRow(seat.node, "not-answering", seat.silent, pod=seat.pod.name)
     if not seat.pod.running:
-        why = seat.pod.trouble or "its container agent does not run"
+        why = seat.pod.trouble or "its container agent is not running"
         return NodeRow(seat.node, "not-ready", why, pod=seat.pod.name)
     return None
 
@@ -168,7 +168,7 @@ def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
     reasons: list[str] = []
     if age > _STUCK_SECONDS:
         state = "not-ready"
-        reasons.append(f"the agent gave its last sign {age:.0f} s ago: it is stuck, or was killed")
+        reasons.append(f"the agent's last report is {age:.0f} s old: it is stuck, or was killed")
     elif status.last_sync_seconds is None:
         state = "not-ready"
         reasons.append("the agent has not applied everything yet")
@@ -178,7 +178,7 @@ def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
         f"{name}: failed for {part.failed_seconds + age:.0f} s: {part.reason}"
         for name, part in failing.items()
     ]
-    reasons += [f"{name}: another program keeps undoing repairs" for name in status.conflicts]
+    reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
     if state == "in-sync" and seat.pod is not None and seat.pod.trouble:
         state = "not-ready"
         reasons.append(seat.pod.trouble)

@@ -200,10 +200,10 @@ def _matches(node: _Node, wanted: Mapping[str, str]) -> bool:
 
 def _silence(node: _Node | None) -> str:
     if node is None:
-        return "the node is gone"
+        return "the node no longer exists"
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status == _UNKNOWN:
-            return f"the node does not answer: {condition.message or 'its kubelet is silent'}"
+            return f"the node does not answer: {condition.message or 'its kubelet does not report'}"
     return ""
 
 
@@ -226,7 +226,7 @@ def _trouble(pod: _Pod) -> str:
         if stopped is not None:
             restarts = f", {status.restart_count} restarts" if status.restart_count else ""
             lines.append(
-                f"container {status.name}: {stopped.reason or 'does not run'}{restarts}"
+                f"container {status.name}: {stopped.reason or 'is not running'}{restarts}"
                 + (f": {stopped.message}" if stopped.message else "")
             )
         elif not status.ready:

@@ -69,6 +69,6 @@ def obstacle(match: Endpoint, ref: ObjectRef, published: Publications, facts: Fa
     if owner != ref:
         return (
             f"{match}: left to {owner}, which is listed or older and publishes the same address and port; "
-            "loadBalancers.services puts a Service first"
+            "list a Service in loadBalancers.services to put it first"
         )
     return None

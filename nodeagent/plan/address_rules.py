@@ -31,7 +31,7 @@ _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
         ("fe80::/10", "is link-local"),
         ("ff00::/8", "is multicast"),
         # Where clouds serve a node's credentials and their own DNS, beside link-local addresses.
-        ("192.0.0.0/24", "is for protocols (RFC 6890), and Oracle Cloud's metadata"),
+        ("192.0.0.0/24", "is reserved for protocols (RFC 6890), and Oracle Cloud's metadata"),
         ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
         ("168.63.129.16/32", "is Azure's WireServer"),
         ("fd00:42::42/128", "is Scaleway's metadata"),

@@ -46,7 +46,7 @@ class Verification:
     gist: str = ""
 
 
-NOT_ALLOWED = Verification(Verdict.REFUSED, "NotProven", "not proven: no suffix in hosts.allow covers it")
+NOT_ALLOWED = Verification(Verdict.REFUSED, "NotVerified", "not verified: no suffix in hosts.allow covers it")
 """The decision on a name that `hosts.allow` does not cover where `hosts.verify` is `allow`."""
 
 
@@ -107,7 +107,7 @@ def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, stands:
     match _meaning(answer.latest, load_balancer):
         case _Meaning.CONFIRMS:
             matched = _shown(_matched(answer.latest, load_balancer))
-            return Verification(Verdict.SERVED, "Proven", f"proven: DNS answers {matched}")
+            return Verification(Verdict.SERVED, "Verified", f"verified: DNS answers {matched}")
         case _Meaning.CONTRADICTS:
             return _contradicted(answer.latest, load_balancer)
         case _Meaning.SAYS_NOTHING:
@@ -116,8 +116,8 @@ def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, stands:
 
 def _unasked(*, stands: bool) -> Verification:
     if stands:
-        return Verification(Verdict.SERVED, "KeptUnasked", "kept: it stands, and DNS was not asked yet")
-    return Verification(Verdict.SKIPPED, "NotAskedYet", "waits for its proof: DNS was not asked yet")
+        return Verification(Verdict.SERVED, "KeptUnasked", "kept: it is written, and DNS was not queried yet")
+    return Verification(Verdict.SKIPPED, "NotAskedYet", "not verified yet: DNS was not queried")
 
 
 def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Verification:
@@ -129,17 +129,17 @@ def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: 
         verification = _contradicted(told, load_balancer)
         return replace(
             verification,
-            reason=f"{verification.reason}; now DNS can't be asked: {why}",
+            reason=f"{verification.reason}; now DNS can't be queried: {why}",
             gist=verification.gist or verification.reason,
         )
     if told and before is _Meaning.CONFIRMS:
         matched = _shown(_matched(told, load_balancer))
-        gist = f"kept: DNS answered {matched} and can't be asked now"
+        gist = f"kept: DNS answered {matched} and can't be queried now"
         return Verification(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
     if stands:
-        gist = "kept: it stands, and DNS can't be asked"
+        gist = "kept: it is written, and DNS can't be queried"
         return Verification(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
-    gist = "not proven: DNS can't be asked"
+    gist = "not verified: DNS can't be queried"
     return Verification(Verdict.REFUSED, code, f"{gist}: {why}", gist=gist)
 
 
@@ -155,16 +155,16 @@ def _meaning(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Meaning:
 
 def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Verification:
     if reply.outcome is DnsOutcome.NXDOMAIN:
-        return Verification(Verdict.REFUSED, "NoSuchName", "not proven: DNS knows no such name")
+        return Verification(Verdict.REFUSED, "NoSuchName", "not verified: DNS has no such hostname")
     if reply.outcome is DnsOutcome.NO_ADDRESS:
-        return Verification(Verdict.REFUSED, "NoDnsAddress", "not proven: DNS has no address for it")
+        return Verification(Verdict.REFUSED, "NoDnsAddress", "not verified: DNS has no address for it")
     service = load_balancer.service.ref
     own = _shown(_addresses(load_balancer))
     return Verification(
         Verdict.REFUSED,
-        "NotProven",
-        f"not proven: DNS answers {_shown(reply.addresses)}, not an address of {service} ({own})",
-        gist=f"not proven: DNS does not answer with an address of {service} ({own})",
+        "NotVerified",
+        f"not verified: DNS answers {_shown(reply.addresses)}, not an address of {service} ({own})",
+        gist=f"not verified: DNS does not answer with an address of {service} ({own})",
     )
 
 

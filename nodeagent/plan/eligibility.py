@@ -72,7 +72,7 @@ def examine(
         *about_published,
         *about_external,
         *(
-            f"port {port.port}/{port.protocol}: left alone, the PROXY line is for TCP"
+            f"port {port.port}/{port.protocol}: ignored, the PROXY header is only for TCP"
             for port in service.ports
             if port.protocol != "TCP"
         ),
@@ -86,7 +86,7 @@ def examine(
     if not ports:
         return Refusal(Verdict.SKIPPED, "NoTCPPort", "the Service has no TCP port", remarks)
     if not service.cluster_ips:
-        reason = "the Service has no ClusterIP that the relay could send to"
+        reason = "the Service has no ClusterIP that the relay can connect to"
         return Refusal(Verdict.REFUSED, "NoClusterIP", reason, remarks)
     plain = tuple(port for port in ports if port not in proxy_ports)
     return Eligible(addresses, tuple(port for port in ports if port in proxy_ports), plain, remarks)
@@ -119,8 +119,8 @@ def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPA
     """
     if not listed:
         told = ", ".join(map(str, service.external_ips))
-        why = "externalIPs count only where loadBalancers.services lists the Service (CVE-2020-8554)"
-        return [], [f"{told}: left alone: {why}"] if told else []
+        why = "externalIPs count only if loadBalancers.services lists the Service (CVE-2020-8554)"
+        return [], [f"{told}: ignored: {why}"] if told else []
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for address in service.external_ips:
@@ -148,11 +148,15 @@ def _without_address(service: Service, terms: Terms) -> tuple[Verdict, str, str]
         return (
             Verdict.REFUSED,
             "BadAddress",
-            "its status holds no address that may be redirected: see the remarks",
+            "its status has no address that can be redirected: see the notes",
         )
     if service.points:
         return Verdict.SKIPPED, "HostnameOnly", _by_hostname(service.points[0])
-    return Verdict.SKIPPED, "NoAddress", "status.loadBalancer is empty: the provider gave no address yet"
+    return (
+        Verdict.SKIPPED,
+        "NoAddress",
+        ("status.loadBalancer is empty: the provider has not assigned an address yet"),
+    )
 
 
 def _by_hostname(point: LoadBalancerPoint) -> str:

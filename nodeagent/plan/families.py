@@ -46,8 +46,8 @@ def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligib
     )
     addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
     if not addresses:
-        reason = "this node speaks no family of its addresses: see the remarks"
-        return Refusal(Verdict.SKIPPED, "FamilyNotSpoken", reason, remarks)
+        reason = "this node supports no address family of its addresses: see the notes"
+        return Refusal(Verdict.SKIPPED, "FamilyNotSupported", reason, remarks)
     return replace(eligible, addresses=addresses, remarks=remarks)
 
 

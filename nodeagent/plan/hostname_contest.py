@@ -175,13 +175,13 @@ def _lost(
     """
     service = won.load_balancer.path if won.load_balancer else ""
     if contender.claim.ref == winner.claim.ref:
-        reason = f"it has the name for Service {service}: a name has one load balancer"
+        reason = f"it claims the hostname for Service {service}: a hostname has only one load balancer"
         return replace(_decision(contender, Verdict.SKIPPED, "OtherLoadBalancer", reason), by_dns=won.by_dns)
     if winner.claim.age < contender.claim.age:
-        reason = f"{winner.claim.ref} is older and has the name for Service {service}"
+        reason = f"{winner.claim.ref} is older and claims the hostname for Service {service}"
         return replace(_decision(contender, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
     if allowed(contender.name, config.hosts):
-        reason = f"{winner.claim.ref} has the name, as DNS says, for Service {service}"
+        reason = f"{winner.claim.ref} has the hostname, according to DNS, for Service {service}"
         return replace(_decision(contender, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
     return replace(_decide_alone([contender], facts, config), by_dns=won.by_dns)
 
@@ -193,7 +193,7 @@ def _decision(contender: Contender, verdict: Verdict, code: str, reason: str) ->
 def _proven(contender: Contender, plan: LoadBalancerPlan, verification: Verification) -> NameDecision:
     how = contender.match.how
     if plan is not contender.match.load_balancer:
-        how = f"{plan.service.ref} by what DNS says"
+        how = f"{plan.service.ref}, according to DNS"
     choice = contender.match.choice
     return NameDecision(
         contender.name,

@@ -66,9 +66,9 @@ def _by_never_list(name: str, facts: Facts, config: Config) -> Answer | None:
     if covering(name, _LOCAL):
         whose = "belongs to the node's loopback"
     elif name in facts.node_names:
-        whose = "is one of this node's own names"
+        whose = "is one of this node's own hostnames"
     elif name in facts.api_server_names:
-        whose = "is the API server's name"
+        whose = "is the API server's hostname"
     elif covering(name, (config.hosts.cluster_domain, *_API_SERVER)):
         whose = "belongs to the cluster's own DNS"
     else:
@@ -92,13 +92,13 @@ def _by_kind(name: str, facts: Facts, config: Config) -> Answer | None:
         if allowed(name, config.hosts):
             return None
         reason = (
-            "not answered: that DNS has a wildcard record proves nothing of the names below it; hosts.allow "
-            "has to cover it"
+            "not answered: a wildcard record in DNS does not verify the hostnames below it; cover it by "
+            "hosts.allow"
         )
         return Verdict.REFUSED, "WildcardNotAllowed", reason
     if config.dnat.backend == "none":
-        return Verdict.REFUSED, "Wildcard", "not covered: no hosts file holds wildcards, and DNAT is off"
-    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: no hosts file holds wildcards"
+        return Verdict.REFUSED, "Wildcard", "not covered: a hosts file can't hold wildcards, and DNAT is off"
+    return Verdict.SKIPPED, "Wildcard", "covered by DNAT alone: a hosts file can't hold wildcards"
 
 
 def _by_options(name: str, config: Config) -> Answer | None:

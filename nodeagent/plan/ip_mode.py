@@ -1,6 +1,6 @@
 """Whether `ipMode: Proxy` is believed: a data plane that does not know it short-circuits the address anyway.
 
-kube-proxy honours it since Kubernetes 1.30 (KEP-1860); others came later, or don't (docs/decisions/0012).
+kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others came later, or don't (docs/decisions/0012).
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ from nodeagent.plan.detection.decision import detect
 class IPModePolicy(Struct, frozen=True):
     """`loadBalancers.ipMode`, and the addresses that this node's own rules were seen to short-circuit."""
 
-    choice: Literal["auto", "honour", "ignore"]
+    choice: Literal["auto", "honor", "ignore"]
     short_circuited: frozenset[IPAddress]
 
     def disbelief(self, address: IPAddress) -> str | None:
@@ -24,7 +24,7 @@ class IPModePolicy(Struct, frozen=True):
         if self.choice == "ignore":
             return "loadBalancers.ipMode is ignore"
         if self.choice == "auto" and address in self.short_circuited:
-            return "this node's own rules short-circuit it all the same"
+            return "this node's own rules short-circuit it nevertheless"
         return None
 
 

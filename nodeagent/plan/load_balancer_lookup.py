@@ -22,7 +22,7 @@ from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.plan.precedence import Age, by_age
 
 _SERVED_OTHERWISE = frozenset(
-    {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSpoken", "AddressInUse", "PortTaken"}
+    {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSupported", "AddressInUse", "PortTaken"}
 )
 """Codes of load balancers that are reached without nodeagent, or on other nodes. A newer one that is served
 here must not get what is theirs; a pending one, in contrast, has nothing yet."""
@@ -251,7 +251,7 @@ class LoadBalancerLookup:
                 )
             reason = (
                 f"loadBalancers.ingressClasses gives {name} to Service {entry.path}: "
-                "no LoadBalancer Service is called so"
+                "no LoadBalancer Service has that name"
             )
             return LoadBalancerMatch(None, "UnknownLoadBalancer", reason)
         return None
@@ -264,7 +264,7 @@ class LoadBalancerLookup:
         if not older:
             return None
         plans = [self._by_path[path] for _, path in older]
-        how = f"{plans[0].service.ref} by what other Ingresses of class {ingress_class} report"
+        how = f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report"
         # Anyone's older Ingress can have taught that: DNS may know better.
         served = any(plan.is_served for plan in plans)
         return LoadBalancerMatch(plans[0], how=how, choice=self._choice if served else self._served)

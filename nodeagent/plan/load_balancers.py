@@ -258,8 +258,8 @@ def _sharing(ref: ObjectRef, addresses: Iterable[IPAddress], published: Publicat
         if before is not None:
             return (
                 f"{address}: {before}, which is listed or older, publishes this address, too: hostnames get "
-                "no hosts lines for this Service, DNAT alone serves it; loadBalancers.services puts a "
-                "Service first"
+                "no hosts lines for this Service, DNAT alone serves it; list a Service in "
+                "loadBalancers.services to put it first"
             )
     return ""
 

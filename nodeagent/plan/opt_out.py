@@ -17,4 +17,4 @@ def opt_out(annotations: Mapping[str, str]) -> str | None:
     try:
         return f"annotation {EXCLUDE}: {value}" if parse_bool(value) else None
     except ValueError as error:
-        return f"left alone, since its annotation {EXCLUDE} can't be understood: {error}"
+        return f"ignored, because its annotation {EXCLUDE} can't be parsed: {error}"

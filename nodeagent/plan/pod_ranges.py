@@ -55,7 +55,8 @@ def _unknown(facts: Facts) -> str:
 
 def _kept_out(facts: Facts) -> str:
     return (
-        "the guard keeps this node's pods from the relay, to which CoreDNS leads them: no pod range of "
+        "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no pod "
+        "range of "
         f"node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set dnat.podCIDRs"
     )
 

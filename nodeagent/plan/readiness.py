@@ -42,12 +42,12 @@ def _remark(
         return decision
     told = replace(
         decision,
-        remarks=(*decision.remarks, *(f"withheld: no relay answers at {bind}" for bind in missing)),
+        remarks=(*decision.remarks, *(f"deferred: no relay answers at {bind}" for bind in missing)),
     )
     if any(bind.address in decision.relay_addresses for bind in ready):
         return told
     return replace(
-        told, verdict=Verdict.REFUSED, code="RelayDown", reason="withheld: its relay does not answer"
+        told, verdict=Verdict.REFUSED, code="RelayDown", reason="deferred: its relay does not answer"
     )
 
 
@@ -55,5 +55,5 @@ def _wait(decision: NameDecision, written: AbstractSet[str]) -> NameDecision:
     if decision.verdict is not Verdict.SERVED or decision.name in written:
         return decision
     return replace(
-        decision, verdict=Verdict.REFUSED, code="RelayDown", reason="withheld: its relay does not answer"
+        decision, verdict=Verdict.REFUSED, code="RelayDown", reason="deferred: its relay does not answer"
     )

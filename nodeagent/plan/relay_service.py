@@ -40,7 +40,7 @@ def relay_by_service(ref: ObjectRef, eligible: Eligible, context: RelayServiceCo
         reason = f"the relay Service {context.name.path} is missing or has no ClusterIP (relay.service)"
         return Refusal(Verdict.REFUSED, "NoRelayService", reason, eligible.remarks)
     plain = [
-        f"port {port}: without PROXY, which {relay.ref} adds on every port: names are left to DNAT"
+        f"port {port}: without PROXY, which {relay.ref} adds on every port: hostnames are left to DNAT"
         for port in eligible.plain_ports
     ]
     obstacles = {
@@ -51,7 +51,7 @@ def relay_by_service(ref: ObjectRef, eligible: Eligible, context: RelayServiceCo
         return Refusal(
             Verdict.REFUSED,
             "NothingLeft",
-            "none of its ports can be relayed: see the remarks",
+            "none of its ports can be relayed: see the notes",
             eligible.remarks,
         )
     return Relayed(

@@ -99,7 +99,7 @@ def relay(
         return Refusal(Verdict.REFUSED, "PortTaken", "; ".join(taken), remarks, taken)
     if not redirects:
         return Refusal(
-            Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the remarks", remarks
+            Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the notes", remarks
         )
     binds = {redirect.to for redirect in redirects}
     used = tuple(sorted({bind.address for bind in binds}, key=sort_key))
@@ -134,7 +134,7 @@ def _relay_address(ref: ObjectRef, family: int, context: RelayContext) -> IPAddr
             return Refusal(
                 Verdict.REFUSED,
                 "AddressInUse",
-                f"its relay address {address} is already used on {standing.interface} by somebody else: "
+                f"its relay address {address} is already used on {standing.interface} by another program: "
                 f"remove it there, or choose another relay.ipv{family}, the same on every node",
             )
     return address

@@ -117,7 +117,7 @@ class Resolver:
                 return part
             failures[server] = part
         if not failures:
-            return _Part(DnsOutcome.TIMEOUT, trouble="no time was left to ask")
+            return _Part(DnsOutcome.TIMEOUT, trouble="no time was left to query it")
         said = "; ".join(
             f"{server.address}: {failures[server].trouble}" for server in in_turn if server in failures
         )
@@ -140,7 +140,7 @@ def _ask_server(
     except (OSError, EOFError) as error:
         return _Part(DnsOutcome.UNREACHABLE, trouble=str(error) or "the connection was closed")
     except dns.exception.DNSException as error:
-        return _Part(DnsOutcome.SERVFAIL, trouble=f"an answer that makes no sense ({type(error).__name__})")
+        return _Part(DnsOutcome.SERVFAIL, trouble=f"an invalid answer ({type(error).__name__})")
 
 
 def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> dns.message.QueryMessage:
@@ -194,7 +194,7 @@ def _read_nothing(
     if message.flags & (dns.flags.AA | dns.flags.RA):
         return nothing
     asked = dns.rdatatype.to_text(question)
-    return _Part(DnsOutcome.REFUSED, trouble=f"does not ask others for {asked} (no recursion)")
+    return _Part(DnsOutcome.REFUSED, trouble=f"does not look up {asked} at other servers (no recursion)")
 
 
 def _has_soa(message: dns.message.QueryMessage) -> bool:

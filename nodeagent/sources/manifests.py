@@ -103,7 +103,7 @@ def _files(directory: Path) -> list[Path]:
     except OSError as error:
         raise SourceError(f"{directory}: can't be read: {error.strerror}; nothing was changed") from error
     if not found:
-        raise SourceError(f"{directory}: holds no .yaml, .yml or .json file; nothing was changed")
+        raise SourceError(f"{directory}: contains no .yaml, .yml or .json file; nothing was changed")
     return found
 
 
@@ -189,7 +189,7 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
     """The items of a List, or of a typed one (ServiceList), whose items need not name their kind."""
     items = document.get("items") or []
     if not isinstance(items, list):
-        gathered.unreadable.append(Unreadable(where, "a List whose items are no list"))
+        gathered.unreadable.append(Unreadable(where, "a List whose items are not a list"))
         return
     kind = document["kind"].removesuffix("List")
     for index, item in enumerate(items):

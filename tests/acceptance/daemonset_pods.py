@@ -61,7 +61,7 @@ class DaemonSetPods:
 
 def _await_at_work(pod: Pod) -> None:
     pod.await_ready()
-    pod.agent.await_line("this agent writes on the node")
+    pod.agent.await_line("Became the writer on the node")
 
 
 def _end(pod: Pod) -> None:

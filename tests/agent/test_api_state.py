@@ -60,7 +60,7 @@ def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
     Told([REFUSED], [REFUSED], [REFUSED])
     assert [record.message for record in caplog.records] == [
-        "not covered: RBAC refuses it; what was known of it stays"
+        "Could not read a resource because RBAC denied it; what was known of it stays"
     ]
     caplog.clear()
     Told([ABSENT], [ABSENT])

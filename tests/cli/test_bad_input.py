@@ -117,7 +117,7 @@ def test_a_service_whose_only_address_is_none_is_refused(command_line: CommandLi
     command_line.write(service=manifest)
     reply = command_line("plan")
     assert reply.exit_code == 0
-    assert "refused  ingress/controller: no address: its status holds no address" in reply.stdout
+    assert "refused  ingress/controller: no address: its status has no address" in reply.stdout
     assert "'nonsense' is not an IP address" in reply.stdout
 
 
@@ -141,7 +141,9 @@ def test_without_any_objects_nothing_is_done(command_line: CommandLine, command:
     assert reply.exit_code == 1
     assert reply.stdout == ""
     where = command_line.manifests
-    assert reply.stderr == (f"nodeagent: {where}: holds no .yaml, .yml or .json file; nothing was changed\n")
+    assert reply.stderr == (
+        f"nodeagent: {where}: contains no .yaml, .yml or .json file; nothing was changed\n"
+    )
     command_line.manifests.rmdir()
     reply = command_line(command)
     assert reply.exit_code == 1
@@ -182,7 +184,7 @@ def test_a_configuration_cannot_aim_at_any_other_file(command_line: CommandLine)
     for command in ("plan", "apply", "cleanup"):
         reply = command_line(command)
         assert reply.exit_code == 1
-        assert "only ever writes to a file named hosts" in reply.stderr
+        assert "only writes to a file named hosts" in reply.stderr
     assert victim.read_text(encoding="ascii") == "root"
 
 

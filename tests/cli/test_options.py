@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,23 @@ def test_the_help_names_every_command(command_line: CommandLine) -> None:
     assert reply.exit_code == 0
     for command in nodeagent.list_commands(click.Context(nodeagent)):
         assert re.search(rf"^  {command}  +\S", reply.stdout, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("group", [(), ("coredns",)])
+def test_no_command_is_cut_off_in_a_list_at_80_columns(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch, group: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, commands = command_line.bare(*group, "--help").stdout.split("\nCommands:\n")
+    assert "..." not in commands
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_the_help_ends_with_an_example_that_is_valid(command: str) -> None:
+    example = (_COMMANDS[command].epilog or "").removeprefix("Example: ")
+    assert f"{example} ".startswith(f"nodeagent {command} ")
+    words = shlex.split(example)[1 + len(command.split()) :]
+    assert _COMMANDS[command].make_context(command, words).params
 
 
 @pytest.mark.parametrize("command", _COMMANDS)

@@ -73,7 +73,7 @@ def test_changing_the_node_is_refused_in_one_line(readable: CommandLine, place: 
         assert done.returncode == 1, done.stdout + done.stderr
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1
-        assert "Changing a node needs root." in done.stderr
+        assert "Run as root." in done.stderr
     assert _tree(place) == before
 
 

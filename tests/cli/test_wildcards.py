@@ -18,8 +18,8 @@ WILDCARD = "*.tenants.example.test"
 @pytest.mark.parametrize(
     ("backend", "verdict", "words"),
     [
-        ("nftables", "skipped", "covered by DNAT alone: no hosts file holds wildcards"),
-        ("none", "refused", "not covered: no hosts file holds wildcards, and DNAT is off"),
+        ("nftables", "skipped", "covered by DNAT alone: a hosts file can't hold wildcards"),
+        ("none", "refused", "not covered: a hosts file can't hold wildcards, and DNAT is off"),
     ],
 )
 def test_a_wildcard_is_listed_with_what_covers_it(

@@ -14,9 +14,9 @@ def desired(*served: str, address: str = "169.254.66.17", refused: tuple[str, ..
     return Desired(
         hosts=tuple(HostsLine(ip_address(address), name) for name in served),
         names=(
-            *(NameDecision(name, INGRESS, SERVICE, Verdict.SERVED, "Proven", "proven") for name in served),
+            *(NameDecision(name, INGRESS, SERVICE, Verdict.SERVED, "Verified", "proven") for name in served),
             *(
-                NameDecision(name, INGRESS, SERVICE, Verdict.REFUSED, "NotProven", "not proven")
+                NameDecision(name, INGRESS, SERVICE, Verdict.REFUSED, "NotVerified", "not verified")
                 for name in refused
             ),
         ),

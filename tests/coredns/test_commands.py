@@ -48,7 +48,7 @@ def test_plan_shows_a_diff_with_reasons_and_changes_nothing(api: ApiServer, core
     assert "served   app.example.com (Ingress default/site): covered by hosts.allow: example.com" in out
     lines = [line.removeprefix("  ") for line in out.splitlines()]
     assert {"--- kube-system/coredns/Corefile", "+    # END nodeagent"} <= set(lines)
-    assert lines[-1] == "CoreDNS: to change: kube-system/coredns; nodeagent coredns run makes it so"
+    assert lines[-1] == "CoreDNS: to change: kube-system/coredns; nodeagent coredns run applies this"
     assert corefile(api) == corpus.corefile("kubeadm")
 
 
@@ -85,10 +85,10 @@ def _written(api: ApiServer, coredns: Commands) -> str:
 def test_cleanup_restores_byte_for_byte_and_twice_is_once(api: ApiServer, coredns: Commands) -> None:
     assert _written(api, coredns) != corpus.corefile("kubeadm")
     code, out, _ = coredns("cleanup")
-    assert (code, out) == (0, "ConfigMap kube-system/coredns: nodeagent's block was taken out of Corefile\n")
+    assert (code, out) == (0, "ConfigMap kube-system/coredns: nodeagent's block was removed from Corefile\n")
     assert corefile(api) == corpus.corefile("kubeadm")
     assert "annotations" not in config_map(api)["metadata"]
-    assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent stands there\n")
+    assert coredns("cleanup")[:2] == (0, "CoreDNS: nothing of nodeagent is left there\n")
 
 
 def test_cleanup_keeps_what_was_edited_meanwhile(api: ApiServer, coredns: Commands) -> None:
@@ -108,7 +108,7 @@ def test_a_damaged_block_is_not_guessed_at_but_the_previous_corefile_can_be_put_
     api.store.update(damaged)
     code, _, err = coredns("cleanup")
     assert code == 1
-    assert "lost its twin" in err
+    assert "unmatched marker" in err
     assert coredns("cleanup", "--previous")[0] == 0
     assert corefile(api) == corpus.corefile("kubeadm")
     code, _, err = coredns("cleanup", "--previous")

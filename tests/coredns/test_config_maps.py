@@ -91,7 +91,7 @@ def test_a_config_map_beyond_the_limit_is_refused_with_its_size(
     api: ApiServer, connection: Connection
 ) -> None:
     large = with_blocks(USER, lambda _: ["# é" + "x" * (1 << 20)])
-    with pytest.raises(ApplyError, match=r"kube-system/coredns would hold 1,04\d,\d{3} bytes, .* 1,048,576"):
+    with pytest.raises(ApplyError, match=r"kube-system/coredns would have 1,04\d,\d{3} bytes, .* 1,048,576"):
         write(connection, config_map(connection), edit(USER, large), lambda: 5.0)
     assert stored(api)["data"]["Corefile"] == USER
 

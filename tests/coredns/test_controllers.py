@@ -63,19 +63,19 @@ def test_a_killed_leader_is_followed_and_a_halted_one_that_goes_on_writes_nothin
 
     # Halted in the middle of whatever it did, as by a partition or a machine that sleeps.
     one.send(signal.SIGSTOP)
-    two.wait_for("this controller writes")
+    two.wait_for("Became the leader; this controller writes")
     put(api, {"Corefile": corpus.corefile("minikube")})
     add_name(api, "second.example.com")
     one.send(signal.SIGCONT)
-    one.wait_for("the lease is not held any more; standing by")
+    one.wait_for("Lost the Lease; this controller is on standby")
     answered(api, "second.example.com")
     assert holder(api) == "two"
-    assert len(one.said("written")) == 1
+    assert len(one.said("Wrote a ConfigMap")) == 1
     assert without_blocks(corefile(api)) == corpus.corefile("minikube")
 
     # Killed without a word: the other one waits for the lease's end, and takes over.
     two.end(signal.SIGKILL)
-    one.wait_for("this controller writes", count=2)
+    one.wait_for("Became the leader; this controller writes", count=2)
     add_name(api, "third.example.com")
     answered(api, "third.example.com")
     assert holder(api) == "one"
@@ -95,8 +95,10 @@ def test_what_it_may_not_read_is_said_with_the_rule_to_grant(api: ApiServer, sta
     )
     one = start("one")
     rule = 'apiGroups: ["networking.k8s.io"], resources: ["ingresses"]'
-    wait_until(lambda: any(rule in str(line["message"]) for line in one.lines()), "its word", seconds=SECONDS)
-    one.wait_for("this controller writes")
+    wait_until(
+        lambda: any(rule in str(line.get("reason")) for line in one.lines()), "its word", seconds=SECONDS
+    )
+    one.wait_for("Became the leader; this controller writes")
     assert rule in one.page("/readyz")[1]
     assert corefile(api) == corpus.corefile("kubeadm")
 
@@ -118,8 +120,8 @@ def test_a_controller_follows_its_configuration_and_says_what_it_does(
     add_name(api, "app.example.org")
     answered(api, "app.example.org")
     config.write_text(CONFIG_TEXT + "coredns:\n  configMap: another\n")
-    one.wait_for("the configuration is refused, the old one stays in force")
-    (refusal,) = one.said("the configuration is refused, the old one stays in force")
+    one.wait_for("Rejected the configuration; the old one stays active")
+    (refusal,) = one.said("Rejected the configuration; the old one stays active")
     assert "coredns.configMap can't change while the controller runs" in refusal["reason"]
     api.store.delete("ingresses", "site", "default")
     wait_until(
@@ -127,5 +129,5 @@ def test_a_controller_follows_its_configuration_and_says_what_it_does(
         "the name to go",
         seconds=SECONDS,
     )
-    served = [line for line in one.said("name served") if line["name"] == "app.example.org"]
+    served = [line for line in one.said("Hostname served") if line["name"] == "app.example.org"]
     assert [line["reason"] for line in served] == ["covered by hosts.allow: example.org"]

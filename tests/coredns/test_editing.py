@@ -98,7 +98,7 @@ def test_from_the_corefile_to_the_import_the_block_moves() -> None:
 
 @pytest.mark.parametrize(
     ("name", "imported", "why"),
-    [("kubeadm", {}, "imports no directory"), ("k3s", None, "no such ConfigMap; make it: kubectl")],
+    [("kubeadm", {}, "imports no directory"), ("k3s", None, "no such ConfigMap; create it: kubectl")],
 )
 def test_mode_import_says_what_it_lacks(name: str, imported: Mapping[str, str] | None, why: str) -> None:
     with pytest.raises(CorefileError, match=why):
@@ -160,7 +160,7 @@ def test_names_of_a_zone_with_a_server_block_of_its_own_are_left_to_it() -> None
         CONFIG,
         adopt=False,
     )
-    assert [decision.code for decision in edits.decisions] == ["ServerBlock", "ServerBlock", "Proven"]
+    assert [decision.code for decision in edits.decisions] == ["ServerBlock", "ServerBlock", "Verified"]
     assert (
         "left to the server block corp.example.net:53 (line 1) of the Corefile" in edits.decisions[0].reason
     )
@@ -174,7 +174,7 @@ def test_what_imported_files_set_is_left_to_them() -> None:
     }
     plan = desired("app.example.com", "x.zone.example.com", "other.example.com")
     edits = decide(plan, standing("k3s", data), CONFIG, adopt=False)
-    assert [decision.code for decision in edits.decisions] == ["UserLine", "ServerBlock", "Proven"]
+    assert [decision.code for decision in edits.decisions] == ["UserLine", "ServerBlock", "Verified"]
     assert "line 2 of the key my.override" in edits.decisions[0].reason
 
 
@@ -200,14 +200,14 @@ def test_a_wildcard_does_not_stand_for_a_name_that_is_refused_or_excluded(exclud
 def test_hairpin_proxys_lines_are_left_alone_or_adopted() -> None:
     plan = desired("app.example.com", "new.example.com")
     left = decide(plan, standing("hairpin-proxy"), CONFIG, adopt=False)
-    assert [decision.code for decision in left.decisions] == ["HairpinProxyLine", "Proven"]
+    assert [decision.code for decision in left.decisions] == ["HairpinProxyLine", "Verified"]
     assert "line 2 of the Corefile: --adopt takes it over" in left.decisions[0].reason
     text = left.pending[0].after or ""
     assert text.count("# Added by hairpin-proxy") == 2
 
     adopted = decide(plan, standing("hairpin-proxy"), CONFIG, adopt=True)
     after = adopted.pending[0].after or ""
-    assert [decision.code for decision in adopted.decisions] == ["Proven", "Proven"]
+    assert [decision.code for decision in adopted.decisions] == ["Verified", "Verified"]
     assert "hairpin-proxy" not in after
     assert model_answer(after, Question("app.example.com")) == ONE
     user = corpus.corefile("hairpin-proxy").splitlines(keepends=True)

@@ -23,7 +23,9 @@ def _desired(namespace: str, *names: str, relay: str = _RELAY) -> Desired:
     claim = ObjectRef("Ingress", namespace, "site")
     return Desired(
         hosts=tuple(HostsLine(ip_address(relay), name) for name in names),
-        names=tuple(NameDecision(name, claim, service, Verdict.SERVED, "Proven", "proven") for name in names),
+        names=tuple(
+            NameDecision(name, claim, service, Verdict.SERVED, "Verified", "proven") for name in names
+        ),
     )
 
 

@@ -128,7 +128,7 @@ def test_a_write_that_would_outlast_the_lease_is_not_begun(elector: Making, cloc
     assert one.confirm() == pytest.approx(6)
     clock.pass_by(5.5)
     assert one.is_leader
-    with pytest.raises(NotLeaderError, match="about to run out"):
+    with pytest.raises(NotLeaderError, match="about to expire"):
         one.confirm()
 
 

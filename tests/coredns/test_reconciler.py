@@ -68,7 +68,10 @@ def test_a_name_that_nobody_vouches_for_is_refused_in_the_planner_s_words(reconc
     add_name(reconciler.api, "registry-1.docker.io")
     done = reconciler.reconcile()
     refused = next(one for one in done.edits.decisions if one.name == "registry-1.docker.io")
-    assert (refused.code, refused.reason) == ("NotProven", "not proven: no suffix in hosts.allow covers it")
+    assert (refused.code, refused.reason) == (
+        "NotVerified",
+        "not verified: no suffix in hosts.allow covers it",
+    )
     assert model_answer(corefile(reconciler.api), Question("registry-1.docker.io")) == PASSED_ON
 
 
@@ -131,7 +134,7 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
         reconciler.clock.pass_by(300)
     (conflict,) = conflicts
     assert str(conflict).startswith(
-        "'helm-controller' put ConfigMap kube-system/coredns back 3 times in 600 s"
+        "'helm-controller' reverted ConfigMap kube-system/coredns 3 times in 600 s"
     )
 
     put(api, {"Corefile": corpus.corefile("kubeadm")}, manager="helm-controller")
@@ -153,7 +156,7 @@ def test_our_own_changes_are_no_quarrel(reconciler: Kept) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"), [(faults.Answer(503), "503"), (faults.Disconnect(), "is the server up")]
+    ("fault", "why"), [(faults.Answer(503), "503"), (faults.Disconnect(), "check that the server is up")]
 )
 def test_with_the_api_in_trouble_nothing_changes(
     reconciler: Kept, fault: faults.RequestFault, why: str

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.daemon.cluster_api import ClusterApi
     from tests.testbed.namespaces import Host
 
-_MISTAKES = ("a pass failed", "unexpected failure")
+_MISTAKES = ("Reconcile pass failed", "failed unexpectedly")
 
 
 class Agents:

@@ -30,11 +30,11 @@ def test_without_the_api_at_the_start_the_node_keeps_what_stands(
     with requests(node), api.away():
         agent = agents.start()
         agent.await_page("/healthz", 200)
-        told = agent.await_line("the API does not tell", resource="services")
+        told = agent.await_line("Could not read from the API server", resource="services")
         assert "Connection refused" in told["reason"]
         status, text = agent.page("/readyz")
         assert status == 503
-        assert "not ready: no sync of this agent was applied" in text
+        assert "not ready: this agent has not applied" in text
         assert "Connection refused" in text
         assert (read_standing(node), table(node), hosts_inode(node)) == before
         assert agent.metric("nodeagent_api_up") == 0
@@ -57,7 +57,7 @@ def test_with_the_api_away_for_life_nothing_is_withdrawn(
     before = (read_standing(node), table(node), hosts_inode(node))
     with api.away():
         with requests(node), requests(node, f"http://{addresses.LOAD_BALANCER_IP}/"):
-            agent.await_line("the API does not tell")
+            agent.await_line("Could not read from the API server")
             pulled = node.pull(image)
             assert pulled.ok, pulled.stderr
             node.containers.remove(image)
@@ -68,7 +68,7 @@ def test_with_the_api_away_for_life_nothing_is_withdrawn(
         node.run(["sed", "-i", f"/{addresses.SITE}/d", "/etc/hosts"])
         agent.await_that(lambda: names(node) == before[0].names, "the name being back")
         node.run(["pkill", "-KILL", "-x", "haproxy"])
-        agent.await_line("drift repaired", part="relay")
+        agent.await_line("Repaired drift", part="relay")
         agent.await_that(lambda: node.curl(f"http://{addresses.SITE}/").ok, "the relay being back")
         assert read_standing(node) == before[0]
 

@@ -129,7 +129,7 @@ def test_a_malformed_object_is_skipped_and_the_others_are_served(
     api.store.apply(broken)
     api.store.apply(ingress("sound", ["sound.example.test"]))
     agent.await_that(lambda: "sound.example.test" in names(world.node1), "the sound one being served")
-    skipped = agent.await_line("object skipped", object="Ingress default/broken")
+    skipped = agent.await_line("Skipped an object", object="Ingress default/broken")
     assert "rules" in skipped["reason"]
     assert addresses.SITE in names(world.node1)
     api.store.apply(ingress("broken", ["mended.example.test"]))

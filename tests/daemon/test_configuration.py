@@ -64,16 +64,16 @@ def test_a_bad_configuration_is_refused(
     node = world.node1
     agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
     before = read_standing(node)
-    refused = agent.metric("nodeagent_config_reloads_total", result="refused")
+    refused = agent.metric("nodeagent_config_reloads_total", result="rejected")
     # The agent also looks at the file by itself: it must never see half of it.
     written = agent.config.with_suffix(".new")
     written.write_text(text, encoding="utf-8")
     written.replace(agent.config)
     agent.signal(SIGHUP)
     agent.await_that(
-        lambda: agent.metric("nodeagent_config_reloads_total", result="refused") > refused, "the refusal"
+        lambda: agent.metric("nodeagent_config_reloads_total", result="rejected") > refused, "the refusal"
     )
-    line = agent.lines("the configuration is refused, the old one stays in force")[-1]
+    line = agent.lines("Rejected the configuration; the old one stays active")[-1]
     assert words in line["reason"]
     assert read_standing(node) == before
     api.store.create(ingress("more", ["more.example.test"]))

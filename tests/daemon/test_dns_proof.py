@@ -58,9 +58,9 @@ def test_nobody_takes_over_a_name_that_is_not_his(world: World, api: ClusterApi,
     before, lines = read_standing(node), node.read_hosts()
     api.store.create(ingress("hijack", [_HIJACKED, FRONTED, "localhost"]))
     api.store.create(ingress("honest", ["unheard-of.example.test"]))
-    agent.await_line("name refused", name=_HIJACKED)
-    agent.await_line("name refused", name=FRONTED)
-    agent.await_line("name refused", name="unheard-of.example.test")
+    agent.await_line("Hostname refused", name=_HIJACKED)
+    agent.await_line("Hostname refused", name=FRONTED)
+    agent.await_line("Hostname refused", name="unheard-of.example.test")
 
     assert (read_standing(node), node.read_hosts()) == (before, lines)
     for name in (_HIJACKED, FRONTED):
@@ -68,19 +68,19 @@ def test_nobody_takes_over_a_name_that_is_not_his(world: World, api: ClusterApi,
     reasons = _reasons(agent)
     service = "Service ingress-nginx/ingress-nginx-controller"
     assert reasons[_HIJACKED] == (
-        "NotProven",
-        f"not proven: DNS answers {_ELSEWHERE}, not an address of {service} ({addresses.LOAD_BALANCER_IP})",
+        "NotVerified",
+        f"not verified: DNS answers {_ELSEWHERE}, not an address of {service} ({addresses.LOAD_BALANCER_IP})",
     )
     assert reasons[FRONTED] == reasons[_HIJACKED]
-    assert reasons["unheard-of.example.test"] == ("NoSuchName", "not proven: DNS knows no such name")
+    assert reasons["unheard-of.example.test"] == ("NoSuchName", "not verified: DNS has no such hostname")
     assert world.dns.times_asked(_HIJACKED) > 0
     assert world.dns.times_asked("localhost") == 0
 
     agent.await_that(lambda: len(api.store.all("events")) == 3, "the Events")
-    (event,) = (one for one in api.store.all("events") if one["reason"] == "NameNotProven")
+    (event,) = (one for one in api.store.all("events") if one["reason"] == "NameNotVerified")
     assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "ingress-nginx-controller")
     assert (
-        f"{_HIJACKED} (Ingress default/hijack): not proven: DNS does not answer with an address of"
+        f"{_HIJACKED} (Ingress default/hijack): not verified: DNS does not answer with an address of"
         in (event["message"])
     )
     assert FRONTED in event["message"]
@@ -95,10 +95,10 @@ def test_a_name_follows_its_dns(world: World, agent: RunningAgent) -> None:
         agent.await_that(lambda: names(node).keys() == others, f"{REGISTRY} with {answer} being withdrawn")
         world.dns.set_records({**_ALL, REGISTRY: (_ELSEWHERE, *_LB)})
         agent.await_that(lambda: REGISTRY in names(node), f"{REGISTRY} being back")
-    refused = [line["reason"] for line in agent.lines("name refused", name=REGISTRY)]
+    refused = [line["reason"] for line in agent.lines("Hostname refused", name=REGISTRY)]
     assert len(refused) == 2
-    assert refused[0].startswith(f"not proven: DNS answers {_ELSEWHERE}, ")
-    assert refused[1] == "not proven: DNS knows no such name"
+    assert refused[0].startswith(f"not verified: DNS answers {_ELSEWHERE}, ")
+    assert refused[1] == "not verified: DNS has no such hostname"
     agent.await_in_sync()
 
 
@@ -123,14 +123,14 @@ def test_while_dns_is_silent_the_node_keeps_what_was_proven(
         restarted.await_ready()
         assert names(node) == before
         api.store.create(ingress("new", ["new.example.test"]))
-        restarted.await_line("name refused", name="new.example.test")
+        restarted.await_line("Hostname refused", name="new.example.test")
         restarted.await_that(lambda: _kept(restarted) == 2, "silence again")
         reasons = {
             name: line["reason"] for name in (SITE, "new.example.test") for line in restarted.lines(name=name)
         }
-        trouble = f"DNS can't be asked: {addresses.LB}: no answer in time"
-        assert reasons[SITE] == f"kept: it stands, and {trouble}"
-        assert reasons["new.example.test"] == f"not proven: {trouble}"
+        trouble = f"DNS can't be queried: {addresses.LB}: no answer in time"
+        assert reasons[SITE] == f"kept: it is written, and {trouble}"
+        assert reasons["new.example.test"] == f"not verified: {trouble}"
         assert names(node) == before
     world.dns.set_records({SITE: _LB, "new.example.test": _LB, REGISTRY: (_ELSEWHERE,)})
     restarted.await_that(lambda: names(node).keys() == {SITE, "new.example.test"}, "what DNS says now")

@@ -89,9 +89,9 @@ _DAMAGES = {
     "the table deleted": Damage(
         "dnat", "nft delete table inet nodeagent", _elements_are_gone, "table deleted"
     ),
-    "HAProxy killed": Damage("relay", "pkill -KILL -x haproxy", _relay_is_gone, "HAProxy is gone"),
+    "HAProxy killed": Damage("relay", "pkill -KILL -x haproxy", _relay_is_gone, "HAProxy has stopped"),
     "HAProxy's worker killed": Damage(
-        "relay", "pkill -KILL -n -x haproxy", _relay_is_gone, "HAProxy is gone"
+        "relay", "pkill -KILL -n -x haproxy", _relay_is_gone, "HAProxy has stopped"
     ),
 }
 
@@ -108,17 +108,17 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
 
     node.run(["sh", "-ec", damage.command])
     done = time.monotonic()
-    agent.await_that(lambda: agent.lines("drift repaired"), "the repair", seconds=_BOUND_SECONDS)
+    agent.await_that(lambda: agent.lines("Repaired drift"), "the repair", seconds=_BOUND_SECONDS)
     agent.await_that(lambda: not damage.seen(world), "the repair taking effect", seconds=_BOUND_SECONDS)
     took = time.monotonic() - done
     print(f"{kind}: repaired within {took:.2f} s")
     assert took < _BOUND_SECONDS
 
-    line = agent.await_line("drift repaired", part=damage.part)
+    line = agent.await_line("Repaired drift", part=damage.part)
     assert damage.words in line["found"], line
     agent.await_that(lambda: read_standing(node) == before, "all as before")
     assert agent.metric("nodeagent_drift_repairs_total", part=damage.part) >= 1
-    assert agent.metric("nodeagent_drift_fight", part=damage.part) == 0
+    assert agent.metric("nodeagent_drift_conflict", part=damage.part) == 0
     for host in (node, world.pod1):
         assert host.curl(f"http://{addresses.LOAD_BALANCER_IP}/").ok
     assert agent.plan().exit_code == 0
@@ -160,11 +160,13 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
         if names(node):
             repaired_until = time.monotonic()
     took = time.monotonic() - began
-    line = agent.await_line("another program keeps undoing this", part="hosts")
+    line = agent.await_line("Another program keeps reverting a component", part="hosts")
     assert line["level"] == "ERROR"
-    assert "the next repair waits 1 s" in agent.lines("another program keeps undoing this")[0]["message"]
-    assert agent.metric("nodeagent_drift_fights_total", part="hosts") == 1
-    assert agent.metric("nodeagent_drift_fight", part="hosts") == 1
+    assert (
+        "the next repair waits 1 s" in agent.lines("Another program keeps reverting a component")[0]["reason"]
+    )
+    assert agent.metric("nodeagent_drift_conflicts_total", part="hosts") == 1
+    assert agent.metric("nodeagent_drift_conflict", part="hosts") == 1
     made = agent.metric("nodeagent_applies_total", applier="hosts") - applies
     used = agent.metric("process_cpu_seconds_total") - processor
     print(
@@ -185,7 +187,7 @@ def test_after_a_fight_a_new_agent_begins_afresh(world: World, agents: Agents) -
     before = names(node)
     for repairs in range(1, _LIMIT + 2):
         node.write_hosts(b"127.0.0.1\tlocalhost\n")
-        agent.await_line("drift repaired", repairs, part="hosts")
+        agent.await_line("Repaired drift", repairs, part="hosts")
     node.write_hosts(b"127.0.0.1\tlocalhost\n")
     assert agent.stop() == 0
     assert names(node) == {}

@@ -49,11 +49,11 @@ def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> 
     ):
         flight.check()
         assert _end(agent) < _BOUND_SECONDS
-        assert agent.lines("what stands on the node stays")
+        assert agent.lines("Stopping; the node is left as it is")
         flight.check()
         started = agents.start_ready()
         flight.check()
-        assert started.lines("applied") == []
+        assert started.lines("Applied a change") == []
         now = (read_standing(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
         assert [line.split()[1:] for line in now[3]] == [line.split()[1:] for line in before[3]]
         assert now[:3] == before[:3]
@@ -87,7 +87,7 @@ def test_when_its_daemonset_goes_the_agent_cleans_up(
     assert living_processes(node, "haproxy") == []
     assert node.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
     for part in ("hosts", "dnat", "relay", "addresses"):
-        assert agent.lines("cleaned up", part=part), part
+        assert agent.lines("Cleaned up a component", part=part), part
     # What is left of it must not stand in the way of the tests' own end.
     api.store.replace_all("daemonsets", [])
 
@@ -121,7 +121,9 @@ def test_unless_its_daemonset_is_known_to_go_the_agent_leaves_what_stands(
     happens(api)
     assert _end(agent) < _BOUND_SECONDS
     assert (read_standing(node), table(node), hosts_inode(node)) == before
-    assert bool(agent.lines("can't tell whether the DaemonSet is deleted: no clean-up")) is tells
+    assert (
+        bool(agent.lines("Could not check if the DaemonSet was deleted; the node is not cleaned up")) is tells
+    )
     assert node.curl(f"http://{addresses.SITE}/").ok
 
 

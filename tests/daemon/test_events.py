@@ -38,7 +38,7 @@ def test_a_refused_name_is_told_once_on_its_service(world: World, api: ClusterAp
         api.store.apply(ingress("more", [f"more-{number}.example.test"]))
         agent.await_that(lambda name=f"more-{number}.example.test": name in names(world.node1), "the change")
     (event,) = _events(api)
-    assert (event["type"], event["reason"]) == ("Warning", "NameNotProven")
+    assert (event["type"], event["reason"]) == ("Warning", "NameNotVerified")
     assert event["involvedObject"]["kind"] == "Service"
     assert event["involvedObject"]["name"] == "ingress-nginx-controller"
     assert event["metadata"]["namespace"] == event["involvedObject"]["namespace"] == "ingress-nginx"
@@ -63,7 +63,7 @@ def test_an_exhausted_range_is_told_on_the_service_that_is_left_out(
     (event,) = _events(api)
     assert (event["type"], event["reason"]) == ("Warning", "RangeExhausted")
     assert f"no relay address is left in {_SMALL_RANGE}: widen relay.ipv4" in event["message"]
-    left_out = agent.lines("load balancer refused")
+    left_out = agent.lines("Load balancer refused")
     assert [line["service"] for line in left_out] == [
         f"{event['involvedObject']['namespace']}/{event['involvedObject']['name']}"
     ]
@@ -99,7 +99,7 @@ def test_where_events_are_forbidden_the_agent_goes_on(world: World, api: Cluster
     api.access.allow_only(_READ_ONLY)
     api.store.create(ingress("foreign", [_FOREIGN]))
     agent = agents.start_ready()
-    told = agent.await_line("an Event could not be posted")
+    told = agent.await_line("Could not post an Event")
     assert '{apiGroups: [""], resources: ["events"], verbs: ["create"]}' in told["reason"]
     for number in range(_CHANGES):
         # Other names are refused on other Services: there is more that could be told.
@@ -107,7 +107,7 @@ def test_where_events_are_forbidden_the_agent_goes_on(world: World, api: Cluster
         api.store.apply(ingress("more", [f"more-{number}.example.test", "localhost"]))
         agent.await_that(lambda name=f"more-{number}.example.test": name in names(world.node1), "the change")
     api.traffic.wait_for_requests("create", "*/events", count=3)
-    assert len(agent.lines("an Event could not be posted")) == 1
+    assert len(agent.lines("Could not post an Event")) == 1
     assert _events(api) == []
 
 

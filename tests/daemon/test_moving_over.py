@@ -45,5 +45,5 @@ def test_metrics_are_shown_at_the_nodes_own_address_and_the_configuration_can_be
     rewritten = agents.config.with_suffix(".new")
     rewritten.write_text(agents.config.read_text("utf-8") + "\n# a word more\n", "utf-8")
     rewritten.replace(agents.config)  # written in place, it would be empty for a moment
-    agent.await_line("the configuration was read anew")
-    assert agent.metric("nodeagent_config_reloads_total", result="refused") == 0
+    agent.await_line("Reloaded the configuration")
+    assert agent.metric("nodeagent_config_reloads_total", result="rejected") == 0

@@ -147,7 +147,7 @@ def test_in_the_end_the_node_is_as_a_fresh_plan_says(
     applies = agent.metric("nodeagent_applies_total", applier="hosts")
     restarts = agent.metric("nodeagent_watch_restarts_total", resource="ingresses")
     print(
-        f"{operations} writes, {applies:g} applies of the hosts file, {restarts:g} watches begun anew; "
+        f"{operations} writes, {applies:g} applies of the hosts file, {restarts:g} watches restarted; "
         f"{len(standing.names)} names, {len(standing.redirects)} redirects, verdicts {sorted(verdicts)}"
     )
     assert standing.names

@@ -93,7 +93,7 @@ def test_dnat_is_withdrawn_when_no_endpoint_is_ready(
     node = world.node1
     _endpoints(api, ready=[])
     beside.await_that(lambda: redirects(node) == {}, "DNAT being withdrawn")
-    told = beside.await_line("load balancer served", 2)
+    told = beside.await_line("Load balancer served", 2)
     assert _NONE_READY in told["remarks"]
     assert names(node) == dict.fromkeys((addresses.REGISTRY, addresses.SITE), str(CLUSTER_IP))
     assert beside.plan().exit_code == 0
@@ -109,7 +109,7 @@ def test_without_the_relay_service_nothing_points_at_it(
     node = world.node1
     gone = api.store.delete("services", NAME, NAMESPACE)
     beside.await_that(lambda: redirects(node) == {} and names(node) == {}, "everything being withdrawn")
-    told = beside.await_line("load balancer refused")
+    told = beside.await_line("Load balancer refused")
     assert f"the relay Service {NAMESPACE}/{NAME} is missing" in told["reason"]
     api.store.apply(gone)
     beside.await_that(

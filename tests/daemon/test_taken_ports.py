@@ -49,7 +49,7 @@ def test_the_agent_holds_the_ports_while_haproxy_is_dead(world: World, agents: A
     node = world.node1
     older = agents.start_ready()
     newer = agents.start_ready()
-    older.await_line("a newer agent takes over; standing by")
+    older.await_line("A newer agent took over; this one is on standby")
     newer.await_that(lambda: redirects(node), "the redirects")
     newer.signal(signal.SIGSTOP)
     older.signal(signal.SIGSTOP)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 pytestmark = needs_root
 
-_WRITES = "this agent writes on the node"
-_STANDS_BY = "a newer agent takes over; standing by"
+_WRITES = "Became the writer on the node"
+_STANDS_BY = "A newer agent took over; this one is on standby"
 _EVENTS = 20
 _LAYER_MIB = 32
 
@@ -39,13 +39,13 @@ def test_the_newer_agent_takes_over_and_the_older_one_ends(
         newer = agents.start()
         newer.await_line(_WRITES)
         older.await_line(_STANDS_BY)
-        newer.await_line("load balancer served")
+        newer.await_line("Load balancer served")
         assert (read_standing(node), table(node), hosts_inode(node)) == before
         assert _role(older) == "standby"
-        applied = len(older.lines("applied"))
+        applied = len(older.lines("Applied a change"))
         _make_events(api, newer, "overlap")
-        assert len(older.lines("applied")) == applied, "only the newer one writes"
-        assert len(newer.lines("applied", part="hosts")) > 0
+        assert len(older.lines("Applied a change")) == applied, "only the newer one writes"
+        assert len(newer.lines("Applied a change", part="hosts")) > 0
         flight.check()
 
         assert older.stop() == 0
@@ -75,7 +75,7 @@ def test_when_the_newer_agent_dies_the_older_one_takes_over_again(
         older.await_line(_WRITES, number + 1)
         _make_events(api, older, f"round-{number}")
         node.run(["nft", "delete", "table", "inet", "nodeagent"])
-        older.await_line("drift repaired", number, part="dnat")
+        older.await_line("Repaired drift", number, part="dnat")
     assert older.in_sync()
 
 

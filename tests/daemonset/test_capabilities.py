@@ -28,7 +28,7 @@ _ADDED = [
 ]
 _WITHOUT = {
     "NET_ADMIN": "Operation not permitted; it needs root or CAP_NET_ADMIN",
-    "NET_BIND_SERVICE": "HAProxy could not take its new configuration",
+    "NET_BIND_SERVICE": "HAProxy could not use its new configuration",
 }
 """What the agent says when a capability is missing."""
 

@@ -109,10 +109,10 @@ def test_an_alert_says_what_to_do_and_names_labels_that_its_series_has(rule: Obj
 def test_the_alerts_that_an_administrator_needs_are_there() -> None:
     assert {rule["alert"].removeprefix("Nodeagent") for rule in _rules()} >= {
         "Down",
-        "DriftFight",
+        "DriftConflict",
         "NamesRefused",
-        "RelayBackendDown",
-        "ApiAway",
+        "RelayUpstreamDown",
+        "ApiUnavailable",
     }
 
 

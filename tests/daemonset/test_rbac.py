@@ -105,7 +105,7 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
 
 
 def _of_single_requests(connection: Connection) -> Iterator[str]:
-    if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotProven", "a message"):
+    if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotVerified", "a message"):
         yield "no Event"
     try:
         assert not is_going(connection, OwnDaemonSet("nodeagent", "nodeagent"))

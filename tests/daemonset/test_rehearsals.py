@@ -42,13 +42,13 @@ def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFix
 
         new = deployment.pod()
         new.start()
-        new.agent.await_line("this agent writes on the node")
+        new.agent.await_line("Became the writer on the node")
         new.await_ready()
-        old.agent.await_line("a newer agent takes over")
+        old.agent.await_line("A newer agent took over")
         _read_all(downloads)
 
         old.terminate()
-        old.agent.await_line("what stands on the node stays")
+        old.agent.await_line("Stopping; the node is left as it is")
         # Its relay takes no more connections, but stays for those ten, and the agent with it.
         for load in loads:
             load.await_more(2 * _PER_SECOND)
@@ -83,9 +83,9 @@ def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: D
     download = Download(world.node1, world.push_image(16))
     download.read_some()
     new = deployment.ready_pod()
-    new.agent.await_line("this agent writes on the node")
+    new.agent.await_line("Became the writer on the node")
     old.terminate()
-    old.agent.await_line("what stands on the node stays")
+    old.agent.await_line("Stopping; the node is left as it is")
     download.read_some()
     assert old.relay.running
     old.kill()  # what the kubelet does at the end of the grace period
@@ -99,12 +99,12 @@ def test_the_old_agent_takes_over_again_when_the_new_pod_fails(world: World, dep
     """An upgrade to a release that can't run: the new pod's containers end, the old one goes on."""
     old = deployment.ready_pod()
     new = deployment.ready_pod()
-    old.agent.await_line("a newer agent takes over")
+    old.agent.await_line("A newer agent took over")
     new.kill()
     new.remove()
     # What the killed agent left is not removed before it is ten seconds old; a minute has passed.
     world.node1.run(["sh", "-c", "touch -d '1 minute ago' /run/nodeagent/*.http"])
-    wait_until(lambda: old.agent.log().count("this agent writes on the node") == 2, "the old agent writing")
+    wait_until(lambda: old.agent.log().count("Became the writer on the node") == 2, "the old agent writing")
     world.node1.run(["nft", "delete", "table", "inet", "nodeagent"])
     # The pod has no hosts file of ours: it is served by the rules alone.
     wait_until(lambda: world.pod1.curl(f"http://{SITE}/").ok, "the rules being repaired")
@@ -130,7 +130,7 @@ def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -
     pod.agent.signal(SIGTERM)
     # It waits whether its relay ends, too.
     assert pod.agent.wait(seconds=20) == 0
-    assert "no clean-up" in pod.agent.log()
+    assert "the node is not cleaned up" in pod.agent.log()
     pod.remove()
     assert names(world.node1) != {}
     answer = Agent(world.node1).cleanup()
@@ -186,7 +186,7 @@ def test_names_are_proven_by_the_nodes_dns(world: World, deployment: Deployment)
     resolv_conf.symlink_to("../run/systemd/resolve/stub-resolv.conf")
     try:
         pod = deployment.ready_pod(verify="dns")
-        pod.agent.await_line("proven: DNS answers 203.0.113.10")
+        pod.agent.await_line("verified: DNS answers 203.0.113.10")
         wait_until(lambda: SITE in names(node), "the name being written")
         _uninstall(deployment, pod)
     finally:
@@ -227,7 +227,7 @@ def _uninstall(deployment: Deployment, pod: Pod) -> None:
     assert pod.agent.wait() == 0, pod.agent.log()
     assert pod.relay.wait() == 0, pod.relay.log()
     pod.remove()
-    assert "could not be cleaned up" not in pod.agent.log()
+    assert "Could not clean up a component" not in pod.agent.log()
     assert names(node) == {}
     assert relay_addresses(node) == frozenset()
     assert "nodeagent" not in node.run(["nft", "list", "tables"]).stdout

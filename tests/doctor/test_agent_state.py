@@ -75,10 +75,7 @@ def test_rules_that_root_alone_may_read_are_no_drift() -> None:
 def test_a_silent_listener_is_named() -> None:
     silent = replace(SERVING, standing={RELAY: ListenerStatus(RELAY, False, (), "DOWN (refused)")})  # noqa: FBT003 - what answers
     finding = next(one for one in agent_findings(silent) if one.code is Code.RelaySilent)
-    assert (
-        "169.254.66.7:443: does not answer; the ingress controller behind it: DOWN (refused)"
-        in finding.evidence
-    )
+    assert "169.254.66.7:443: does not answer; its ingress controller: DOWN (refused)" in finding.evidence
 
 
 def test_a_chain_that_translates_earlier_is_named() -> None:

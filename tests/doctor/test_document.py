@@ -71,8 +71,8 @@ def test_nothing_is_connected_to_off_a_node(command_line: CommandLine) -> None:
     [
         (("--host", "203.0.113.1"), "looks like an address"),
         (("--host", "a b"), "not a DNS name"),
-        (("--pull", "registry.example.com/UPPER"), "no repository's name"),
-        (("--pull", "registry.example.com:x/image"), "no registry"),
+        (("--pull", "registry.example.com/UPPER"), "not the name of a repository"),
+        (("--pull", "registry.example.com:x/image"), "not a registry"),
         (("--from", "mars"), "'mars' is not one of"),
     ],
 )

@@ -10,7 +10,7 @@ from nodeagent.doctor.codes import Code
 from nodeagent.doctor.load_balancers import (
     LoadBalancerObservation,
     annotate,
-    honours_ip_mode,
+    honors_ip_mode,
     load_balancer_finding,
     provider_of,
     remedies,
@@ -84,7 +84,7 @@ def test_the_remedies_without_an_agent_stand_first_and_are_ready_to_paste() -> N
 
 def test_an_old_cluster_is_told_that_ip_mode_is_no_way_out() -> None:
     old = remedies(VIP, _BY_NAME["Hetzner"], "v1.29.4")
-    assert "Kubernetes v1.29.4 does not know it" in old[0]
+    assert "Kubernetes v1.29.4 does not support it" in old[0]
     assert "hostname" in old[1]
 
 
@@ -151,8 +151,8 @@ def test_every_providers_annotations_make_a_command(provider: object) -> None:
     ("version", "able"),
     [("v1.29.9", False), ("v1.30.0", True), ("1.33.2+k3s1", True), ("v2.0.0", True), ("", None), ("?", None)],
 )
-def test_which_versions_honour_ip_mode(version: str, able: bool | None) -> None:  # noqa: FBT001 - three answers
-    assert honours_ip_mode(version) is able
+def test_which_versions_honor_ip_mode(version: str, able: bool | None) -> None:  # noqa: FBT001 - three answers
+    assert honors_ip_mode(version) is able
 
 
 def test_the_provider_is_told_by_an_annotation_before_the_nodes_cloud() -> None:

@@ -176,7 +176,7 @@ def test_the_finding_names_the_port_and_shows_what_was_asked() -> None:
             replace(BROKEN, proxy=None, controller=ONLY_V2, load_balancer=ONLY_V2),
             "loadBalancers.services (v2)",
         ),
-        (replace(BROKEN, controller=ONLY_V2), "let the load balancer send PROXY v2"),
+        (replace(BROKEN, controller=ONLY_V2), "make the load balancer send PROXY v2"),
         (replace(BROKEN, controller=PLAIN), "loadBalancers.ignore"),
         (replace(BROKEN, controller=DOWN), "pods behind Service ingress/blue"),
     ],

@@ -80,7 +80,7 @@ def test_a_relay_address_that_is_taken_costs_its_load_balancer_alone(
     world.node1.run(["ip", "address", "add", relay, "dev", "eth0", "preferred_lft", "0"])
     try:
         answer = agent.apply()
-        reason = f"its relay address {relay} is already used on eth0 by somebody else"
+        reason = f"its relay address {relay} is already used on eth0 by another program"
         refused = _load_balancers(agent)[path]
         assert (refused["verdict"], refused["code"]) == ("refused", "AddressInUse")
         assert refused["reason"].startswith(reason)

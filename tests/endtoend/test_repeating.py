@@ -63,7 +63,7 @@ def test_cleanup_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None
     for part in ("hosts", "dnat", "relay", "addresses"):
         assert re.search(rf"^{part} +\S", first.stdout, re.MULTILINE), part
     assert "2 names removed" in first.stdout
-    assert second.text == "node node1: nothing of nodeagent stands here\n"
+    assert second.text == "node node1: nothing of nodeagent is left here\n"
 
 
 def test_cleanup_needs_no_objects(agent: Agent) -> None:

@@ -88,7 +88,7 @@ def test_ip_mode_proxy_is_not_believed_where_kube_proxy_ignores_it(
     assert_served(world, world.node1, NAMED[0])
     (decision,) = agent.status("-o", "json").document["loadBalancers"]
     assert {remark.partition(": ")[2] for remark in decision["remarks"]} == {
-        "ipMode Proxy, but this node's own rules short-circuit it all the same"
+        "ipMode Proxy, but this node's own rules short-circuit it nevertheless"
     }
 
 

@@ -99,8 +99,8 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
     assert list(nodes)[:4] == ["bare", "crashing", "starting", "stuck"]
     assert nodes["broken"]["components"] == ["hosts"]
     assert nodes["broken"]["reason"] == "hosts: failed for 63 s: read-only file system"
-    assert nodes["conflict"]["reason"] == "dnat: another program keeps undoing repairs"
-    assert nodes["stuck"]["reason"].startswith("the agent gave its last sign 1000 s ago")
+    assert nodes["conflict"]["reason"] == "dnat: another program keeps reverting repairs"
+    assert nodes["stuck"]["reason"].startswith("the agent's last report is 1000 s old")
     assert nodes["crashing"]["reason"] == "container agent: CrashLoopBackOff, 7 restarts: back-off 5m0s"
     assert "Kubelet stopped posting node status." in nodes["gone"]["reason"]
     assert "of version 2" in nodes["newer"]["reason"]
@@ -262,7 +262,7 @@ def test_watching_goes_on_through_an_outage(
     assert reply.exit_code == 0
     assert rounds == [7.0] * 3
     assert reply.stdout.count("fleet: 2 of 2 nodes in sync") == 2
-    assert "asking again in 7 s" in reply.stderr
+    assert "querying again in 7 s" in reply.stderr
 
 
 def test_five_hundred_nodes_within_twenty_seconds(api: ApiServer, ask: Ask) -> None:

@@ -66,8 +66,8 @@ def test_ignore_is_stronger_than_services() -> None:
 
 def test_what_could_not_be_read_of_a_skipped_service_is_told() -> None:
     """Its remarks, beside the reason it is skipped."""
-    planned = desired(service("red", problems=("spec.ports: 0 is no port number",)))
-    assert of_service(planned, "red").remarks == ("spec.ports: 0 is no port number",)
+    planned = desired(service("red", problems=("spec.ports: 0 is not a port number",)))
+    assert of_service(planned, "red").remarks == ("spec.ports: 0 is not a port number",)
 
 
 def test_only_the_listed_ports_send_proxy() -> None:
@@ -78,7 +78,7 @@ def test_only_the_listed_ports_send_proxy() -> None:
     assert decision.reason == "PROXY v2 on port 443: listed in loadBalancers.services"
     assert set(redirects(planned)) == {"192.0.2.1:443"}
     assert decision.remarks == (
-        "port 8443: listed in loadBalancers.services, but no TCP port of the Service",
+        "port 8443: listed in loadBalancers.services, but not a TCP port of the Service",
         "port 80: without PROXY: not redirected",
     )
 
@@ -129,7 +129,7 @@ def test_a_bad_value_of_our_own_annotation_is_refused(value: str) -> None:
     planned = annotated({PROXY_PROTOCOL: value, DIGITALOCEAN: "true"})
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadAnnotation")
-    assert "is none of v1, v2, off" in decision.reason
+    assert "is not one of v1, v2, off" in decision.reason
     assert len(decision.reason) < 200
     assert not planned.dnat.redirects
 
@@ -161,7 +161,8 @@ def test_another_clouds_left_over_annotation_is_told_and_not_believed(provider_i
     decision = of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id))
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ForeignAnnotation")
     assert decision.reason == (
-        f"annotation {DIGITALOCEAN}=true (DigitalOcean): not believed: this node is no DigitalOcean one, "
+        f"annotation {DIGITALOCEAN}=true (DigitalOcean): not believed: this node does not belong to "
+        "DigitalOcean: "
         f"its providerID is '{provider_id}'; if it sends PROXY, list it in loadBalancers.services"
     )
 
@@ -182,8 +183,8 @@ def test_the_clouds_own_annotation_counts_beside_a_left_over_one() -> None:
     assert decision.reason == f"PROXY v1: annotation {DIGITALOCEAN}=true (DigitalOcean)"
     (remark,) = decision.remarks
     assert remark == (
-        f"annotation {AWS}=* (AWS (Classic Load Balancer)): not believed: this node is no "
-        "AWS (Classic Load Balancer) one, its providerID is 'digitalocean://4711'"
+        f"annotation {AWS}=* (AWS (Classic Load Balancer)): not believed: this node does not belong to "
+        "AWS (Classic Load Balancer): its providerID is 'digitalocean://4711'"
     )
 
 

@@ -74,8 +74,8 @@ def test_a_name_is_proven_by_an_address_of_its_load_balancer() -> None:
     """One among several is enough: round-robin answers are common."""
     desire = planned(told("192.0.2.1", "198.51.100.4"))
     decision = of_name(desire, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Proven")
-    assert decision.reason == "proven: DNS answers 192.0.2.1"
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Verified")
+    assert decision.reason == "verified: DNS answers 192.0.2.1"
     assert hosts(desire) == [f"{RELAY} {NAME}"]
 
 
@@ -83,19 +83,19 @@ def test_a_name_is_proven_in_either_family() -> None:
     """A name with an AAAA alone, and a load balancer with both."""
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("2001:db8::1"), None)})
     both = service(ips=("192.0.2.1", "2001:db8::1"))
-    assert of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME).code == "Proven"
+    assert of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME).code == "Verified"
 
 
 def test_a_name_of_somebody_else_is_refused() -> None:
     """The answer, and what it should have been; on all nodes in the same words, for Events."""
     decision = decided(told("198.51.100.4", "2001:db8::4"))
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotProven")
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
     assert decision.reason == (
-        "not proven: DNS answers 198.51.100.4, 2001:db8::4, "
+        "not verified: DNS answers 198.51.100.4, 2001:db8::4, "
         "not an address of Service ingress/blue (192.0.2.1)"
     )
     assert decision.gist == (
-        "not proven: DNS does not answer with an address of Service ingress/blue (192.0.2.1)"
+        "not verified: DNS does not answer with an address of Service ingress/blue (192.0.2.1)"
     )
 
 
@@ -108,8 +108,8 @@ def test_many_addresses_are_not_all_shown() -> None:
 @pytest.mark.parametrize(
     ("outcome", "code", "reason"),
     [
-        (DnsOutcome.NXDOMAIN, "NoSuchName", "not proven: DNS knows no such name"),
-        (DnsOutcome.NO_ADDRESS, "NoDnsAddress", "not proven: DNS has no address for it"),
+        (DnsOutcome.NXDOMAIN, "NoSuchName", "not verified: DNS has no such hostname"),
+        (DnsOutcome.NO_ADDRESS, "NoDnsAddress", "not verified: DNS has no address for it"),
     ],
 )
 def test_a_name_without_addresses_is_refused(outcome: DnsOutcome, code: str, reason: str) -> None:
@@ -139,11 +139,11 @@ def test_while_dns_is_away_nothing_new_is_proven_and_nothing_withdrawn(
     """Each way to be away has its code, and the servers' words."""
     decision = decided(failed(outcome))
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, code)
-    assert decision.reason == "not proven: DNS can't be asked: 192.0.2.53: no"
+    assert decision.reason == "not verified: DNS can't be queried: 192.0.2.53: no"
 
     standing = decided(failed(outcome), stands_at=[RELAY])
     assert (standing.verdict, standing.code) == (Verdict.SERVED, "Kept")
-    assert standing.reason == "kept: it stands, and DNS can't be asked: 192.0.2.53: no"
+    assert standing.reason == "kept: it is written, and DNS can't be queried: 192.0.2.53: no"
 
 
 def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
@@ -151,7 +151,7 @@ def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
     desire = planned(failed(), before=told("192.0.2.1"))
     decision = of_name(desire, NAME)
     assert (decision.verdict, decision.code) == (Verdict.SERVED, "Kept")
-    assert decision.reason == "kept: DNS answered 192.0.2.1 and can't be asked now: 192.0.2.53: no"
+    assert decision.reason == "kept: DNS answered 192.0.2.1 and can't be queried now: 192.0.2.53: no"
     assert hosts(desire) == [f"{RELAY} {NAME}"]
 
 
@@ -175,8 +175,8 @@ def test_a_line_that_waits_for_its_relay_is_not_forgotten_by_proof() -> None:
 def test_what_was_disproven_stays_so_while_dns_is_away() -> None:
     """Though its line still stands, the hosts file having been read-only, say."""
     decision = decided(failed(), before=told("198.51.100.4"), stands_at=[RELAY])
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotProven")
-    assert decision.reason.endswith("; now DNS can't be asked: 192.0.2.53: no")
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
+    assert decision.reason.endswith("; now DNS can't be queried: 192.0.2.53: no")
 
 
 def test_what_stands_for_one_load_balancer_is_no_proof_for_another() -> None:
@@ -195,19 +195,19 @@ def test_what_is_remembered_of_one_load_balancer_is_no_proof_for_another() -> No
     """The same, without a restart in between."""
     facts = replace(FACTS, dns={NAME: DnsAnswer(failed(), told("192.0.2.1"))})
     taken = desired(service(), GREEN, ingress(NAME, points=(point("192.0.2.2"),)), facts=facts, options=DNS)
-    assert of_name(taken, NAME).code == "NotProven"
+    assert of_name(taken, NAME).code == "NotVerified"
 
 
 def test_a_load_balancer_that_moves_needs_no_new_answer_if_dns_was_there_first() -> None:
     """The answer is compared with the addresses of the moment."""
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1", "192.0.2.9"))})
     moved = desired(service(ips=("192.0.2.9",)), ingress(NAME, points=()), facts=facts, options=DNS)
-    assert of_name(moved, NAME).reason.startswith("proven: DNS answers 192.0.2.9")
+    assert of_name(moved, NAME).reason.startswith("verified: DNS answers 192.0.2.9")
 
 
 def test_an_answer_for_half_of_the_families_disproves_only_what_it_covers() -> None:
     """An IPv4 load balancer's name is disproven by its A alone; that of one with IPv6 might have an AAAA."""
-    assert decided(told("198.51.100.4", unanswered=[6])).code == "NotProven"
+    assert decided(told("198.51.100.4", unanswered=[6])).code == "NotVerified"
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4", unanswered=[6]))})
     both = service(ips=("192.0.2.1", "2001:db8::1"))
     decision = of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME)
@@ -242,7 +242,7 @@ def test_with_verify_allow_nothing_is_asked() -> None:
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("192.0.2.1"))})
     desire = desired(service(), ingress(NAME), facts=facts, options=options)
     assert not desire.questions
-    assert of_name(desire, NAME).code == "NotProven"
+    assert of_name(desire, NAME).code == "NotVerified"
 
 
 def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
@@ -309,8 +309,8 @@ def test_a_younger_claim_that_dns_proves_comes_before_an_older_that_it_does_not(
     """A site moves to another controller: DNS has moved already, the old Ingress is still there."""
     found = moving(told("192.0.2.2"))
     assert verdicts(found) == {
-        "new": (Verdict.SERVED, "Proven"),
-        "old": (Verdict.REFUSED, "NotProven"),
+        "new": (Verdict.SERVED, "Verified"),
+        "old": (Verdict.REFUSED, "NotVerified"),
     }
     assert hosts(found) == [f"{relay_of(found, 'green')[4]} {NAME}"]
 
@@ -319,14 +319,14 @@ def test_a_younger_claim_that_dns_proves_comes_before_an_older_that_it_does_not(
 def test_a_younger_claim_takes_nothing_from_an_older_that_dns_proves(reply: DnsReply) -> None:
     """Also when the name has the addresses of both."""
     found = moving(reply)
-    assert verdicts(found) == {"old": (Verdict.SERVED, "Proven"), "new": (Verdict.REFUSED, "Conflict")}
+    assert verdicts(found) == {"old": (Verdict.SERVED, "Verified"), "new": (Verdict.REFUSED, "Conflict")}
     assert hosts(found) == [f"{relay_of(found)[4]} {NAME}"]
 
 
 def test_of_two_claims_that_dns_does_not_bear_out_the_older_one_is_told_why() -> None:
     """And nothing is written for either."""
     found = moving(told("192.0.2.77"))
-    assert verdicts(found) == {"old": (Verdict.REFUSED, "NotProven"), "new": (Verdict.REFUSED, "Conflict")}
+    assert verdicts(found) == {"old": (Verdict.REFUSED, "NotVerified"), "new": (Verdict.REFUSED, "Conflict")}
     assert hosts(found) == []
 
 

@@ -50,7 +50,7 @@ def test_a_port_that_is_not_tcp_is_left_alone_and_named(protocol: str) -> None:
     """HTTP/3 beside HTTPS on one number."""
     planned = desired(service(ports=("443", f"443/{protocol}")))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert of_service(planned).remarks == (f"port 443/{protocol}: left alone, the PROXY line is for TCP",)
+    assert of_service(planned).remarks == (f"port 443/{protocol}: ignored, the PROXY header is only for TCP",)
 
 
 def test_a_service_with_udp_alone_is_skipped() -> None:
@@ -58,7 +58,7 @@ def test_a_service_with_udp_alone_is_skipped() -> None:
     decision = of_service(desired(service(ports=("53/UDP",))))
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoTCPPort")
     assert decision.reason == "the Service has no TCP port"
-    assert decision.remarks == ("port 53/UDP: left alone, the PROXY line is for TCP",)
+    assert decision.remarks == ("port 53/UDP: ignored, the PROXY header is only for TCP",)
 
 
 def test_a_service_without_ports_is_refused() -> None:

@@ -48,7 +48,7 @@ def test_those_of_any_other_service_are_told_and_left_alone() -> None:
     assert set(redirects(planned)) == {"192.0.2.1:443"}
     (remark,) = decision.remarks
     assert remark == (
-        "203.0.113.7: left alone: externalIPs count only where loadBalancers.services lists the Service "
+        "203.0.113.7: ignored: externalIPs count only if loadBalancers.services lists the Service "
         "(CVE-2020-8554)"
     )
 

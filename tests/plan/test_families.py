@@ -90,7 +90,7 @@ def test_a_load_balancer_of_the_other_family_alone_is_skipped() -> None:
     """With the reason in the remarks, and nothing made for it."""
     planned = desired(service(ips=("2001:db8::1",)), facts=on_a_node(FOUR), node=BARE)
     decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "FamilyNotSpoken")
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "FamilyNotSupported")
     assert "2001:db8::1: not relayed: this node has no IPv6 address of its own" in decision.remarks
     assert (planned.addresses, planned.listeners, planned.dnat.redirects) == ((), (), ())
 

@@ -71,7 +71,7 @@ def test_the_oldest_of_an_ingress_and_a_route_has_the_name() -> None:
         first, second = planned.names
         assert first.claimed_by.kind == winner
         assert (second.verdict, second.code) == (Verdict.REFUSED, "Conflict")
-        assert f"{first.claimed_by} is older and has the name" in second.reason
+        assert f"{first.claimed_by} is older and claims the hostname" in second.reason
 
 
 def test_both_apis_on_one_load_balancer_are_no_conflict() -> None:
@@ -88,7 +88,10 @@ def test_a_route_on_two_gateways_has_its_name_on_the_one_that_is_relayed() -> No
     first, second = planned.names
     assert (first.verdict, first.load_balancer) == (Verdict.SERVED, ObjectRef("Service", "ingress", "blue"))
     assert (second.verdict, second.code) == (Verdict.SKIPPED, "OtherLoadBalancer")
-    assert second.reason == "it has the name for Service ingress/blue: a name has one load balancer"
+    assert (
+        second.reason
+        == "it claims the hostname for Service ingress/blue: a hostname has only one load balancer"
+    )
 
 
 @pytest.mark.parametrize("whose", ["HTTPRoute", "Gateway", "ListenerSet"])

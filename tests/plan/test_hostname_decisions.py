@@ -33,15 +33,15 @@ def test_a_name_that_nothing_proves_is_refused() -> None:
     """Anyone who may create an Ingress could ask for it."""
     planned = desired(service(), ingress("registry-1.docker.io"), options=ALLOWED_ALONE)
     decision = of_name(planned, "registry-1.docker.io")
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotProven")
-    assert decision.reason == "not proven: no suffix in hosts.allow covers it"
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
+    assert decision.reason == "not verified: no suffix in hosts.allow covers it"
     assert hosts(planned) == []
 
 
 def test_a_name_that_merely_ends_like_an_allowed_one_is_refused() -> None:
     """Suffixes count label by label."""
     planned = desired(service(), ingress("evilexample.com"), options=ALLOWED_ALONE)
-    assert of_name(planned, "evilexample.com").code == "NotProven"
+    assert of_name(planned, "evilexample.com").code == "NotVerified"
 
 
 @pytest.mark.parametrize("host", ["WWW.Example.COM", "www.example.com.", "Www.example.com."])
@@ -70,8 +70,8 @@ def test_an_absurd_host_is_refused_and_hides_no_other(host: str) -> None:
         ("app.localhost", "belongs to the node's loopback"),
         ("localhost.localdomain", "belongs to the node's loopback"),
         ("ip6-localhost", "belongs to the node's loopback"),
-        ("node1", "is one of this node's own names"),
-        ("api.example.com", "is the API server's name"),
+        ("node1", "is one of this node's own hostnames"),
+        ("api.example.com", "is the API server's hostname"),
         ("kubernetes", "belongs to the cluster's own DNS"),
         ("kubernetes.default", "belongs to the cluster's own DNS"),
         ("kubernetes.default.svc", "belongs to the cluster's own DNS"),
@@ -150,7 +150,7 @@ def test_a_wildcard_is_covered_by_dnat_alone() -> None:
     planned = desired(service(), ingress("*.example.com"))
     decision = of_name(planned, "*.example.com")
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "Wildcard")
-    assert decision.reason == "covered by DNAT alone: no hosts file holds wildcards"
+    assert decision.reason == "covered by DNAT alone: a hosts file can't hold wildcards"
     assert hosts(planned) == []
 
 
@@ -159,7 +159,7 @@ def test_a_wildcard_without_dnat_is_not_covered_at_all() -> None:
     planned = desired(service(), ingress("*.example.com"), options=config("dnat: {backend: none}"))
     decision = of_name(planned, "*.example.com")
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "Wildcard")
-    assert decision.reason == "not covered: no hosts file holds wildcards, and DNAT is off"
+    assert decision.reason == "not covered: a hosts file can't hold wildcards, and DNAT is off"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_of_two_load_balancers_that_claim_a_name_the_older_ingress_has_it() -> N
     won, lost = planned.names
     assert (won.claimed_by.name, won.verdict) == ("old", Verdict.SERVED)
     assert (lost.claimed_by.name, lost.verdict, lost.code) == ("new", Verdict.REFUSED, "Conflict")
-    assert lost.reason == "Ingress web/old is older and has the name for Service ingress/green"
+    assert lost.reason == "Ingress web/old is older and claims the hostname for Service ingress/green"
 
 
 def test_an_ingress_without_a_creation_time_counts_as_the_newest() -> None:

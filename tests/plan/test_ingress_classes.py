@@ -76,7 +76,7 @@ def test_a_class_is_learned_from_what_its_other_ingresses_report() -> None:
     planned = two(new(), ingress(OTHER, name="other", points=(GREEN,), ingress_class="nginx", created=-1))
     assert served_by(planned) == "green"
     assert of_name(planned, NAME).reason.endswith(
-        "; Service ingress/green by what other Ingresses of class nginx report"
+        "; Service ingress/green, as other Ingresses of class nginx report"
     )
 
 
@@ -125,7 +125,7 @@ def test_a_class_given_to_a_service_that_is_none_is_skipped_and_names_it() -> No
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
     assert (
         decision.reason == "loadBalancers.ingressClasses gives nginx to Service ingress/missing: "
-        "no LoadBalancer Service is called so"
+        "no LoadBalancer Service has that name"
     )
 
 

@@ -28,7 +28,7 @@ def test_it_is_believed_unless_the_nodes_rules_show_otherwise() -> None:
     assert (decision.verdict, decision.code) == (Verdict.SERVED, "Listed")
     assert set(redirects(planned)) == {"192.0.2.1:443"}
     assert decision.remarks == (
-        "192.0.2.1: ipMode Proxy, but this node's own rules short-circuit it all the same",
+        "192.0.2.1: ipMode Proxy, but this node's own rules short-circuit it nevertheless",
     )
 
 
@@ -38,9 +38,9 @@ def test_another_addresss_short_circuit_proves_nothing() -> None:
     assert of_service(desired(IN_PROXY_MODE, facts=seen)).code == "IPModeProxy"
 
 
-def test_honour_believes_it_whatever_the_rules_say() -> None:
+def test_honor_believes_it_whatever_the_rules_say() -> None:
     """For who knows better."""
-    planned = desired(IN_PROXY_MODE, facts=SEEN, options=config(options("honour")))
+    planned = desired(IN_PROXY_MODE, facts=SEEN, options=config(options("honor")))
     assert of_service(planned).code == "IPModeProxy"
 
 
@@ -58,7 +58,7 @@ def test_an_impossible_address_stays_one() -> None:
     assert not planned.dnat.redirects
 
 
-@pytest.mark.parametrize("mode", ["honour", "ignore"])
+@pytest.mark.parametrize("mode", ["honor", "ignore"])
 def test_rules_are_read_only_where_they_would_decide(mode: str) -> None:
     """Not where the administrator has."""
     snapshot = Snapshot(services=(IN_PROXY_MODE,))

@@ -180,4 +180,4 @@ def test_what_an_older_ingress_of_the_class_reports_is_no_veto_of_what_dns_bears
     taught = desired(*balancers, mine, teaching, facts=facts, options=options)
     for planned in (alone, taught):
         decision = of_name(planned, NAME)
-        assert (decision.code, str(decision.load_balancer)) == ("Proven", "Service ingress/blue")
+        assert (decision.code, str(decision.load_balancer)) == ("Verified", "Service ingress/blue")

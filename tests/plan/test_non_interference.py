@@ -336,7 +336,7 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_bears_out(seed: int) -> None:
     written = {each.name: each.load_balancer for each in world.after.names if each.verdict is Verdict.SERVED}
     for decision in world.before.names:
         answer = world.facts.dns.get(decision.name)
-        if decision.code != "Proven" or decision.load_balancer in lost or decision.name in exempt:
+        if decision.code != "Verified" or decision.load_balancer in lost or decision.name in exempt:
             continue
         theirs = addresses_given(world.after, decision.name) if older_for(world, decision) else frozenset()
         if answer and not (mine | theirs).intersection(answer.latest.addresses):

@@ -72,7 +72,7 @@ def test_pods_that_dnat_is_not_to_serve_need_no_range(options: str) -> None:
     served = desired(node=None, options=config(f"{options}\ncoredns: {{servesPods: true}}"))
     assert served.dnat.pods == ()
     (remark,) = served.remarks
-    assert "the guard keeps this node's pods from the relay" in remark
+    assert "the guard drops this node's pods' connections to the relay" in remark
     assert "set dnat.podCIDRs" in remark
     known = desired(options=config(f"{options}\ncoredns: {{servesPods: true}}"))
     assert (known.dnat.pods, known.remarks) == ((), ())

@@ -184,40 +184,44 @@ REFUSED: list[tuple[str, Mapping[str, str], str]] = [
         for value in ("yes", "on", "", " true", "tRUE", "v1")
     ],
     ("Hetzner", {HETZNER: "enabled"}, "'enabled' is neither true nor false"),
-    ("OVH (IOLB)", {OVH: "v3"}, "'v3' is none of v1, v2, v2-ssl, v2-ssl-cn"),
-    ("Scaleway", {SCALEWAY_1: "https"}, "'https' is no port number"),
-    ("Scaleway", {SCALEWAY_1: "80-443"}, "'80-443' is no port number"),
-    ("Scaleway", {SCALEWAY_2: "70000"}, "'70000' is no port number"),
+    ("OVH (IOLB)", {OVH: "v3"}, "'v3' is not one of v1, v2, v2-ssl, v2-ssl-cn"),
+    ("Scaleway", {SCALEWAY_1: "https"}, "'https' is not a port number"),
+    ("Scaleway", {SCALEWAY_1: "80-443"}, "'80-443' is not a port number"),
+    ("Scaleway", {SCALEWAY_2: "70000"}, "'70000' is not a port number"),
     ("Scaleway", {SCALEWAY_1: "80,443", SCALEWAY_2: "443"}, "port 443 is claimed by both"),
-    ("Linode", {LINODE: "true"}, "'true' is none of v1, v2, none"),
-    ("Linode", {LINODE_443: "v2"}, "not the JSON that is expected"),
-    ("Linode", {LINODE_443: '{"proxy-protocol": 2}'}, "not the JSON that is expected"),
-    ("Linode", {LINODE_443: '{"proxy-protocol": "v9"}'}, "'v9' is none of v1, v2, none"),
-    ("AWS (Classic Load Balancer)", {AWS: "true"}, "'true' is none of *"),
+    ("Linode", {LINODE: "true"}, "'true' is not one of v1, v2, none"),
+    ("Linode", {LINODE_443: "v2"}, "not the expected JSON"),
+    ("Linode", {LINODE_443: '{"proxy-protocol": 2}'}, "not the expected JSON"),
+    ("Linode", {LINODE_443: '{"proxy-protocol": "v9"}'}, "'v9' is not one of v1, v2, none"),
+    ("AWS (Classic Load Balancer)", {AWS: "true"}, "'true' is not one of *"),
     (
         "AWS (Load Balancer Controller)",
         {AWS_TYPE: "external", AWS_GROUPS: "http"},
-        "'http' is no port number",
+        "'http' is not a port number",
     ),
     (
         "AWS (Network Load Balancer)",
         {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "proxy_protocol_v2.enabled=on"},
         "'on' is neither true nor false",
     ),
-    ("Oracle (Load Balancer)", {OCI: "v2"}, "'v2' is none of 1, 2"),
-    ("Oracle (Network Load Balancer)", {OCI_NLB: "1"}, "'1' is none of true, false"),
-    ("UpCloud", {UPCLOUD: "{"}, "not the JSON that is expected"),
-    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v3"}, "outbound_proxy_protocol 'v3' is none of v1, v2"),
-    ("UpCloud", {UPCLOUD: "[" * 100_000}, "not the JSON that is expected"),
+    ("Oracle (Load Balancer)", {OCI: "v2"}, "'v2' is not one of 1, 2"),
+    ("Oracle (Network Load Balancer)", {OCI_NLB: "1"}, "'1' is not one of true, false"),
+    ("UpCloud", {UPCLOUD: "{"}, "not the expected JSON"),
+    ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v3"}, "outbound_proxy_protocol 'v3' is not one of v1, v2"),
+    ("UpCloud", {UPCLOUD: "[" * 100_000}, "not the expected JSON"),
     ("STACKIT", {STACKIT: "on"}, "'on' is neither true nor false"),
-    ("STACKIT", {STACKIT: "true", STACKIT_PORTS: "http"}, f"its {STACKIT_PORTS}: 'http' is no port number"),
-    ("cloudscale.ch", {CLOUDSCALE: "proxyv1"}, "'proxyv1' is none of proxy, proxyv2, tcp"),
-    ("Outscale", {OUTSCALE: "http"}, "'http' is no port number"),
-    ("Outscale", {OUTSCALE: "\u0664\u0664\u0663"}, "is no port number"),
-    ("CloudStack", {CLOUDSTACK: "maybe"}, "'maybe' is none of true, enabled, false"),
-    ("Azure (Private Link Service)", {AZURE: "yes", AZURE_PLS: "true"}, "'yes' is none of true, false"),
-    ("Brightbox", {BRIGHTBOX: "true"}, "'true' is none of v1, v2, v2-ssl, v2-ssl-cn"),
-    ("Volcengine", {VOLCENGINE: "on"}, "'on' is none of standard, off"),
+    (
+        "STACKIT",
+        {STACKIT: "true", STACKIT_PORTS: "http"},
+        f"its {STACKIT_PORTS}: 'http' is not a port number",
+    ),
+    ("cloudscale.ch", {CLOUDSCALE: "proxyv1"}, "'proxyv1' is not one of proxy, proxyv2, tcp"),
+    ("Outscale", {OUTSCALE: "http"}, "'http' is not a port number"),
+    ("Outscale", {OUTSCALE: "\u0664\u0664\u0663"}, "is not a port number"),
+    ("CloudStack", {CLOUDSTACK: "maybe"}, "'maybe' is not one of true, enabled, false"),
+    ("Azure (Private Link Service)", {AZURE: "yes", AZURE_PLS: "true"}, "'yes' is not one of true, false"),
+    ("Brightbox", {BRIGHTBOX: "true"}, "'true' is not one of v1, v2, v2-ssl, v2-ssl-cn"),
+    ("Volcengine", {VOLCENGINE: "on"}, "'on' is not one of standard, off"),
     ("Naver Cloud", {NAVER: "v1"}, "'v1' is neither true nor false"),
     ("VNG Cloud", {VNG: "https,smtp"}, "the Service has no port named 'smtp'"),
 ]
@@ -271,8 +275,8 @@ def test_a_value_that_is_taken_for_off_in_silence_is_told() -> None:
     """Whoever wrote `True` for OpenStack expects something else."""
     found = detected({OPENSTACK: "True"})
     assert found.reason == (
-        f"no PROXY: annotation {OPENSTACK}=True, which its controller takes for off: "
-        "'True' is none of true, v1, v2, false (OpenStack)"
+        f"no PROXY: annotation {OPENSTACK}=True, which its controller treats as off: "
+        "'True' is not one of true, v1, v2, false (OpenStack)"
     )
 
 

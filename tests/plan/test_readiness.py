@@ -41,7 +41,7 @@ def test_a_silent_port_takes_its_redirects_and_the_others_stay() -> None:
     relay = relay_of(PLANNED)[4]
     planned = answering(f"{relay}:443")
     assert set(redirects(PLANNED)) - set(redirects(planned)) == {"192.0.2.1:443"}
-    assert of_service(planned).remarks == (f"withheld: no relay answers at {relay}:443",)
+    assert of_service(planned).remarks == (f"deferred: no relay answers at {relay}:443",)
     assert of_service(planned, "green") == of_service(PLANNED, "green")
 
 
@@ -51,7 +51,7 @@ def test_a_name_waits_until_every_port_of_its_relay_answers() -> None:
     planned = answering(f"{relay}:443")
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "RelayDown")
-    assert decision.reason == "withheld: its relay does not answer"
+    assert decision.reason == "deferred: its relay does not answer"
     assert not [line for line in hosts(planned) if line.endswith(NAME)]
     assert of_name(planned, "green.example.com").verdict is Verdict.SERVED
 

@@ -170,7 +170,7 @@ def test_a_relay_address_in_use_by_somebody_else_refuses_that_load_balancer_alon
     )
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "AddressInUse")
-    assert f"{address} is already used on {interface} by somebody else" in decision.reason
+    assert f"{address} is already used on {interface} by another program" in decision.reason
     assert "choose another relay.ipv4, the same on every node" in decision.reason
     assert of_service(planned, "green") == of_service(before, "green")
 

@@ -31,12 +31,12 @@ def test_a_route_is_reached_by_the_names_it_has_in_common_with_its_listener() ->
 @pytest.mark.parametrize(
     ("to", "reason"),
     [
-        (parent("other"), "Gateway infra/other is not there, or has no listeners"),
-        (parent(section="x"), "Gateway infra/public has no listener of that name or port"),
-        (parent(section="tls"), "Gateway infra/public has no listener that takes this kind"),
-        (parent(section="own"), "Gateway infra/public takes nothing from this namespace"),
-        (parent(), "no listener that it is attached to has this name"),
-        (parent(port=444), "Gateway infra/public does not accept it, says its status"),
+        (parent("other"), "Gateway infra/other does not exist, or has no listeners"),
+        (parent(section="x"), "Gateway infra/public has no listener with that name or port"),
+        (parent(section="tls"), "Gateway infra/public has no listener that accepts this kind"),
+        (parent(section="own"), "Gateway infra/public accepts nothing from this namespace"),
+        (parent(), "no listener that it is attached to has this hostname"),
+        (parent(port=444), "Gateway infra/public does not accept it, according to its status"),
     ],
 )
 def test_a_route_that_is_attached_to_nothing_is_told_why(to: ParentRef, reason: str) -> None:

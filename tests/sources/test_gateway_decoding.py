@@ -105,8 +105,8 @@ def test_an_address_that_is_none_is_told_and_the_others_count(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("from: All", "from: Some", "namespaces.from: 'Some' is none of All, Same, Selector, None"),
-        ("operator: Exists", "operator: Maybe", "matchExpressions: 'Maybe' is no operator"),
+        ("from: All", "from: Some", "namespaces.from: 'Some' is not one of All, Same, Selector, None"),
+        ("operator: Exists", "operator: Maybe", "matchExpressions: 'Maybe' is not an operator"),
         ("port: 443", "port: https", "Expected `int`, got `str` - at `$.spec.listeners[1].port`"),
     ],
 )

@@ -265,7 +265,7 @@ def test_an_impossible_port_is_left_out_and_named(tmp_path: Path, number: int) -
     """The other ports are used."""
     service = only_service(read(tmp_path, json.dumps(load_balancer(ports=[{"port": number}, {"port": 443}]))))
     assert service.ports == (ServicePort("", "TCP", 443),)
-    assert service.problems == (f"spec.ports: {number} is no port number",)
+    assert service.problems == (f"spec.ports: {number} is not a port number",)
 
 
 def test_a_headless_service_has_no_cluster_ip(tmp_path: Path) -> None:
@@ -537,5 +537,5 @@ def test_an_absent_directory_is_an_error(tmp_path: Path) -> None:
 def test_a_directory_without_manifests_is_an_error(tmp_path: Path) -> None:
     """Nothing desired would mean: remove everything; a typing error in a path must not."""
     (tmp_path / "README.md").write_text("nothing here", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"holds no \.yaml, \.yml or \.json file; nothing was changed"):
+    with pytest.raises(SourceError, match=r"contains no \.yaml, \.yml or \.json file; nothing was changed"):
         read_manifests(tmp_path, "node1")

@@ -35,7 +35,7 @@ def test_hosts_of_an_ingress_beyond_the_bound_are_told_and_left_out() -> None:
     assert _ingress(_hosts(MOST_HOSTS)).problems == ()
     found = _ingress(_hosts(MOST_HOSTS + 5))
     assert list(found.hosts) == _hosts(MOST_HOSTS)
-    assert found.problems == (f"more than {MOST_HOSTS} hosts: those beyond are not read",)
+    assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
 
 
 def test_hosts_of_a_virtual_service_have_the_same_bound() -> None:
@@ -44,9 +44,9 @@ def test_hosts_of_a_virtual_service_have_the_same_bound() -> None:
     found = kind.decode({"metadata": {"name": "many"}, "spec": spec})
     assert found is not None
     assert len(found.hosts) == MOST_HOSTS
-    assert found.problems == (f"more than {MOST_HOSTS} hosts: those beyond are not read",)
+    assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
     assert plan(Snapshot(controller_routes=(found,)), Facts("node1"), Config()).remarks[-1] == (
-        f"VirtualService default/many: more than {MOST_HOSTS} hosts: those beyond are not read"
+        f"VirtualService default/many: more than {MOST_HOSTS} hosts: the rest is not read"
     )
 
 
@@ -55,7 +55,7 @@ def test_hosts_of_a_route_have_the_same_bound(decode: Callable[[dict[str, Any]],
     found = decode({"metadata": {"name": "many"}, "spec": {"hostnames": _hosts(MOST_HOSTS + 5)}})
     assert list(found.hostnames) == _hosts(MOST_HOSTS)
     (remark,) = plan(Snapshot(routes=(found,)), Facts("node1"), Config()).remarks[-1:]
-    assert remark == f"{found.ref}: more than {MOST_HOSTS} hosts: those beyond are not read"
+    assert remark == f"{found.ref}: more than {MOST_HOSTS} hosts: the rest is not read"
 
 
 @pytest.mark.parametrize(("length", "kept"), [(4096, True), (4097, False)])

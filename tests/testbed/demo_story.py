@@ -63,7 +63,7 @@ def pull_is_cut(scene: Scene) -> None:
 def plan_shows(scene: Scene) -> None:
     """The dry run tells all that is to change, and changes nothing."""
     answer = _nodeagent(scene, "plan", expected_code=_PENDING)
-    proof = f"proven: DNS answers {addresses.LOAD_BALANCER_IP}"
+    proof = f"verified: DNS answers {addresses.LOAD_BALANCER_IP}"
     for word in (str(addresses.LOAD_BALANCER_IP), addresses.SITE, addresses.REGISTRY, proof):
         if word not in answer.stdout:
             raise NotObservedError(f"a plan that tells of {word}", answer.text)

@@ -167,7 +167,7 @@ class DnsVerifier:
                 reply = ask(name)
             except Exception as error:  # noqa: BLE001 - see below
                 # A mistake of ours, met on some odd answer: this name is tried again, the others go on.
-                _LOG.exception("a name could not be asked for", extra={"fields": {"name": name}})
+                _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
                 reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
             self._on_reply(reply.outcome)
             with self._lock:

@@ -107,7 +107,7 @@ class AddressWatcher(Watcher[AddressState]):
                 for message in messages(datagram):
                     self._take(message)
         except NotificationsLostError:
-            self._seen.append(_Seen("notifications were lost: more came at once than fits", wanted_too=True))
+            self._seen.append(_Seen("notifications were lost: too many came at once", wanted_too=True))
 
     def _settled(self) -> str:
         # The kernel has told of a change before it answered it, so all of the block's is there to be read.
@@ -155,7 +155,7 @@ class AddressWatcher(Watcher[AddressState]):
             self._seen.append(_Seen(what, address, wanted_too=True))
         else:
             elsewhere = index not in (self._index, _LOOPBACK)
-            what = f"{address} was put on {where}"
+            what = f"{address} was added to {where}"
             self._seen.append(_Seen(what, address, wanted_too=elsewhere, if_wanted=False))
 
     def _take_link(self, message: Message) -> None:
@@ -185,4 +185,4 @@ class AddressWatcher(Watcher[AddressState]):
         try:
             return socket.if_indextoname(index)
         except OSError:
-            return f"interface {index}, which is gone"
+            return f"interface {index}, which was removed"

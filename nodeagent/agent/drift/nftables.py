@@ -101,7 +101,7 @@ class NftablesWatcher(Watcher[DnatState]):
         transactions, self._transactions = self._transactions, []
         if lost:
             self._kinds.clear()
-            return f"table inet {TABLE} may have changed: more notifications came at once than fit"
+            return f"table inet {TABLE} might have changed: too many notifications came at once"
         if len(transactions) <= own:
             return ""
         # Which of them were ours can't be told: all are shown.

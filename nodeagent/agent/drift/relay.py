@@ -111,7 +111,7 @@ class RelayWatcher(Watcher[RelayState]):
             if self._known is None or time.monotonic() < self._until:
                 return ""
             self._known = None
-            return f"HAProxy is gone: {self._why}" if self._running else ""
+            return f"HAProxy has stopped: {self._why}" if self._running else ""
         before, self._known = self._known, self._found
         if before is None:
             return "HAProxy answers again"

@@ -34,7 +34,7 @@ class ConflictStatus(Struct, frozen=True):
         if not self.fighting:
             return ""
         return (
-            f"another program keeps undoing this: {self.repairs} repairs in {self.within:.0f} s; "
+            f"another program keeps reverting this: {self.repairs} repairs in {self.within:.0f} s; "
             f"the next repair waits {self.delay:g} s"
         )
 

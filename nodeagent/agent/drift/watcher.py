@@ -177,7 +177,7 @@ class Watcher(ABC, Generic[_StateT]):
                     self._open()
                     opened = True
                     if interrupted:
-                        self._tell(f"the watch was interrupted and has begun anew ({interrupted})")
+                        self._tell(f"the watch was interrupted and was restarted ({interrupted})")
                     self._loop()
                 except Exception as error:  # noqa: BLE001 - a watcher never dies silently, of whatever cause
                     interrupted = _words(error)

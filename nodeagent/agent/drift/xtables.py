@@ -126,5 +126,5 @@ class XtablesWatcher(Watcher[DnatState]):
 
 def _words(found: DnatState) -> str:
     if not found.present:
-        return "the chains of nodeagent are gone"
+        return "the chains of nodeagent were deleted"
     return "; ".join(found.damage) or "entries in the chains of nodeagent were changed"

@@ -39,17 +39,17 @@ class DecisionCollector:
     def _families(self, desired: Desired) -> Iterator[GaugeMetricFamily]:
         yield _counted(
             "nodeagent_load_balancers",
-            "LoadBalancer Services by what was decided for them and why.",
+            "Number of Services of type LoadBalancer, by decision and reason.",
             Counter((decision.verdict.value, decision.code) for decision in desired.load_balancers),
         )
         yield _counted(
             "nodeagent_names",
-            "Names that are asked for by what was decided for them and why.",
+            "Number of claimed hostnames, by decision and reason.",
             Counter((decision.verdict.value, decision.code) for decision in desired.names),
         )
         yield GaugeMetricFamily(
             "nodeagent_unreadable_objects",
-            "Objects of the cluster that could not be used at all.",
+            "Number of objects of the cluster that could not be used.",
             value=len(desired.unreadable),
         )
 
@@ -82,7 +82,7 @@ class ProofCollector:
 def _kept_seconds(value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(
         "nodeagent_dns_kept_seconds",
-        "For how long the oldest of the names that are kept without DNS has not been told of; 0: none is.",
+        "Longest time in seconds that a hostname has been kept without DNS; 0 if there is none.",
         value=value,
     )
 
@@ -133,20 +133,22 @@ def backends_up(servers: Iterable[ServerState]) -> Mapping[ObjectRef, bool]:
 
 def _relay_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
     return (
-        GaugeMetricFamily("nodeagent_relay_up", "Whether the relay's HAProxy told its statistics."),
         GaugeMetricFamily(
-            "nodeagent_relay_backend_up",
-            "Whether HAProxy's health checks find every port of the load balancer's Service up.",
+            "nodeagent_relay_up", "1 if the relay's HAProxy returned its statistics, otherwise 0."
+        ),
+        GaugeMetricFamily(
+            "nodeagent_relay_upstream_up",
+            "1 if HAProxy's health checks find every port of the load balancer's Service up, otherwise 0.",
             labels=["load_balancer"],
         ),
         GaugeMetricFamily(
             "nodeagent_relay_connections",
-            "Connections through the relay now.",
+            "Number of current connections through the relay.",
             labels=["load_balancer"],
         ),
         GaugeMetricFamily(
             "nodeagent_relay_rejected_connections",
-            "Connections that the relay's limits rejected since HAProxy's last reload.",
+            "Number of connections that the relay's limits rejected since HAProxy's last reload.",
             labels=["load_balancer"],
         ),
     )

@@ -19,14 +19,16 @@ class CoreDnsMetrics:
         def gauge(name: str, meaning: str) -> client.Gauge:
             return client.Gauge(f"nodeagent_coredns_{name}", meaning, registry=registry)
 
-        self._leader = gauge("leader", "Whether this controller holds the lease and writes.")
+        self._leader = gauge("leader", "1 if this controller holds the Lease and writes, otherwise 0.")
         self._last_sync = gauge(
             "last_sync_timestamp_seconds",
-            "When CoreDNS's configuration was last found or made as desired, as Unix time; 0: never yet.",
+            "Unix time when CoreDNS's configuration was last in the desired state; 0 if never.",
         )
-        self._names = gauge("names", "Names that CoreDNS is to answer with a relay's address.")
+        self._names = gauge("names", "Number of hostnames that CoreDNS answers with a relay's address.")
         self._failures = client.Counter(
-            "nodeagent_coredns_pass_failures_total", "Passes that failed or left an error.", registry=registry
+            "nodeagent_coredns_pass_failures_total",
+            "Total number of passes that failed or left an error.",
+            registry=registry,
         )
         client.ProcessCollector(registry=registry)
         self._registry = registry

@@ -50,5 +50,5 @@ class EventRecorder:
             )
             # Told once for each kind of failure: its words differ with every namespace.
             if failure is not None and type(failure) is not self._told:
-                _LOG.warning("an Event could not be posted", extra={"fields": {"reason": str(failure)}})
+                _LOG.warning("Could not post an Event", extra={"fields": {"reason": str(failure)}})
             self._told = None if failure is None else type(failure)

@@ -87,17 +87,17 @@ class Health:
         bound = limits.busy if self.busy else limits.idle
         doing = "in a pass" if self.busy else "waiting for events"
         if age <= bound:
-            return Answer(ok=True, text=f"alive: {doing}, last sign {age:.0f} s ago\n")
-        return Answer(ok=False, text=f"stuck: {doing}, no sign for {age:.0f} s (bound: {bound:.0f} s)\n")
+            return Answer(ok=True, text=f"alive: {doing}, last report {age:.0f} s ago\n")
+        return Answer(ok=False, text=f"stuck: {doing}, no report for {age:.0f} s (bound: {bound:.0f} s)\n")
 
     def ready(self, now: float) -> Answer:
         """Pure: whether this agent's first sync is applied, or it stands by; then a line for each part."""
         if self.role is Role.STANDBY:
-            first = "ready: standing by"
+            first = "ready: on standby"
         elif self.role is Role.STARTING:
             first = "not ready: starting"
         elif self.synced_at is None:
-            first = "not ready: no sync of this agent was applied in all parts yet"
+            first = "not ready: this agent has not applied all components yet"
         else:
             first = "ready"
         role = f"role: {self.role}" + (f": {printable(self.role_note)}" if self.role_note else "")

@@ -109,7 +109,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base's
         """Logs what went wrong with a connection in one record; a client that went away is no error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            _log.exception("a page could not be made")
+            _log.exception("Could not make a page")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -183,7 +183,7 @@ class _Hasty(io.RawIOBase):
     def readinto(self, buffer: "WriteableBuffer") -> int:
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
-            raise TimeoutError("the request did not come in time")
+            raise TimeoutError("no request in time")
         self._connection.settimeout(remaining)
         try:
             return self._connection.recv_into(buffer)

@@ -64,60 +64,99 @@ class Metrics:
             return client.Histogram(f"nodeagent_{name}", meaning, labels, registry=registry, buckets=_SECONDS)
 
         self._objects = _each(
-            gauge("objects", "Objects of the cluster that are held now.", "resource"), RESOURCE_NAMES
+            gauge("objects", "Number of objects of the cluster in memory.", "resource"), RESOURCE_NAMES
         )
         self._applies = _each(
-            counter("applies_total", "Runs of an applier, failed ones included.", "applier"), _PARTS
-        )
-        self._failures = _each(
-            counter("apply_failures_total", "Runs of an applier that failed.", "applier"), _PARTS
-        )
-        self._apply_seconds = _each(
-            histogram("apply_duration_seconds", "How long an applier ran, failed or not.", "applier"), _PARTS
-        )
-        self._latency = histogram(
-            "event_to_applied_seconds", "From the arrival of an event to all of its changes applied."
-        )
-        self._repairs = _each(
-            counter("drift_repairs_total", "Changes made by others that were undone.", "part"), _PARTS
-        )
-        self._fights = _each(
-            counter("drift_fights_total", "RepairConflicts with another program over a part.", "part"), _PARTS
-        )
-        self._fighting = _each(
-            gauge("drift_fight", "Whether such a fight goes on now; repairs are slowed down.", "part"), _PARTS
-        )
-        self._unnoticed = _each(
-            gauge("drift_unnoticed", "1 if the watch of a part does not run: repairs come late.", "part"),
+            counter("applies_total", "Total number of runs of an applier, including failed runs.", "applier"),
             _PARTS,
         )
-        self._relay_notes = gauge("relay_notes", "How much of the relay is unreadable or unexpected.")
+        self._failures = _each(
+            counter("apply_failures_total", "Total number of failed runs of an applier.", "applier"), _PARTS
+        )
+        self._apply_seconds = _each(
+            histogram(
+                "apply_duration_seconds",
+                "Duration of a run of an applier in seconds, including failed runs.",
+                "applier",
+            ),
+            _PARTS,
+        )
+        self._latency = histogram(
+            "event_to_applied_seconds",
+            "Time in seconds from the arrival of an event until all its changes are applied.",
+        )
+        self._repairs = _each(
+            counter(
+                "drift_repairs_total", "Total number of external changes that nodeagent reverted.", "part"
+            ),
+            _PARTS,
+        )
+        self._fights = _each(
+            counter(
+                "drift_conflicts_total",
+                "Total number of times that another program kept reverting repairs.",
+                "part",
+            ),
+            _PARTS,
+        )
+        self._fighting = _each(
+            gauge(
+                "drift_conflict",
+                "1 while such a conflict lasts and repairs are delayed, otherwise 0.",
+                "part",
+            ),
+            _PARTS,
+        )
+        self._unnoticed = _each(
+            gauge(
+                "drift_unnoticed",
+                "1 if the watch of a component does not run and repairs come late, otherwise 0.",
+                "part",
+            ),
+            _PARTS,
+        )
+        self._relay_notes = gauge(
+            "relay_notes", "Number of things about the relay that are unreadable or unexpected."
+        )
         self._watch_restarts = _each(
-            counter("watch_restarts_total", "Watches that ended and were begun anew.", "resource"),
+            counter(
+                "watch_restarts_total", "Total number of watches that ended and were restarted.", "resource"
+            ),
             RESOURCE_NAMES,
         )
         self._relists = _each(
-            counter("relists_total", "Complete lists after the first one.", "resource"), RESOURCE_NAMES
+            counter("relists_total", "Total number of complete lists read after the first one.", "resource"),
+            RESOURCE_NAMES,
         )
-        coverage = gauge("resource_coverage", "What the API server gives of a resource.", "resource", "state")
+        coverage = gauge(
+            "resource_coverage",
+            "1 for the state of a resource at the API server, otherwise 0.",
+            "resource",
+            "state",
+        )
         self._coverage = {
             (name, state): coverage.labels(name, state.value) for name in RESOURCE_NAMES for state in Coverage
         }
-        self._api_up = gauge("api_up", "Whether the API server answered the last request.")
-        self._api_bytes = counter("api_read_bytes_total", "Bytes of answers read from the API server.")
-        self._last_sync = gauge(
-            "last_sync_timestamp_seconds", "When all parts were last as desired, as Unix time; 0: never yet."
+        self._api_up = gauge("api_up", "1 if the API server answered the last request, otherwise 0.")
+        self._api_bytes = counter(
+            "api_read_bytes_total", "Total number of bytes read in answers of the API server."
         )
-        self._writer = gauge("writer", "Whether this agent is the one that writes on its node.")
+        self._last_sync = gauge(
+            "last_sync_timestamp_seconds",
+            "Unix time when all components were last in the desired state; 0 if never.",
+        )
+        self._writer = gauge("writer", "1 if this agent is the writer on its node, otherwise 0.")
         self._reloads = _each(
-            counter("config_reloads_total", "Configurations read anew, by result.", "result"),
-            ("ok", "refused"),
+            counter("config_reloads_total", "Total number of configuration reloads, by result.", "result"),
+            ("ok", "rejected"),
         )
         self._dns_asked = _each(
-            counter("dns_names_asked_total", "Names asked of DNS, by how the asking ended.", "outcome"),
+            counter(
+                "dns_names_asked_total", "Total number of hostnames looked up in DNS, by outcome.", "outcome"
+            ),
             tuple(DnsOutcome),
         )
-        build = gauge("build_info", "Always 1; the label says which nodeagent this is.", "version")
+        build = gauge("build_info", "Always 1; the label shows the version of nodeagent.", "version")
         build.labels(__version__).set(1)
         self._decisions = DecisionCollector()
         registry.register(self._decisions)
@@ -213,9 +252,9 @@ class Metrics:
         """The configuration was read anew and is in force."""
         self._reloads["ok"].inc()
 
-    def config_refused(self) -> None:
+    def config_rejected(self) -> None:
         """The configuration was read anew and is bad; the old one stays in force."""
-        self._reloads["refused"].inc()
+        self._reloads["rejected"].inc()
 
     def dns_asked(self, outcome: DnsOutcome) -> None:
         """A name was asked of DNS, and the asking ended so."""

@@ -20,21 +20,27 @@ def narrate(done: NodePass, before: Desired | None) -> None:
     """Logs what was decided anew since `before`, what was done, mended and what failed."""
     narrate_decisions(done.convergence.desired, before)
     for part, repair in done.repairs.items():
-        _say(logging.WARNING, "drift repaired", {"part": part, "found": repair.found})
+        _say(logging.WARNING, "Repaired drift", {"part": part, "found": repair.found})
         if repair.verdict.announce:
-            _say(logging.ERROR, str(repair.verdict), {"part": part})
+            _say(
+                logging.ERROR,
+                "Another program keeps reverting a component",
+                {"part": part, "reason": str(repair.verdict)},
+            )
     _lines(
         logging.INFO,
         (
-            ("applied", {"part": change.component, "change": line})
+            ("Applied a change", {"part": change.component, "change": line})
             for change in done.convergence.changes
             for line in change.text.splitlines()
         ),
     )
     for part in sorted(done.recovered):
-        _say(logging.INFO, "works again", {"part": part})
+        _say(logging.INFO, "Applied a component again", {"part": part})
     for part, reason in done.convergence.errors.items():
-        _say(logging.ERROR, "apply failed, will be tried again", {"part": part, "reason": reason})
+        _say(
+            logging.ERROR, "Could not apply a component; it is tried again", {"part": part, "reason": reason}
+        )
 
 
 def narrate_decisions(after: Desired, before: Desired | None) -> None:
@@ -53,11 +59,11 @@ def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[st
             fields: Fields = {"service": decision.load_balancer.path, "reason": decision.reason}
             if decision.remarks:
                 fields["remarks"] = "; ".join(decision.remarks)
-            yield f"load balancer {decision.verdict}", fields
+            yield f"Load balancer {decision.verdict}", fields
     gone = set(known) - {decision.load_balancer for decision in after.load_balancers}
     for decision in known.values():
         if decision.load_balancer in gone:
-            yield "load balancer gone", {"service": decision.load_balancer.path}
+            yield "Load balancer removed", {"service": decision.load_balancer.path}
 
 
 def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
@@ -67,7 +73,7 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
         earlier = known.get(_key(decision))
         if earlier is None or (_said(earlier) != _said(decision) and not _confirms(earlier, decision)):
             yield (
-                f"name {decision.verdict}",
+                f"Hostname {decision.verdict}",
                 {
                     "name": shown_name(decision.name),
                     "claimed_by": str(decision.claimed_by),
@@ -76,7 +82,7 @@ def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields
             )
     staying = {_key(decision) for decision in added}
     for decision in (decision for key, decision in known.items() if key not in staying):
-        yield "name gone", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
+        yield "Hostname removed", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
 
 
 def _key(decision: NameDecision) -> tuple[object, ...]:
@@ -95,14 +101,14 @@ def _said(decision: NameDecision) -> tuple[object, ...]:
 
 def _confirms(earlier: NameDecision, now: NameDecision) -> bool:
     """Whether DNS only bears out what stood already, as for every name after the agent's start."""
-    return (earlier.code, now.code) == ("KeptUnasked", "Proven")
+    return (earlier.code, now.code) == ("KeptUnasked", "Verified")
 
 
 def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
     known = set(before.unreadable) if before else set()
     for entry in after.unreadable:
         if entry not in known:
-            yield "object skipped", {"object": entry.where, "reason": entry.reason}
+            yield "Skipped an object", {"object": entry.where, "reason": entry.reason}
 
 
 def _lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:
@@ -113,7 +119,7 @@ def _lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:
         else:
             more += 1
     if more:
-        _say(level, "and more of the same kind in this pass", {"count": more})
+        _say(level, "Omitted more of the same kind in this pass", {"count": more})
 
 
 def _say(level: int, message: str, fields: Fields) -> None:

@@ -15,7 +15,7 @@ _NAMES_SHOWN = 5
 # Nor are servers that don't answer: they differ from node to node, and metrics tell of them.
 EVENT_NAME_CODES = frozenset(
     {
-        "NotProven",
+        "NotVerified",
         "NoSuchName",
         "NoDnsAddress",
         "NeverWritten",

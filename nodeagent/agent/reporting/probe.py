@@ -31,7 +31,7 @@ def ask(run_dir: str, page: str, timeout: float = _SECONDS) -> tuple[int, str]:
         NoAgentError: no agent of this PID namespace answers.
     """
     deadline = monotonic() + timeout
-    problem = "there is no socket of one"
+    problem = "no agent has a socket there"
     try:
         for path in sockets(run_dir, own_namespace=True):
             try:
@@ -43,7 +43,7 @@ def ask(run_dir: str, page: str, timeout: float = _SECONDS) -> tuple[int, str]:
             words = head.split(None, 2)
             if len(words) > 1 and words[1].isdecimal():
                 return int(words[1]), body
-            raise NoAgentError(f"{path}: the connection was cut before the answer")
+            raise NoAgentError(f"{path}: the connection was closed before the answer")
     except OSError as error:
         raise NoAgentError(f"no agent answers in {run_dir}: {error}") from error
     raise NoAgentError(f"no agent of this container answers in {run_dir}: {problem}")

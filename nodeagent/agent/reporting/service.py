@@ -99,10 +99,11 @@ class TelemetryServer:
                 "there; set telemetry.listen to another address, or to '' for none"
             ) from problem
         _log.warning(
-            "%s: %s; health and metrics are served there as soon as it is free. If it is not an older "
-            "agent that is about to end (ss -ltnp tells), set telemetry.listen to another address",
-            self._endpoint,
-            os.strerror(problem.errno or 0),
+            "Could not listen for health and metrics; they are served as soon as the address is free. If an "
+            "older "
+            "agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen to another "
+            "address",
+            extra={"fields": {"address": str(self._endpoint), "err": os.strerror(problem.errno or 0)}},
         )
         Thread(target=self._retry, args=(self._endpoint,), name="telemetry-bind", daemon=True).start()
 
@@ -149,5 +150,5 @@ class TelemetryServer:
     def _retry(self, endpoint: Endpoint) -> None:
         while not self._closing.wait(self._retry_seconds):
             if self._try_tcp(endpoint) is None:
-                _log.info("%s is free now: health and metrics are served there", endpoint)
+                _log.info("Began to serve health and metrics", extra={"fields": {"address": str(endpoint)}})
                 return

@@ -168,7 +168,7 @@ class StatusFile:
             if str(error) != self._failure:
                 self._failure = str(error)
                 fields = {"file": str(self._path), "reason": str(error)}
-                _LOG.warning("the status document can't be written", extra={"fields": fields})
+                _LOG.warning("Could not write the status document", extra={"fields": fields})
 
     def remove(self) -> None:
         """Remove the document if this agent is the writer: it says nothing true any more. Idempotent."""

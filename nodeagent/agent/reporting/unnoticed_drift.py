@@ -37,17 +37,17 @@ class Noticing:
             self._metrics.unnoticed(part, missing=part in found)
             if part in found and self._told.get(part) != found[part]:
                 _LOG.warning(
-                    "drift of a part is noticed up to ten minutes late; its watch is tried again",
+                    "Could not watch a component; its drift is noticed up to ten minutes late",
                     extra={"fields": {"part": part, "reason": found[part]}},
                 )
             elif part in self._told and part not in found:
-                _LOG.info("drift of a part is noticed at once again", extra={"fields": {"part": part}})
+                _LOG.info("Resumed watching a component", extra={"fields": {"part": part}})
         self._told = found
         notes = [f"{part} is not watched: {why}" for part, why in sorted(found.items())]
         told = tuple(relay_notes)
         self._metrics.relay_noted(len(told))
         for note in set(told) - set(self._noted):
-            _LOG.warning("the relay is not as expected", extra={"fields": {"reason": note}})
+            _LOG.warning("Found the relay in an unexpected state", extra={"fields": {"reason": note}})
         self._noted = told
         notes += told
         if notes:

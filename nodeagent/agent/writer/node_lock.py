@@ -102,8 +102,8 @@ class NodeLock:
                 continue  # its last owner removed the empty directory meanwhile
             except OSError as error:
                 raise ApplyError(
-                    f"{self._run_dir}: {error.strerror}: can't hold the node's lock there; nothing was "
-                    "changed. Changing a node needs root."
+                    f"{self._run_dir}: {error.strerror}: could not take the node lock there; nothing was "
+                    "changed. Run as root."
                 ) from error
 
     def _close(self) -> None:
@@ -128,9 +128,9 @@ def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
         while not lock.try_acquire():
             if time.monotonic() >= deadline:
                 raise ApplyError(
-                    f"{run_dir / LOCK}: process {lock.owner()} is at work on this node (nodeagent run, or "
-                    "another apply; in a container its number is that of the container's own processes, "
-                    "another one on the host); nothing was changed. Wait for it, or stop it."
+                    f"{run_dir / LOCK}: process {lock.owner()} holds the node lock (nodeagent run, or "
+                    "another apply; the process number in a container differs from that on the host); "
+                    "nothing was changed. Wait for it, or stop it."
                 )
             time.sleep(_PAUSE_SECONDS)
         yield

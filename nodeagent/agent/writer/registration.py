@@ -60,8 +60,8 @@ def register(run_dir: Path, agent: Agent) -> int:
             continue  # an agent that left removed the empty directory
         except OSError as error:
             raise ApplyError(
-                f"{directory}: {error.strerror}: this agent can't register there; nothing was changed. "
-                "It needs root and a writable relay.runDir."
+                f"{directory}: {error.strerror}: this agent could not register there; nothing was changed. "
+                "Run as root, and make relay.runDir writable."
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

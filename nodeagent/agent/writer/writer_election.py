@@ -118,7 +118,7 @@ class WriterElection:
             try:
                 changed = self._settle()
             except (ApplyError, OSError) as error:
-                _LOG.error("can't settle which agent writes: %s", error)
+                _LOG.error("Could not determine which agent writes", extra={"fields": {"err": str(error)}})
                 changed = False
             if changed:
                 self._on_change()
@@ -183,9 +183,8 @@ class WriterElection:
         if not self._told_blind:
             self._told_blind = True
             _LOG.warning(
-                "no inotify (%s; see fs.inotify.max_user_instances): other agents are looked for every %g s",
-                error,
-                _BLIND_SECONDS,
+                "Could not use inotify (see fs.inotify.max_user_instances); other agents are polled for",
+                extra={"fields": {"err": str(error), "intervalSeconds": _BLIND_SECONDS}},
             )
 
     def _wait(self, seconds: float | None) -> bool:

@@ -71,7 +71,9 @@ class Addresses:
         added = {one.address: one for one in state.ours}
         for one in change.add:
             if one.address not in added:
-                failures.setdefault(one.address, "it was added but is not there as nodeagent's")
+                failures.setdefault(
+                    one.address, "it was added, but the kernel does not show it as nodeagent's"
+                )
         applied = "\n".join(
             f"+ {one.address} on {added[one.address].interface} ({one.load_balancer})"
             for one in change.add

@@ -64,16 +64,16 @@ def _stays(
 def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IPAddress, str]:
     taken = {one.address: one for one in state.addresses if not one.ours}
     refused = {
-        one.address: f"it stands on {taken[one.address].interface} already, put there by somebody else; "
-        "remove it there or choose another relay range"
+        one.address: f"it is on {taken[one.address].interface} already, added by another program; remove it "
+        "there or choose another relay range"
         for one in desired
         if one.address in taken
     }
     if state.status != "foreign":
         return refused
     reason = (
-        f"the device {state.device} ({state.kind or 'no virtual device'}) is not nodeagent's and is left "
-        "alone; rename or delete it, or set relay.interface to another name"
+        f"the device {state.device} ({state.kind or 'not a virtual device'}) is not nodeagent's and was "
+        "left unchanged; rename or delete it, or set relay.interface to another name"
     )
     standing = {one.address for one in state.ours}
     return {one.address: reason for one in desired if one.address not in standing} | refused

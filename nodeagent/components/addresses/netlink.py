@@ -207,7 +207,7 @@ def _await_route(address: IPv6Address, name: str) -> None:
     deadline = time.monotonic() + _ROUTE_SECONDS
     while not _has_route(address, name):
         if time.monotonic() > deadline:
-            raise NetlinkRefusedError(ETIMEDOUT, f"{address} stands on {name}, but without a route to it")
+            raise NetlinkRefusedError(ETIMEDOUT, f"{address} is on {name}, but there is no route to it")
         time.sleep(_PAUSE_SECONDS)
 
 

@@ -103,7 +103,7 @@ class DnatChange:
         if self.action == "delete":
             lines.append("- the DNAT structure")
         if self.superseded:
-            lines.append(f"- all that the backend {self.superseded} has left")
+            lines.append(f"- everything that the backend {self.superseded} left")
         return "\n".join(lines)
 
 

@@ -46,8 +46,8 @@ class IptablesBackend:
             return state_of({key: self._state(*key) for key in self._tables})
         except _DeniedError:
             return DnatState(
-                unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN: shown is what "
-                "would be written if nothing of ours stood there"
+                unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN: this shows what "
+                "would be written if they held no rules of nodeagent"
             )
 
     def await_lock(self) -> None:
@@ -94,7 +94,7 @@ class IptablesBackend:
         except OSError as error:
             if is_denied(error):
                 raise _DeniedError from error
-            raise ApplyError(f"the kernel does not tell its legacy tables: {error.strerror}") from error
+            raise ApplyError(f"could not list the kernel's legacy tables: {error.strerror}") from error
         return self._tables[family, table].read()
 
     def _work(self, change: DnatChange) -> Iterator[tuple[Key, TableLayout]]:
@@ -111,8 +111,8 @@ class IptablesBackend:
         state = self.read()
         if left := difference(state, without_families(change.desired, missing)):
             raise NotConverged(
-                "the kernel accepted the change, but iptables' tables are not as they were meant to be: "
-                f"another program changes them too. What still differs:\n{left}"
+                "the kernel accepted the change, but iptables' tables are not in the desired state: "
+                f"another program changes them, too. What still differs:\n{left}"
             )
         for family, reason in missing.items():
             served = replace(

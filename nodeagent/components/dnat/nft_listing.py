@@ -121,7 +121,7 @@ def state_of(listing: bytes) -> DnatState:
             if kind == "metainfo":  # nft's version, on which nothing here depends
                 continue
             if (reader := _READERS.get(kind)) is None:
-                gathered.in_the_way.append(f"a {kind} that is none of ours")
+                gathered.in_the_way.append(f"a {kind} that is not nodeagent's")
             else:
                 reader(gathered, body)
     except msgspec.DecodeError as error:
@@ -161,7 +161,7 @@ def _read_table(gathered: _Gathered, body: Raw) -> None:
 def _read_chain(gathered: _Gathered, body: Raw) -> None:
     chain = msgspec.json.decode(body, type=_Chain)
     if chain.name not in expected_rules():
-        gathered.in_the_way.append(f"a chain {chain.name} that is none of ours")
+        gathered.in_the_way.append(f"a chain {chain.name} that is not nodeagent's")
         return
     gathered.seen.add(f"chain {chain.name}")
     kind, hook, priority, policy = _CHAINS[chain.name]
@@ -181,7 +181,7 @@ def _read_map(gathered: _Gathered, body: Raw) -> None:
             if _is_set(gathered, "map", table, (endpoint, endpoint, [])):
                 _read_elements(gathered, table, _read_redirects)
             return
-    gathered.in_the_way.append(f"a map {table.name} that is none of ours")
+    gathered.in_the_way.append(f"a map {table.name} that is not nodeagent's")
 
 
 def _read_set(gathered: _Gathered, body: Raw) -> None:
@@ -191,7 +191,7 @@ def _read_set(gathered: _Gathered, body: Raw) -> None:
             if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
                 _read_elements(gathered, table, _networks_of(table.name))
             return
-    gathered.in_the_way.append(f"a set {table.name} that is none of ours")
+    gathered.in_the_way.append(f"a set {table.name} that is not nodeagent's")
 
 
 def _read_rule(gathered: _Gathered, body: Raw) -> None:
@@ -221,7 +221,7 @@ def _read_elements(gathered: _Gathered, table: _Set, read: Callable[[_Gathered, 
     try:
         read(gathered, table.elem)
     except (msgspec.ValidationError, ValueError) as error:
-        gathered.in_the_way.append(f"{table.name} holds an element that can be none of ours ({error})")
+        gathered.in_the_way.append(f"{table.name} has an element that can't be nodeagent's ({error})")
 
 
 def _read_redirects(gathered: _Gathered, elements: Raw) -> None:

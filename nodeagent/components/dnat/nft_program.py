@@ -90,7 +90,7 @@ class NftProgram:
         if done.returncode != 0:
             message = _message(done)
             at = f'\n  line of the transaction: "{line}"' if (line := _failing_line(message, script)) else ""
-            raise _error(message, f"nft refused the transaction, everything stands as before: {message}{at}")
+            raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
 
     def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
         """Run nft with `script` as its standard input.
@@ -106,8 +106,8 @@ class NftProgram:
                 return run_program([program, *arguments], self._timeout, standard_input)
             except subprocess.TimeoutExpired as error:
                 raise NftBusyError(
-                    f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel took its "
-                    "transaction whole or not at all. The next pass reads what stands."
+                    f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel applied "
+                    "its transaction completely or not at all. The next pass reads the actual state."
                 ) from error
             except OSError as error:
                 kind = NftBusyError if error.strerror in _PASSING else ApplyError

@@ -34,8 +34,8 @@ class NftablesBackend:
             listing = self._program.list_table()
         except NftPermissionError:
             return DnatState(
-                unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN: "
-                "shown is what would be written if it did not exist"
+                unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN: this shows "
+                "what would be written if it did not exist"
             )
         return DnatState() if listing is None else state_of(listing)
 
@@ -77,8 +77,8 @@ class NftablesBackend:
         state = self.read()
         if left := difference(state, desired):
             raise NotConverged(
-                f"nft accepted the transaction, but the table inet {TABLE} is not as it was meant to be: "
-                "another program changes it too, or this nft writes something else than it was given. "
-                f"What still differs:\n{left}"
+                f"nft accepted the transaction, but the table inet {TABLE} is not in the desired state: "
+                "another program changes it, too, or this nft does not write what it was given. What still "
+                f"differs:\n{left}"
             )
         return state

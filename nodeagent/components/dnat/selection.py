@@ -53,7 +53,7 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     if missing := _iptables_obstacle():
         raise ApplyError(
             "dnat.backend: auto: neither nftables nor legacy iptables works on this node; no DNAT rule was "
-            f"changed. Names in the hosts file are served all the same.\n  nftables: {obstacle}\n"
+            f"changed. Hostnames in the hosts file are still served.\n  nftables: {obstacle}\n"
             f"  iptables: {missing}"
         ) from obstacle
     return iptables
@@ -69,7 +69,7 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
         return error
     except NftError as error:
         return ApplyError(
-            "This kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It takes "
+            "This kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It requires "
             "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat and nft_nat (modprobe them on the "
             f"host), or dnat.backend: iptables, or none.\n  {error}"
         )

@@ -40,8 +40,8 @@ def xtables_lock(wait: float = WAIT_SECONDS) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ApplyError(
-            f"{path} could not be opened ({error.strerror}), without which no program may change iptables' "
-            "tables; no rule was changed. In a pod it is a volume of type FileOrCreate."
+            f"{path} could not be opened ({error.strerror}), and without it, no program may change "
+            "iptables' tables; no rule was changed. In a pod it is a volume of type FileOrCreate."
         ) from error
     try:
         _acquire(descriptor, path, wait)
@@ -59,7 +59,7 @@ def _acquire(descriptor: int, path: Path, wait: float) -> None:
             if time.monotonic() >= deadline:
                 raise ApplyError(
                     f"another program has held {path} for {wait:g} seconds; no iptables rule was changed. "
-                    f"It will be tried again. `fuser -v {path}` on the host tells which program it is."
+                    f"It will be tried again. `fuser -v {path}` on the host shows which program it is."
                 ) from None
             time.sleep(_PAUSE_SECONDS)
         else:

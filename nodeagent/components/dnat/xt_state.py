@@ -114,6 +114,6 @@ def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:
         for chain in sorted({*state.jumps, *wanted.jumps}):
             jumps = state.jumps.get(chain, ())
             if tuple(rule for _, rule in jumps) != wanted.jumps.get(chain, ()):
-                yield f"the jump to our chain in {chain} {where} is missing or altered", False
+                yield f"the jump to nodeagent's chain in {chain} {where} is missing or altered", False
             elif [place for place, _ in jumps] != list(range(1, len(jumps) + 1)):
-                yield f"another rule stands before the jump to our chain in {chain} {where}", True
+                yield f"another rule is before the jump to nodeagent's chain in {chain} {where}", True

@@ -89,8 +89,8 @@ class XtTable:
             except _ChangedMeanwhileError:
                 continue
         raise XtError(
-            f"{PROGRAMS[self._family]}: another program changed table {self._name} {_ATTEMPTS} times between "
-            "our reading and our commit, and takes no lock; no rule of it was changed"
+            f"{PROGRAMS[self._family]}: another program changed table {self._name} {_ATTEMPTS} times "
+            "between reading and commit, and takes no lock; none of its rules was changed"
         )
 
     @contextmanager
@@ -172,7 +172,7 @@ class XtTable:
     def _explained(self, error: Exception) -> XtError:
         program = PROGRAMS[self._family]
         text = _BYTES_IN_TEXT.sub(r"\2", str(error))
-        told = f"{program}: table {self._name}: {text}; no rule of it was changed."
+        told = f"{program}: table {self._name}: {text}; none of its rules was changed."
         if "ermission denied" in text or "not permitted" in text:
             return XtPermissionError(
                 f"{told} It needs root, or CAP_NET_ADMIN and CAP_NET_RAW (in Kubernetes: daemonset/overlays/"
@@ -191,7 +191,9 @@ def _dnat_revision(family: Family) -> int:
     try:
         known = knows_target(family, "DNAT", DNAT_REVISION)
     except OSError as error:
-        raise XtError(f"{PROGRAMS[family]}: the kernel does not tell its DNAT: {error.strerror}") from error
+        raise XtError(
+            f"{PROGRAMS[family]}: could not query the kernel for its DNAT support: {error.strerror}"
+        ) from error
     return DNAT_REVISION if known else OLD_DNAT_REVISION[family]
 
 

@@ -180,8 +180,8 @@ class BlockLines:
         for line in added:
             if _SAFE_NAME.fullmatch(line.name) is None:
                 raise ApplyError(
-                    f"refusing to write the name {line.name!r} into a hosts file: it holds something that is "
-                    "no part of a host name, or is longer than 253 characters. The file was left as it was"
+                    f"not writing the name {line.name!r} into a hosts file: it contains a character that a "
+                    "hostname can't have, or is longer than 253 characters. The file was left as it was"
                 )
         # Few addresses bear many names: what Python works out slowly is worked out once for each address.
         known = {
@@ -292,7 +292,7 @@ def _claim(lines: Sequence[bytes], own: OwnLines) -> _Claim:
         _claim_unclosed(claim, lines, opened, own)
     if lines and len(lines) - 1 not in claim.ours and _is_torn_begin(lines[-1]):
         claim.take((len(lines) - 1,), ())
-        claim.problems.append(Problem(len(lines), "BEGIN marker cut off in its middle: it is removed"))
+        claim.problems.append(Problem(len(lines), "truncated BEGIN marker: it is removed"))
     return claim
 
 
@@ -309,7 +309,7 @@ def _claim_unclosed(claim: _Claim, lines: Sequence[bytes], begin: int, own: OwnL
         Problem(
             begin + 1,
             f"BEGIN marker without its END: only it and the {len(inside) + cut_off} line(s) of nodeagent "
-            "right below it are replaced, all else is kept as yours",
+            "right below it are replaced, everything else is kept as yours",
         )
     )
 
@@ -323,7 +323,7 @@ def _claim_unopened(claim: _Claim, lines: Sequence[bytes], end: int, own: OwnLin
         Problem(
             end + 1,
             f"END marker without its BEGIN: only it and the {end - first} line(s) of nodeagent "
-            "right above it are replaced, all else is kept as yours",
+            "right above it are replaced, everything else is kept as yours",
         )
     )
 

@@ -105,7 +105,8 @@ class HostsChange:
         names = self.names
         counts = (("added", names.added), ("removed", names.removed), ("moved", names.moved))
         text = ", ".join(f"{len(each)} name{'s' * (len(each) > 1)} {what}" for what, each in counts if each)
-        return f"{self.before.path} written ({self.before.how}): {text or 'the block only, no name changed'}"
+        text = text or "only the block, no hostname changed"
+        return f"{self.before.path} written ({self.before.how}): {text}"
 
     def diff(self) -> str:
         """Give a unified diff for people, empty without a change.

@@ -136,8 +136,8 @@ class Hosts:
             except ChangedMeanwhileError:
                 change = self._towards(self.read(), change.lines)
         raise ApplyError(
-            f"{self._path} was changed by another program each of the {_TRIES} times it was to be written: "
-            "something else keeps rewriting it. It was left to that program; the next pass tries again"
+            f"{self._path} was changed by another program each of the {_TRIES} times that nodeagent tried "
+            "to write it. nodeagent left it unchanged; the next pass tries again"
         )
 
     def _make(self, change: HostsChange) -> HostsState:
@@ -171,10 +171,10 @@ class Hosts:
             return current, ()
         match journal.standing(unfinished, current):
             case journal.WriteState.TORN:
-                text = "a write was broken off in its middle: the next apply finishes it, nothing is lost"
+                text = "a write was interrupted: the next apply finishes it, nothing is lost"
                 return unfinished.new, (Problem(None, text),)
             case journal.WriteState.FOREIGN:
-                text = "a write was broken off and the file edited since: it is kept as it was edited"
+                text = "a write was interrupted, and the file was edited since: it is kept as edited"
                 return current, (Problem(None, text),)
             case journal.WriteState.UNTOUCHED | journal.WriteState.COMPLETE:
                 return current, ()

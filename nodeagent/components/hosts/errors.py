@@ -29,7 +29,7 @@ class OrphanedMountError(ApplyError):
         super().__init__(
             f"{path} is mounted as a single file, and a program on the host has since replaced that file: "
             "this mount shows the old one, which no process of the host reads. Nothing was written. "
-            "Restart the pod to see the new file; mount the directory (/etc) instead to be rid of this"
+            "Restart the pod to see the new file; mount the directory (/etc) instead to prevent this"
         )
 
 
@@ -54,7 +54,7 @@ def explained(error: OSError, path: Path, *, doing: str, state: str = AS_IT_WAS)
 
 _REMEDIES = {
     errno.EROFS: ". Mount its directory writable, or set hosts.enabled: false (DNAT alone serves the node)",
-    errno.EPERM: ". It may be immutable (lsattr shows 'i'; chattr -i lifts that), or the agent lacks a "
+    errno.EPERM: ". It may be immutable (lsattr shows 'i'; chattr -i removes that), or the agent lacks a "
     "capability (CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE)",
     errno.EACCES: ". nodeagent must run as root for this; a security module may also forbid it",
     errno.ENOSPC: ". Free some space on its file system; the next pass tries again",

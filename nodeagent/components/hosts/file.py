@@ -65,8 +65,8 @@ def guard_path(path: Path) -> None:
     """
     if path.name != "hosts" or not path.is_absolute():
         raise RefusedPathError(
-            f"hosts.file is {path}: nodeagent only ever writes to a file named hosts, given by its absolute "
-            "path, so that no configuration can make it rewrite another. Nothing was touched"
+            f"hosts.file is {path}: nodeagent only writes to a file named hosts, given by its absolute "
+            "path, so that no configuration can make it rewrite another file. Nothing was changed"
         )
 
 
@@ -154,7 +154,8 @@ def _read_once(path: Path) -> Reading:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise RefusedPathError(
-                f"{path} is no plain file but a {_kind(status.st_mode)}. {AS_IT_WAS}. Set hosts.file to the "
+                f"{path} is not a regular file but a {_kind(status.st_mode)}. {AS_IT_WAS}. Set hosts.file "
+                "to the "
                 "node's hosts file"
             )
         with open(descriptor, "rb", closefd=False) as file:
@@ -178,9 +179,9 @@ def _has_no_name(path: Path) -> bool:
 
 def _symbolic_link(path: Path) -> RefusedPathError:
     return RefusedPathError(
-        f"{path} is a symbolic link to {path.readlink()}: on such a system (NixOS, Talos) the system's "
-        f"own configuration makes the file. {AS_IT_WAS}. Set hosts.enabled: false (DNAT alone serves the "
-        "node), or hosts.file to the target if that may be changed"
+        f"{path} is a symbolic link to {path.readlink()}: on such a system (NixOS, Talos) the system's own "
+        f"configuration creates the file. {AS_IT_WAS}. Set hosts.enabled: false (DNAT alone serves the "
+        "node), or hosts.file to the target if that can be changed"
     )
 
 
@@ -271,5 +272,5 @@ def _sync_directory(path: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        state = "It holds its new content, but a power cut now may bring back the old"
+        state = "It has its new content, but a power failure now might restore the old one"
         raise explained(error, path, doing="flush the directory of", state=state) from error

@@ -66,7 +66,7 @@ def _undo(descriptor: int, path: Path, old: bytes, cause: OSError) -> None:
         _overwrite(descriptor, path, b"", old)
     except OSError as error:
         state = (
-            "Nor could its old content be brought back: it may hold parts of the old block and the new. "
-            "The journal is kept for the next pass to heal it"
+            "Its old content could not be restored either: it might hold parts of the old block and the new "
+            "one. The journal is kept, so that the next pass can repair it"
         )
         raise explained(cause, path, doing="write", state=state) from error

@@ -33,10 +33,10 @@ class Journal(Struct, frozen=True):
 class WriteState(Enum):
     """What a file's content says about the write that its journal announced."""
 
-    UNTOUCHED = "not begun"
+    UNTOUCHED = "not started"
     COMPLETE = "done"
-    TORN = "broken off in its middle"
-    FOREIGN = "edited by somebody since"
+    TORN = "interrupted"
+    FOREIGN = "edited by another program since"
 
 
 def torn(old: bytes, new: bytes, current: bytes) -> bool:

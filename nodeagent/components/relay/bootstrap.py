@@ -26,7 +26,7 @@ def prepare(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o700)
     except OSError as error:
-        raise ApplyError(f"{directory} can't be made ready for HAProxy: {error}") from error
+        raise ApplyError(f"{directory} can't be prepared for HAProxy: {error}") from error
     RunDirectory(directory).install(render((), directory, _LIMITS))
 
 

@@ -70,7 +70,7 @@ class Relay:
         except ApplyError as error:
             notes.append(str(error))
         except ValueError as error:
-            notes.append(f"{self._directory.config}: {error}; the whole file will be written anew")
+            notes.append(f"{self._directory.config}: {error}; the whole file will be written again")
         found = master.processes(self._directory.master_socket, _ASK_SECONDS)
         serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
         notes += [
@@ -288,8 +288,8 @@ class Relay:
         answer = master.reload(self._directory.master_socket, _RELOAD_SECONDS)
         if isinstance(answer, Unreachable):
             raise ApplyError(
-                f"HAProxy could not be told to reload: {answer}. The new configuration stands in "
-                f"{self._directory.config}, the earlier one is still in force; apply again."
+                f"Could not make HAProxy reload: {answer}. The new configuration is in "
+                f"{self._directory.config}, the earlier one is still active; apply again."
             )
         refused = answer.outcome is master.Outcome.REFUSED
         if not refused and self._in_force(text, _IN_FORCE_SECONDS, reloads):
@@ -300,12 +300,12 @@ class Relay:
             if haproxy is not None and not answer.log:
                 process.check(text, haproxy)  # HAProxy 2.6 and older say only so why they refuse a reload.
             raise ApplyError(
-                "HAProxy could not take its new configuration; the earlier file was put back and the earlier "
-                f"process goes on.{_causes(change, answer.log)}"
+                "HAProxy could not use its new configuration; the earlier file was restored and the "
+                f"earlier process continues.{_causes(change, answer.log)}"
             )
         raise ApplyError(
-            f"HAProxy was told to reload but does not run {self._directory.config} "
-            f"after {_IN_FORCE_SECONDS:.0f} s; what it ran before may still be in force. "
+            f"HAProxy was asked to reload but does not run {self._directory.config} "
+            f"after {_IN_FORCE_SECONDS:.0f} s; what it ran before might still be active. "
             "Apply again; if that does not help, see HAProxy's log."
         )
 
@@ -313,8 +313,8 @@ class Relay:
         if not change.listeners or self._in_force(text, _SIDECAR_SECONDS):
             return
         raise ApplyError(
-            f"no HAProxy answers at {silence}. Nothing relays. The configuration stands in "
-            f"{self._directory.config} and is in force as soon as HAProxy runs with it: start the sidecar, "
+            f"no HAProxy answers at {silence}. Nothing is relayed. The configuration is in "
+            f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
             "or set relay.launch: true so that nodeagent starts HAProxy itself."
         )
 

@@ -36,7 +36,7 @@ SERVER_NAME = "service"
 """The name of the one server in each `listen` section, as statistics show it."""
 
 _GLOBAL_AND_DEFAULTS = """\
-# Written by nodeagent, and written again whenever it differs: changes by hand do not stay.
+# Written by nodeagent, and written again whenever it differs: manual changes do not stay.
 global
     # relay.maxConnections. 2 descriptors a connection + 2 a pipe + 2 a listener; 33 kB a busy connection.
     maxconn {connections}
@@ -46,7 +46,7 @@ global
     maxpipes {pipes}
     tune.pipesize 1048576
     # After a reload the old process stays for its last connection. Six hours outlast any image pull; a
-    # websocket that lives longer is cut then: otherwise each reload could leave a process for ever.
+    # websocket that lives longer is closed then: otherwise each reload could leave a process for ever.
     hard-stop-after 6h
     spread-checks 20
     # HAProxy's own HTTP client, unused here, would read all CA certificates of the system at each start: half
@@ -60,7 +60,7 @@ global
 
 defaults
     mode tcp
-    # kube-proxy picks an endpoint anew for each of the 3 retries, so one dead pod does not fail a connection.
+    # kube-proxy picks an endpoint again for each of the 3 retries: one dead pod does not fail a connection.
     retries 3
     timeout connect 5s
     # Idle time. A registry that assembles layers and a quiet websocket are both silent for long.
@@ -210,7 +210,7 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
     """
     if not _PATH.fullmatch(str(run_dir)):
         raise ApplyError(
-            f"relay.runDir or relay.haproxyDir: {str(run_dir)!r} can't stand in HAProxy's configuration. "
+            f"relay.runDir or relay.haproxyDir: {str(run_dir)!r} can't be used in HAProxy's configuration. "
             "The relay was left as it was. Use an absolute path of letters, digits, '.', '_' and '-'."
         )
     ordered = sorted(set(listeners), key=lambda listener: listener.bind.sort_key())
@@ -300,7 +300,7 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
         raise _refusal(listener, "the relay serves Services whose namespace and name are DNS labels")
     for endpoint in (listener.bind, listener.server):
         if not 0 < endpoint.port <= _MAX_PORT:
-            raise _refusal(listener, f"{endpoint.port} is no TCP port")
+            raise _refusal(listener, f"{endpoint.port} is not a TCP port")
     for each in (address, listener.server.address, node):
         if isinstance(each, IPv6Address) and each.scope_id is not None:
             raise _refusal(listener, f"{each} is bound to an interface")

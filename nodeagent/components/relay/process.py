@@ -56,7 +56,7 @@ def check(text: str, haproxy: str) -> None:
             ) from error
         if done.returncode:
             raise ApplyError(
-                "HAProxy refuses the relay's configuration; the one in force was left as it was. It says:\n"
+                "HAProxy rejects the relay's configuration; the active one was left as it was. It says:\n"
                 + _with_lines(complaints(done.stderr).replace(f"{directory}/", ""), text)
             )
 
@@ -130,7 +130,7 @@ def stop(config: Path, seconds: float) -> None:
             return
     left = ", ".join(map(str, running(config)))
     raise ApplyError(
-        f"HAProxy (process {left}) does not end, not even by SIGKILL. {config.parent} was left as it was."
+        f"HAProxy (process {left}) does not end, not even on SIGKILL. {config.parent} was left as it was."
     )
 
 

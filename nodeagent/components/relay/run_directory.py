@@ -36,7 +36,7 @@ class RunDirectory:
             return None
         except OSError as error:
             raise ApplyError(
-                f"{self.config} can't be read: {error.strerror}. Root can tell what stands."
+                f"{self.config} can't be read: {error.strerror}. Run as root to see the actual state."
             ) from error
 
     def install(self, text: str) -> None:
@@ -51,7 +51,7 @@ class RunDirectory:
             if status.st_uid != os.geteuid() or status.st_mode & _WRITABLE_BY_OTHERS:
                 raise ApplyError(
                     f"{self.path} belongs to user {status.st_uid} with mode {S_IMODE(status.st_mode):04o}: "
-                    "others could change what HAProxy is told. The relay was left as it was. Make the "
+                    "others could change HAProxy's configuration. The relay was left as it was. Make the "
                     f"directory writable by this user alone (chown {os.geteuid()}, chmod 0700), "
                     "or set relay.runDir or relay.haproxyDir."
                 )

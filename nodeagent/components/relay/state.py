@@ -108,7 +108,7 @@ def compare(
         action = "reload"
         if set(old.items()) == set(new.items()):
             reason = (
-                "the process runs another configuration than the file's"
+                "the process does not run the file's configuration"
                 if state.file_digest == desired_digest
                 else "the file is not as nodeagent writes it"
             )

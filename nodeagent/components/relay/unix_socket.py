@@ -15,9 +15,9 @@ class Silence(StrEnum):
 
     ABSENT = "there is no such socket"
     REFUSED = "no process listens on it any more"
-    FORBIDDEN = "this user may not open it"
-    CUT = "the connection was cut before the answer"
-    LATE = "the answer did not come in time"
+    FORBIDDEN = "this user is not permitted to open it"
+    CUT = "the connection was closed before the answer"
+    LATE = "no answer in time"
     IMPOSSIBLE = "it can't be opened"
 
 

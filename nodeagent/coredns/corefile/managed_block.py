@@ -47,7 +47,7 @@ def with_blocks(text: str, lines_for: LinesFor) -> str:
     user = without_blocks(text)
     roots = parse(user).roots
     if not roots:
-        raise CorefileError("no server block serves the zone '.': there is nothing to put names into")
+        raise CorefileError("no server block serves the zone '.': there is no place for hostnames")
     pieces: list[str] = []
     position = 0
     for place, block in sorted((_place(user, root), root) for root in roots):
@@ -83,9 +83,9 @@ def _blocks(text: str) -> list[tuple[int, int]]:
 
 def _lost(marker: Comment) -> CorefileError:
     return CorefileError(
-        f"line {marker.line}: a marker of nodeagent's block has lost its twin ({marker.text.strip()!r}): "
-        "what of the Corefile is nodeagent's can't be told; nothing was changed. Mend it by hand, or put "
-        "back the Corefile that was kept: nodeagent coredns cleanup --previous"
+        f"line {marker.line}: unmatched marker of nodeagent's block ({marker.text.strip()!r}): "
+        "nodeagent can't determine which lines are its own; nothing was changed. Fix the markers manually, "
+        "or restore the Corefile that was kept: nodeagent coredns cleanup --previous"
     )
 
 
@@ -108,7 +108,7 @@ def _place(text: str, block: Block) -> int:
         if token.is_on_new_line_after(before.tokens[-1]):
             return _line_start(text, token.start)
     raise CorefileError(
-        f"the server block {block} has no line of its own to stand on: write its first directive below it"
+        f"the server block {block} is on one line: write its first directive on the next line"
     )
 
 

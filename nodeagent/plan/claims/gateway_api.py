@@ -38,9 +38,9 @@ _KINDS_OF_PROTOCOL = {
 (`example.com/quic`): of those a listener takes what it lists."""
 
 _WITH_LISTENERS = frozenset({"Gateway", "ListenerSet", "XListenerSet"})
-_OTHER_LISTENER = "has no listener of that name or port"
-_OTHER_KIND = "has no listener that takes this kind"
-_OTHER_NAMESPACE = "takes nothing from this namespace"
+_OTHER_LISTENER = "has no listener with that name or port"
+_OTHER_KIND = "has no listener that accepts this kind"
+_OTHER_NAMESPACE = "accepts nothing from this namespace"
 _REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
 
 
@@ -96,11 +96,11 @@ class Parents(Struct, frozen=True):
 
     def _obstacle(self, route: Route, parent: ParentRef) -> str:
         if parent in route.declined:
-            return "does not accept it, says its status"
+            return "does not accept it, according to its status"
         refusals = [self._refusal(attachment, parent, route) for attachment in self._of_parent(parent)]
         if not refusals:
             gateway = parent.kind == "Gateway"
-            return "is not there, or has no listeners" if gateway else "adds no listeners to any Gateway"
+            return "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
         # What a listener comes closest with says most: the others were never meant.
         return max(refusals, key=_REFUSALS.index)
 
@@ -193,7 +193,9 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
         hints = _hints(parents.gateways[gateway.namespace, gateway.name], pool)
         claims.append(Claim(route.ref, age, tuple(names), hints, excluded, by, number))
     left_over = tuple(_left_over(hostnames, reached))
-    reason = "no listener that it is attached to has this name" if attachments else parents.obstacle(route)
+    reason = (
+        ("no listener that it is attached to has this hostname") if attachments else parents.obstacle(route)
+    )
     if left_over and reason:
         unattached = pool.hints(unattached=reason)
         claims.append(Claim(route.ref, age, left_over, unattached, number=len(claims)))

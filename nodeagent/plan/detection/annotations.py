@@ -110,7 +110,7 @@ def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sen
         return switch.read(value, service), ""
     except ValueError as error:
         if switch.otherwise_off:
-            return {None: "off"}, f", which its controller takes for off: {error}"
+            return {None: "off"}, f", which its controller treats as off: {error}"
         raise _BadValueError(told, str(error)) from error
 
 

@@ -83,7 +83,7 @@ def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detecti
             unknown = sorted(set(entry.ports) - set(have))
             ports = entry.ports or have
             remarks = tuple(
-                f"port {port}: listed in loadBalancers.services, but no TCP port of the Service"
+                f"port {port}: listed in loadBalancers.services, but not a TCP port of the Service"
                 for port in unknown
             )
             return _proxy(
@@ -107,7 +107,7 @@ def _by_own_annotation(service: Service, options: LoadBalancerOptions) -> Detect
         return None
     said = f"annotation {PROXY_PROTOCOL}={shown(value)}"
     if value not in _OWN_WORDS:
-        reason = f"{said} is none of {', '.join(_OWN_WORDS)}; nothing is relayed for it"
+        reason = f"{said} is not one of {', '.join(_OWN_WORDS)}; nothing is relayed for it"
         return Detection("BadAnnotation", reason, verdict=Verdict.REFUSED)
     version = _OWN_WORDS[value]
     if version is None:
@@ -121,8 +121,8 @@ def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | N
     provider_id = node.provider_id if node else ""
     believed, foreign = read_annotations(service, provider_id)
     disbelief = tuple(
-        f"{reading.said}: not believed: this node is no {reading.provider} one, "
-        f"its providerID is {quoted(provider_id)}"
+        f"{reading.said}: not believed: this node does not belong to {reading.provider}: its providerID is "
+        f"{quoted(provider_id)}"
         for reading in foreign
     )
     if believed:

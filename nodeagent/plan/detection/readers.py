@@ -92,7 +92,7 @@ def words(meaning: Mapping[str, Sent], *, any_case: bool = False) -> Reader:
     def read(value: str, _: Service) -> Sends:
         found = meaning.get(value.lower() if any_case else value)
         if found is None:
-            raise ValueError(f"{quoted(value)} is none of {', '.join(meaning)}")
+            raise ValueError(f"{quoted(value)} is not one of {', '.join(meaning)}")
         return sent_on_all(found)
 
     return read
@@ -231,7 +231,7 @@ def upcloud_config(value: str, service: Service) -> Sends:
         given = backend.properties.outbound_proxy_protocol
         version = meaning.get(given)
         if version is None:
-            raise ValueError(f"outbound_proxy_protocol {quoted(given)} is none of v1, v2")
+            raise ValueError(f"outbound_proxy_protocol {quoted(given)} is not one of v1, v2")
         if backend.name in numbers:
             said[numbers[backend.name]] = version
     return said
@@ -246,7 +246,7 @@ def _json(value: str, kind: type[_Decoded]) -> _Decoded:
     try:
         return msgspec.json.decode(value, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(f"not the JSON that is expected: {one_line(error)}") from error
+        raise ValueError(f"not the expected JSON: {one_line(error)}") from error
 
 
 def _items(value: str) -> list[str]:
@@ -257,4 +257,4 @@ def _port(text: str) -> int:
     # What a person types: no sign, no other script's digits.
     if text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536:
         return int(text)
-    raise ValueError(f"{quoted(text)} is no port number")
+    raise ValueError(f"{quoted(text)} is not a port number")

@@ -344,6 +344,6 @@ def _check_content_type(request: ApiRequest, response: Response) -> None:
     if not kind.startswith("application/json"):
         response.close()
         raise NotJsonError(
-            f"{request}: the answer is {kind or 'of no content type'}, not JSON: is this an API server, "
-            "or does a proxy or a login page stand before it?"
+            f"{request}: the answer is {kind or 'of no content type'}, not JSON: check that this is an API "
+            "server, and not a proxy or a login page in front of it"
         )

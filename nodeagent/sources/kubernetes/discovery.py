@@ -92,7 +92,7 @@ def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
     try:
         return msgspec.json.decode(connection.get_json(path, timeout=_SECONDS), type=expected)
     except msgspec.MsgspecError as error:
-        raise NotJsonError(f"get {path}: the answer does not tell what is served: {error}") from error
+        raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 
 
 # Looks now and then which optional kinds the API server has: their definitions come and go.
@@ -181,7 +181,7 @@ class DiscoveryPoller:
             return self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
         except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
             # A mistake of ours must not end the thread: tell it, and ask again.
-            _LOG.exception("discovery: unexpected failure; it is tried again")
+            _LOG.exception("Discovery failed unexpectedly; it is tried again")
             self._tell(error)
             return self._backoff.next()
         self.error = None
@@ -199,5 +199,5 @@ class DiscoveryPoller:
 
     def _tell(self, error: Exception) -> None:
         if self.error != str(error) and not self._stopped:
-            _LOG.warning("discovery: %s; what is known stays", error)
+            _LOG.warning("Discovery failed; what is known stays", extra={"fields": {"err": str(error)}})
         self.error = str(error)

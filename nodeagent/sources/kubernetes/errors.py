@@ -25,7 +25,7 @@ class ApiError(SourceError):
 
 
 class UnreachableError(ApiError):
-    """No connection, no answer in time, or the connection broke: nothing is known of the API's state."""
+    """No connection, no answer in time, or the connection was lost: nothing is known of the API's state."""
 
 
 class UnauthorizedError(ApiError):
@@ -172,14 +172,14 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     match status:
         case 400:
             error: ApiError = BadRequestError(
-                f"{request}: 400: the server can't make sense of the request: {words}"
+                f"{request}: 400: the server does not understand the request: {words}"
             )
         case 401:
             error = UnauthorizedError(
                 f"{request}: 401: the server does not accept these credentials; {_RENEW}"
             )
         case 403 if _ANONYMOUS in told.message:
-            error = UnauthorizedError(f"{request}: 403: the request bore no credentials ({words}); {_RENEW}")
+            error = UnauthorizedError(f"{request}: 403: the request had no credentials ({words}); {_RENEW}")
         case 403:
             error = ForbiddenError(f"{request}: 403: {words}; grant it with {missing_rule(request)}")
         case 404:
@@ -189,7 +189,7 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
         case 409:
             error = ConflictError(f"{request}: 409: {words}", wait)
         case 410:
-            error = GoneError(f"{request}: 410: {words}; a new list is due", wait)
+            error = GoneError(f"{request}: 410: {words}; a new list is needed", wait)
         case _:
             error = ServerTroubleError(f"{request}: {status}: {words}", status, wait)
     return error

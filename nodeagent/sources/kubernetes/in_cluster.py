@@ -255,6 +255,7 @@ def _network(request: ApiRequest) -> Iterator[None]:
 
 def _no_way(error: Exception) -> SourceError:
     return SourceError(
-        f"the pod's ServiceAccount: gives no way to the API server: {error}; nothing was changed. Mount "
+        f"the pod's ServiceAccount: can't be used to reach the API server: {error}; nothing was changed. "
+        "Mount "
         "it (automountServiceAccountToken), or give a --kubeconfig"
     )

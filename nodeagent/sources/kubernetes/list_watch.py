@@ -231,13 +231,13 @@ def _page(body: bytes, resource: Resource) -> _List:
         page = _decoded(_list_decoder, body)
         number(page.metadata.resourceVersion)
     except msgspec.ValidationError as error:
-        raise NotAListError(f"list {resource.path}: the answer is no list of objects: {error}") from error
+        raise NotAListError(f"list {resource.path}: the answer is not a list of objects: {error}") from error
     except msgspec.DecodeError as error:
         raise NotJsonError(f"list {resource.path}: the answer is not JSON: {error}") from error
     except ValueError as error:
-        raise NotAListError(f"list {resource.path}: the answer is no list of objects: {error}") from error
+        raise NotAListError(f"list {resource.path}: the answer is not a list of objects: {error}") from error
     if not page.kind.endswith("List"):
-        raise NotAListError(f"list {resource.path}: the answer is a {page.kind}, no list of objects")
+        raise NotAListError(f"list {resource.path}: the answer is a {page.kind}, not a list of objects")
     return page
 
 
@@ -358,6 +358,6 @@ def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTH
             case "ERROR":
                 return Failed(_status_decoder.decode(event.object).code, bytes(event.object))
     except (msgspec.MsgspecError, ValueError) as error:
-        text = f"watch {resource.path}: a line is no event: {error}; a new list is due"
+        text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
         raise NotJsonError(text) from error
     return Unknown(event.type)

@@ -152,7 +152,9 @@ def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's Ap
             config.load_kube_config(config_file=kubeconfig, client_configuration=found, persist_config=False)
     except (config.ConfigException, OSError, ValueError, TypeError, YAMLError) as error:
         where = kubeconfig or "the pod's ServiceAccount"
-        raise SourceError(f"{where}: gives no way to the API server: {error}; nothing was changed") from error
+        raise SourceError(
+            f"{where}: can't be used to reach the API server: {error}; nothing was changed"
+        ) from error
     # Retries are the callers' decision: they know what to do meanwhile.
     found.retries = False
     found.socket_options = [*HTTPConnection.default_socket_options, *KEEPALIVE]
@@ -245,7 +247,7 @@ def websocket_failure(request: ApiRequest, error: Exception) -> UnreachableError
     if isinstance(error, websocket.WebSocketTimeoutException | TimeoutError):
         return UnreachableError(f"{request}: no answer in time")
     if isinstance(error, websocket.WebSocketConnectionClosedException | ConnectionError):
-        return UnreachableError(f"{request}: the connection broke: {failure_words(_cause(error))}")
+        return UnreachableError(f"{request}: the connection was lost: {failure_words(_cause(error))}")
     return UnreachableError(f"{request}: {failure_words(_cause(error))}")
 
 

@@ -160,7 +160,9 @@ class Reflector:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
                 # A mistake of ours must not silence this resource for ever: tell it, and begin anew.
-                _LOG.exception("%s: unexpected failure; it is listed anew", self.resource.name)
+                _LOG.exception(
+                    "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named()}
+                )
                 self._at.version = None
                 self._fail(error)
             else:
@@ -196,7 +198,11 @@ class Reflector:
             # Servers restart, histories are compacted: that is everyday life as long as it goes on at once.
             everyday = self._at.productive or (self.resource.optional and isinstance(error, NotFoundError))
             level = logging.INFO if everyday else logging.WARNING
-            _LOG.log(level, "%s: %s; what is known stays", self.resource.name, error)
+            _LOG.log(
+                level,
+                "Could not read a resource; what is known stays",
+                extra={"fields": self._named(error)},
+            )
         self.progress.error = str(error)
         self.progress.failure = type(error)
         if self.resource.optional and isinstance(error, ForbiddenError | NotFoundError):
@@ -220,13 +226,17 @@ class Reflector:
     def _is_calm(self) -> bool:
         return time.monotonic() - self._listed >= self._timing.calm
 
+    def _named(self, error: Exception | None = None) -> dict[str, str]:
+        """Return the fields of a log record about this resource."""
+        return {"resource": self.resource.name} | ({"err": str(error)} if error else {})
+
     def _contact(self) -> None:
         self.progress.last_contact = time.monotonic()
 
     def _well(self) -> None:
         self._contact()
         if self.progress.error is not None:
-            _LOG.info("%s: the API answers again", self.resource.name)
+            _LOG.info("Read a resource again", extra={"fields": self._named()})
         self.progress.error = None
         self.progress.failure = None
 
@@ -266,7 +276,7 @@ class Reflector:
             refused = status == HTTPStatus.UNPROCESSABLE_ENTITY
             if self._initial is None or not refused:
                 raise
-            _LOG.info("%s: the server does not stream lists: %s", self.resource.name, error)
+            _LOG.info("The server does not stream lists", extra={"fields": self._named(error)})
             return False
         finally:
             unfinished, self._initial, self._known = self._initial is not None, None, NOTHING

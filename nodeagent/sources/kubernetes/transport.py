@@ -105,14 +105,15 @@ class Transport(Protocol):
 def unreachable(request: ApiRequest, error: Exception) -> UnreachableError:
     """Return the error for a failure of the network. Pure."""
     return UnreachableError(
-        f"{request}: {failure_words(error)}; is the server up, and its address and CA right?"
+        f"{request}: {failure_words(error)}; check that the server is up, and that its address and CA are "
+        "right"
     )
 
 
 def failure_words(error: Exception) -> str:
     """Return a failure of the network in the fewest words that still tell which it is. Pure."""
     if isinstance(error, IncompleteRead):
-        return "the connection broke in the middle of the answer"
+        return "the connection was lost in the middle of the answer"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, TimeoutError):
@@ -140,7 +141,7 @@ class LineSplitter:
         self._unfinished.append(first)
         self._size += len(first)
         if self._size > LONGEST_LINE:
-            raise TooLargeError(f"a line has more than {LONGEST_LINE} bytes: given up; a new list is due")
+            raise TooLargeError(f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed")
         if not others:
             return []
         lines = [b"".join(self._unfinished), *others[:-1]]

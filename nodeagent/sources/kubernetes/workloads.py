@@ -53,7 +53,7 @@ def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
     except NotFoundError:
         return True
     except msgspec.MsgspecError as error:
-        raise SourceError(f"{daemonset}: the answer makes no sense: {error}") from error
+        raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
     return found.metadata.deletionTimestamp is not None
 
 
@@ -231,7 +231,7 @@ def _ended(request: ApiRequest, streams: dict[int, bytearray]) -> Executed:
         status = msgspec.json.decode(bytes(streams[_STATUS]), type=Status)
     except msgspec.MsgspecError as error:
         raise UnreachableError(
-            f"{request}: the connection broke before the program's end was told"
+            f"{request}: the connection was lost before the program's exit was reported"
         ) from error
     code = 0 if status.status == "Success" else 1
     for cause in (status.details.causes if status.details else None) or ():

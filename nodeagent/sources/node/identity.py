@@ -103,7 +103,7 @@ def find_api_servers(
             hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
         else:
             notes.append(
-                f"KUBERNETES_SERVICE_PORT={port!r} is no port: the API server is not protected by it"
+                f"KUBERNETES_SERVICE_PORT={port!r} is not a port: the API server is not protected by it"
             )
     for path in (*kubeconfigs, *KUBELET_KUBECONFIGS):
         try:

@@ -64,7 +64,7 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
         if found.servers:
             return Upstreams(found.servers)
     reasons = "; ".join(found.why_none for found in tried)
-    return Upstreams(problem=f"no DNS server may be asked ({reasons}): set hosts.dnsServers")
+    return Upstreams(problem=f"no DNS server can be queried ({reasons}): set hosts.dnsServers")
 
 
 def _read_behind_resolved(resolv_conf: Path) -> _Listed:
@@ -103,7 +103,7 @@ def _parse(text: str, file: str) -> _Listed:
     if asked:
         why_none = ""
     elif named:
-        why_none = f"{file} names systemd-resolved's stub alone, which answers from /etc/hosts"
+        why_none = f"{file} names only systemd-resolved's stub, which answers from /etc/hosts"
     else:
         why_none = f"{file} names no server"
     return _Listed(_endpoints(asked), found.search, why_none)

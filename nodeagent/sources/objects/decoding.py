@@ -204,7 +204,7 @@ def _is_ready(endpoint: api.SliceEndpoint) -> bool:
 def _is_port(number: int, problems: list[str]) -> bool:
     if 0 < number < 65536:
         return True
-    problems.append(f"spec.ports: {number} is no port number")
+    problems.append(f"spec.ports: {number} is not a port number")
     return False
 
 
@@ -249,7 +249,7 @@ def _network(text: str) -> IPNetwork:
 
 
 MOST_HOSTS = 10_000
-"""Hosts that one object may ask for; those beyond are not read."""
+"""Hosts that one object may ask for; the rest is not read."""
 
 _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that decisions could rest on; a longer one is not read."""
@@ -285,7 +285,7 @@ def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
         if not _NAME.fullmatch(text):
             raise DecodingError(
-                f"metadata.{what}: {one_line(ascii(text))} is no name that the API server takes"
+                f"metadata.{what}: {one_line(ascii(text))} is not a name that the API server accepts"
             )
     return ObjectRef(kind, namespace, metadata.name)
 
@@ -316,7 +316,7 @@ def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
     """The hosts in their order, each once, up to `MOST_HOSTS`; `problems` tells of the rest."""
     found = tuple(islice(dict.fromkeys(hosts), MOST_HOSTS + 1))
     if len(found) > MOST_HOSTS:
-        problems.append(f"more than {MOST_HOSTS} hosts: those beyond are not read")
+        problems.append(f"more than {MOST_HOSTS} hosts: the rest is not read")
     return found[:MOST_HOSTS]
 
 

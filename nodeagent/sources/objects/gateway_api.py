@@ -168,7 +168,7 @@ def _allowed(found: api.Namespaces | None, default: str) -> AllowedNamespaces:
                 "Selector", _rules((found.selector if found else None) or api.Selector())
             )
         case other:
-            raise DecodingError(f"namespaces.from: {quoted(other)} is none of All, Same, Selector, None")
+            raise DecodingError(f"namespaces.from: {quoted(other)} is not one of All, Same, Selector, None")
 
 
 def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
@@ -181,7 +181,7 @@ def _rule(found: api.Expression) -> LabelRule:
         case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
             return LabelRule(found.key, operator, tuple(found.values or ()))
         case other:
-            raise DecodingError(f"matchExpressions: {quoted(other)} is no operator")
+            raise DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
 
 
 def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:

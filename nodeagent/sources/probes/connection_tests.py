@@ -37,7 +37,7 @@ class Probe(Struct, frozen=True):
 class Ending(StrEnum):
     """How a probe ended. The first four end before any byte was sent."""
 
-    NOT_ASKED = "not asked: the time for all connections was over"
+    NOT_ASKED = "not tested: the time for all connections was used up"
     UNREACHABLE = "no route to the address"
     REFUSED = "connection refused"
     CONNECT_TIMEOUT = "no answer to the connection request"

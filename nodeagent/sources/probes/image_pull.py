@@ -164,7 +164,7 @@ def _connection(
     else:
         yield PullStep(Stage.CONNECT, ok=False, seen="; ".join(silent), outcome=outcome)
         return
-    yield PullStep(Stage.CONNECT, ok=True, seen=f"{endpoint} takes the connection")
+    yield PullStep(Stage.CONNECT, ok=True, seen=f"{endpoint} accepts the connection")
     if outcome.ending not in {
         Ending.STATUS,
         Ending.NOT_HTTP,
@@ -198,7 +198,7 @@ class _Session:
         """Asks `/v2/`: 200 to everybody, or 401 with a challenge (end-1 of the specification)."""
         answer = self._get(Stage.REGISTRY, self._base)
         if answer.status == 200:
-            return PullStep(Stage.REGISTRY, ok=True, seen="200: open to everybody")
+            return PullStep(Stage.REGISTRY, ok=True, seen="200: open to anyone")
         scheme, _, parameters = answer.headers.get("www-authenticate", "").partition(" ")
         if answer.status == 401 and scheme.lower() == "bearer":
             self.challenge = dict(_PARAMETER.findall(parameters))
@@ -209,10 +209,10 @@ class _Session:
                 PullStep(
                     Stage.CREDENTIALS,
                     ok=False,
-                    seen=f"401: it asks for credentials ({quoted(scheme) if scheme else 'no scheme'})",
+                    seen=f"401: it requires credentials ({quoted(scheme) if scheme else 'no scheme'})",
                 )
             )
-        seen = f"HTTP {answer.status}: no registry answers here"
+        seen = f"HTTP {answer.status}: this is not a registry"
         return PullStep(Stage.REGISTRY, ok=False, seen=seen)
 
     def token(self) -> PullStep:
@@ -227,9 +227,9 @@ class _Session:
         found = _decoded(Stage.CREDENTIALS, answer.data, _Token)
         token = found.token or found.access_token or ""
         if not _TOKEN.fullmatch(token):
-            return PullStep(Stage.CREDENTIALS, ok=False, seen="the token server gave no token")
+            return PullStep(Stage.CREDENTIALS, ok=False, seen="the token server returned no token")
         self._headers["Authorization"] = f"Bearer {token}"
-        return PullStep(Stage.CREDENTIALS, ok=True, seen="an anonymous token was given")
+        return PullStep(Stage.CREDENTIALS, ok=True, seen="got an anonymous token")
 
     def layers(self) -> list[_Descriptor]:
         """Fetches the manifest, by way of the index to this machine's platform, and gives its layers."""
@@ -260,7 +260,7 @@ class _Session:
         expected = min(layers[0].size, _FIRST_BYTES)
         if len(answer.data) < expected:
             return PullStep(
-                Stage.LAYER, ok=False, seen=f"{len(answer.data)} of {expected} bytes of {digest[:19]} came"
+                Stage.LAYER, ok=False, seen=f"{len(answer.data)} of {expected} bytes of {digest[:19]} arrived"
             )
         return PullStep(Stage.LAYER, ok=True, seen=f"the first {max(expected, 0)} bytes arrived")
 
@@ -274,11 +274,11 @@ class _Session:
                 PullStep(
                     Stage.CREDENTIALS,
                     ok=False,
-                    seen=f"HTTP {answer.status}: not to be had without credentials",
+                    seen=f"HTTP {answer.status}: not available without credentials",
                 )
             )
         if answer.status != 200:
-            what = "no such image or tag" if answer.status == 404 else "the registry gives no manifest"
+            what = "no such image or tag" if answer.status == 404 else "the registry returns no manifest"
             raise _Stopped(PullStep(Stage.MANIFEST, ok=False, seen=f"HTTP {answer.status}: {what}"))
         return _decoded(Stage.MANIFEST, answer.data, _Manifest)
 
@@ -295,7 +295,7 @@ class _Session:
 def _digest(stage: Stage, found: _Descriptor) -> str:
     """The digest, which becomes a part of an address: none but a proper one."""
     if not _DIGEST.fullmatch(found.digest):
-        raise _Stopped(PullStep(stage, ok=False, seen=f"{quoted(found.digest)} is no digest"))
+        raise _Stopped(PullStep(stage, ok=False, seen=f"{quoted(found.digest)} is not a digest"))
     return found.digest
 
 

@@ -54,11 +54,11 @@ class ImageReference(Struct, frozen=True):
         reference = digest or tag or "latest"
         host, _, port = authority.partition(":")
         if not host or (port and not port.isdecimal()):
-            raise ValueError(f"{text!r}: {authority!r} is no registry")
+            raise ValueError(f"{text!r}: {authority!r} is not a registry")
         if not _PATH.fullmatch(path):
-            raise ValueError(f"{text!r}: {path!r} is no repository's name")
+            raise ValueError(f"{text!r}: {path!r} is not the name of a repository")
         if not (_DIGEST if digest else _TAG).fullmatch(reference):
-            raise ValueError(f"{text!r}: {reference!r} is no tag or digest")
+            raise ValueError(f"{text!r}: {reference!r} is not a tag or digest")
         return cls(host, int(port or _HTTPS), path, reference)
 
 

@@ -39,7 +39,7 @@ class Watched:
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: drift, which must be the first that is told."""
         self.node.ip("addr add 169.254.66.99/32 dev lo")
-        assert self.said.next() == "169.254.66.99 was put on lo"
+        assert self.said.next() == "169.254.66.99 was added to lo"
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def relay(as_root: None) -> Iterator[Watched]:
         ("addr flush dev hairpin0", "was removed from hairpin0"),
         ("link del hairpin0", "hairpin0 was deleted"),
         ("link set hairpin0 down", "hairpin0 was set down"),
-        ("addr add 169.254.66.77/32 dev lo", "169.254.66.77 was put on lo"),
+        ("addr add 169.254.66.77/32 dev lo", "169.254.66.77 was added to lo"),
     ],
 )
 def test_every_change_of_the_relay_addresses_is_seen(relay: Watched, command: str, told: str) -> None:
@@ -73,7 +73,7 @@ def test_every_change_of_the_relay_addresses_is_seen(relay: Watched, command: st
 
 def test_a_relay_address_on_another_device_is_seen(relay: Watched) -> None:
     relay.node.ip("link add other0 type veth peer name other1", "addr add 169.254.66.5/32 dev other0")
-    assert relay.said.next() == "169.254.66.5 was put on other0"
+    assert relay.said.next() == "169.254.66.5 was added to other0"
 
 
 def test_a_device_renamed_is_seen(relay: Watched) -> None:
@@ -92,7 +92,7 @@ def test_a_failed_duplicate_detection_is_seen(relay: Watched) -> None:
         "link set right up",
         "addr add fd68:6169:7270::9/128 dev left nodad",
     )
-    relay.said.until("was put on left")
+    relay.said.until("was added to left")
     node.ip("addr add fd68:6169:7270::9/128 dev right")
     relay.said.until("duplicate address detection failed", 5)
 

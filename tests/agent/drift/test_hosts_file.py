@@ -151,7 +151,7 @@ def test_a_directory_that_is_replaced_is_watched_anew(hosts: Watched, tmp_path: 
     tmp_path.rename(tmp_path.with_name("moved"))
     hosts.said.until("moved or deleted")
     tmp_path.mkdir()
-    hosts.said.until("begun anew", 3)
+    hosts.said.until("was restarted", 3)
     hosts.path.write_bytes(USER)
     assert hosts.said.next() != "nothing"
 
@@ -188,6 +188,6 @@ def test_an_inotify_that_breaks_is_opened_anew(hosts: Watched) -> None:
     source = hosts.watcher._inotify  # noqa: SLF001 - the kernel gives no way to break it
     assert source is not None
     source.fail(OSError(errno.EIO, "Input/output error"))
-    hosts.said.until("begun anew")
+    hosts.said.until("was restarted")
     replace(hosts.path)
     hosts.said.until("replaced")

@@ -54,12 +54,12 @@ def test_a_killed_worker_master_or_both_is_seen_within_a_second() -> None:
             pids = {"master": alive.master, "worker": alive.workers[0]}
             for victim in victims:
                 os.kill(pids[victim], signal.SIGKILL)
-            assert "HAProxy is gone" in said.next(), victims
+            assert "HAProxy has stopped" in said.next(), victims
             assert "HAProxy does not answer" in watcher.state().error
             apply(watcher, relay, A)
         apply(watcher, relay, A, B)
         process.stop(RUN / "haproxy.cfg", 0.1)
-        assert "HAProxy is gone" in said.next()
+        assert "HAProxy has stopped" in said.next()
 
 
 @isolated
@@ -68,7 +68,7 @@ def test_own_reloads_starts_and_stops_wake_nobody() -> None:
         for listeners in ((A, B), (A,), (B,), (), (A,), (A, B)):
             apply(watcher, relay, *listeners)
         os.kill(found().master, signal.SIGKILL)
-        assert "HAProxy is gone" in said.next()
+        assert "HAProxy has stopped" in said.next()
 
 
 @isolated
@@ -82,7 +82,7 @@ def test_a_reload_by_another_program_is_told() -> None:
 def test_a_sidecar_that_comes_back_by_itself_is_told() -> None:
     with watched() as (_, _, said):
         process.stop(RUN / "haproxy.cfg", 0.1)
-        assert "HAProxy is gone" in said.next()
+        assert "HAProxy has stopped" in said.next()
         command = ["haproxy", "-W", "-S", f"{MASTER},mode,600", "-f", str(RUN / "haproxy.cfg")]
         subprocess.Popen(command, stderr=subprocess.DEVNULL)
         assert said.next(3) == "HAProxy answers again"
@@ -103,7 +103,7 @@ def test_a_socket_that_nobody_answers_at_is_called_on() -> None:
     with watched() as (_, _, said):
         master = found().master
         os.kill(master, signal.SIGKILL)
-        assert "HAProxy is gone" in said.next()
+        assert "HAProxy has stopped" in said.next()
         MASTER.unlink()
         with socket.socket(socket.AF_UNIX) as silent:
             silent.bind(str(MASTER))
@@ -122,4 +122,4 @@ def test_a_connection_without_a_word_is_not_timed_out() -> None:
         assert said.next(11.0) == "nothing"
         assert time.monotonic() - began > 10
         os.kill(found().workers[0], signal.SIGKILL)
-        assert "HAProxy is gone" in said.next()
+        assert "HAProxy has stopped" in said.next()

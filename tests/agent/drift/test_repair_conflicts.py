@@ -40,7 +40,7 @@ def test_the_fifth_within_a_minute_is_one_and_each_further_repair_waits_twice_as
     assert [verdict.announce for verdict in verdicts] == [False] * 4 + [True] * 10 + [False] * 4
     assert str(verdicts[3]) == ""
     assert str(verdicts[4]) == (
-        "another program keeps undoing this: 5 repairs in 4 s; the next repair waits 1 s"
+        "another program keeps reverting this: 5 repairs in 4 s; the next repair waits 1 s"
     )
 
 

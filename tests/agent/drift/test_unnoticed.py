@@ -127,4 +127,4 @@ def test_it_is_told_everywhere_and_does_not_make_the_agent_unready(caplog: pytes
     noticing.update([WatcherState("hosts", running=True)])
     assert "drift: ok" in board.ready().text
     assert 'nodeagent_drift_unnoticed{part="hosts"} 0.0' in metrics.exposition().decode()
-    assert caplog.records[-1].getMessage() == "drift of a part is noticed at once again"
+    assert caplog.records[-1].getMessage() == "Resumed watching a component"

@@ -61,7 +61,7 @@ def test_a_watcher_that_fails_says_so_and_begins_anew(failure: Exception) -> Non
         watcher.failures.append(failure)
         watcher.happen()
         assert said.next().startswith("the watch was interrupted: ")
-        assert said.next().startswith("the watch was interrupted and has begun anew (")
+        assert said.next().startswith("the watch was interrupted and was restarted (")
         # What happened meanwhile, and what happens from then on, is told as ever.
         watcher.happen()
         assert said.until("events")
@@ -77,7 +77,7 @@ def test_one_that_can_not_be_had_tells_it_by_its_state_alone_and_tries_on() -> N
     while watcher.state().error != "Operation not permitted":
         assert time.monotonic() < deadline
     assert not watcher.state().running
-    assert said.next(2.0) == ("the watch was interrupted and has begun anew (Operation not permitted)")
+    assert said.next(2.0) == ("the watch was interrupted and was restarted (Operation not permitted)")
     assert watcher.opened == 3
     watcher.stop()
 

@@ -64,7 +64,7 @@ def chains(as_root: None) -> Iterator[Watched]:
 @pytest.mark.parametrize(
     ("commands", "word"),
     [
-        (PUSHED_DOWN, "another rule stands before the jump to our chain in OUTPUT"),
+        (PUSHED_DOWN, "another rule is before the jump the jump to our chain in OUTPUT"),
         ("*nat\n-F\n-X\nCOMMIT\n", "gone"),
         ("*nat\n-F NODEAGENT-LB\nCOMMIT\n", "NODEAGENT"),
         ("*nat\n-D OUTPUT -j NODEAGENT-OUTPUT\nCOMMIT\n", "missing"),
@@ -79,7 +79,7 @@ def test_every_change_of_our_chains_is_seen(chains: Watched, commands: str, word
 def test_it_is_seen_again_after_the_repair(chains: Watched) -> None:
     for _ in range(5):
         chains.node.legacy(PUSHED_DOWN)
-        assert "another rule stands before" in chains.said.next()
+        assert "another rule is before the jump" in chains.said.next()
         chains.keep(3)
 
 
@@ -94,7 +94,7 @@ def test_a_foreign_change_during_our_own_is_not_lost(chains: Watched) -> None:
     with chains.watcher.quiet():
         chains.keep(4)
         chains.node.legacy(PUSHED_DOWN)
-    assert "another rule stands before" in chains.said.next()
+    assert "another rule is before the jump" in chains.said.next()
 
 
 def test_rules_of_others_wake_nobody(chains: Watched) -> None:
@@ -114,7 +114,7 @@ def test_a_lock_file_that_is_replaced_is_watched_on(chains: Watched, lock_file: 
     other.touch()
     other.rename(lock_file)
     chains.node.legacy(PUSHED_DOWN)
-    assert "another rule stands before" in chains.said.next()
+    assert "another rule is before the jump" in chains.said.next()
 
 
 def test_a_program_that_takes_no_lock_is_found_by_looking(
@@ -125,4 +125,4 @@ def test_a_program_that_takes_no_lock_is_found_by_looking(
     chains.node.legacy(FOREIGN)  # the watcher wakes, and learns of the shorter time
     monkeypatch.setenv("XTABLES_LOCKFILE", str(lock_file.with_suffix(".another")))
     chains.node.legacy(PUSHED_DOWN)
-    assert "another rule stands before" in chains.said.next(3.0)
+    assert "another rule is before the jump" in chains.said.next(3.0)

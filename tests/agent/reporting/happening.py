@@ -48,11 +48,11 @@ def everything() -> Metrics:
     metrics.synced(1795251600.5)
     metrics.became_writer()
     metrics.config_reloaded()
-    metrics.config_refused()
+    metrics.config_rejected()
     metrics.decided(
         Desired(
             load_balancers=(LoadBalancerDecision(BLUE, Verdict.SERVED, "Listed", "because"),),
-            names=(name("shop.example.com", Verdict.REFUSED, "NotProven"),),
+            names=(name("shop.example.com", Verdict.REFUSED, "NotVerified"),),
             unreadable=(Unreadable("Service ingress/odd", "no name"),),
         )
     )

@@ -31,7 +31,7 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
 
     clock.now += 31
     assert not health.alive().ok
-    assert health.alive().text == "stuck: waiting for events, no sign for 31 s (bound: 30 s)\n"
+    assert health.alive().text == "stuck: waiting for events, no report for 31 s (bound: 30 s)\n"
 
     health.beat()
     assert health.alive().ok
@@ -42,7 +42,7 @@ def test_a_pass_may_take_longer_but_not_for_ever() -> None:
     health, clock = board()
     health.pass_began()
     clock.now += 119
-    assert health.alive().text == "alive: in a pass, last sign 119 s ago\n"
+    assert health.alive().text == "alive: in a pass, last report 119 s ago\n"
     clock.now += 2
     assert not health.alive().ok
 
@@ -75,7 +75,7 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
     clock.now += 12
     assert not health.ready().ok
     assert health.ready().text == (
-        "not ready: no sync of this agent was applied in all parts yet\n"
+        "not ready: this agent has not applied all components yet\n"
         "role: writer\n"
         "api: failed since 12 s: connection refused\n"
         "hosts: not yet\n"
@@ -113,7 +113,7 @@ def test_a_standby_is_ready_and_says_so() -> None:
     health, _ = board("hosts")
     health.became_standby("process 4711 writes")
     assert health.ready().ok
-    assert health.ready().text == "ready: standing by\nrole: standby: process 4711 writes\nhosts: not yet\n"
+    assert health.ready().text == "ready: on standby\nrole: standby: process 4711 writes\nhosts: not yet\n"
 
     health.became_writer()
     assert not health.ready().ok
@@ -128,7 +128,7 @@ def test_an_error_can_not_forge_the_line_of_another_part() -> None:
 
     lines = health.ready().text.splitlines()
     assert lines == [
-        "ready: standing by",
+        "ready: on standby",
         "role: standby: evil\\nhosts: ok",
         "dnat: failed since 0 s: nft says:; bad; hosts: ok\\x1b[2J\\u202e",
         "hosts: not yet",

@@ -30,14 +30,14 @@ def test_series_with_known_labels_stand_at_0_before_anything_happened() -> None:
         for counter in ("nodeagent_applies_total", "nodeagent_apply_failures_total"):
             assert found.value(counter, applier=part) == 0
         assert found.value("nodeagent_apply_duration_seconds_count", applier=part) == 0
-        for series in ("drift_repairs_total", "drift_fights_total", "drift_fight"):
+        for series in ("drift_repairs_total", "drift_conflicts_total", "drift_conflict"):
             assert found.value(f"nodeagent_{series}", part=part) == 0
     for resource in RESOURCE_NAMES:
         for series in ("objects", "watch_restarts_total", "relists_total"):
             assert found.value(f"nodeagent_{series}", resource=resource) == 0
         for state in Coverage:
             assert found.value("nodeagent_resource_coverage", resource=resource, state=str(state)) == 0
-    for result in ("ok", "refused"):
+    for result in ("ok", "rejected"):
         assert found.value("nodeagent_config_reloads_total", result=result) == 0
     for outcome in DnsOutcome:
         assert found.value("nodeagent_dns_names_asked_total", outcome=str(outcome)) == 0
@@ -63,7 +63,7 @@ def test_events_add_no_series_but_those_of_decisions_and_the_relay() -> None:
         "nodeagent_load_balancers",
         "nodeagent_names",
         "nodeagent_relay_up",
-        "nodeagent_relay_backend_up",
+        "nodeagent_relay_upstream_up",
         "nodeagent_relay_connections",
         "nodeagent_relay_rejected_connections",
     }
@@ -106,12 +106,12 @@ def test_a_fight_goes_on_until_it_ends_and_stays_counted() -> None:
     metrics = Metrics()
     metrics.repaired("dnat")
     metrics.fight_began("dnat")
-    assert scrape(metrics).value("nodeagent_drift_fight", part="dnat") == 1
+    assert scrape(metrics).value("nodeagent_drift_conflict", part="dnat") == 1
 
     metrics.fight_ended("dnat")
     found = scrape(metrics)
-    assert found.value("nodeagent_drift_fight", part="dnat") == 0
-    assert found.value("nodeagent_drift_fights_total", part="dnat") == 1
+    assert found.value("nodeagent_drift_conflict", part="dnat") == 0
+    assert found.value("nodeagent_drift_conflicts_total", part="dnat") == 1
     assert found.value("nodeagent_drift_repairs_total", part="dnat") == 1
     assert found.value("nodeagent_drift_repairs_total", part="hosts") == 0
 
@@ -141,7 +141,7 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
             ),
             names=(
                 *(name(f"{number}.example.com", Verdict.SERVED, "Allowed") for number in range(3)),
-                name("evil.example.org", Verdict.REFUSED, "NotProven"),
+                name("evil.example.org", Verdict.REFUSED, "NotVerified"),
             ),
         )
     )
@@ -150,17 +150,17 @@ def test_decisions_are_counted_by_state_and_reason() -> None:
     assert found.value("nodeagent_load_balancers", state="served", reason="Listed") == 1
     assert found.value("nodeagent_load_balancers", state="skipped", reason="NotProxy") == 1
     assert found.value("nodeagent_names", state="served", reason="Allowed") == 3
-    assert found.value("nodeagent_names", state="refused", reason="NotProven") == 1
+    assert found.value("nodeagent_names", state="refused", reason="NotVerified") == 1
     assert b"evil" not in metrics.exposition()
 
 
 def test_a_decision_that_is_no_longer_made_leaves_no_series() -> None:
     """An alert on refused names ends with the last of them."""
     metrics = Metrics()
-    metrics.decided(Desired(names=(name("a.example.com", Verdict.REFUSED, "NotProven"),)))
+    metrics.decided(Desired(names=(name("a.example.com", Verdict.REFUSED, "NotVerified"),)))
     metrics.decided(Desired(names=(name("a.example.com", Verdict.SERVED, "Allowed"),)))
 
-    assert scrape(metrics).value("nodeagent_names", state="refused", reason="NotProven") is None
+    assert scrape(metrics).value("nodeagent_names", state="refused", reason="NotVerified") is None
     assert scrape(metrics).value("nodeagent_names", state="served", reason="Allowed") == 1
 
     metrics.decided(Desired())
@@ -175,15 +175,15 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
 
     found = scrape(metrics)
     assert found.value("nodeagent_relay_up") == 1
-    assert found.value("nodeagent_relay_backend_up", load_balancer="ingress/blue") == 0
-    assert found.value("nodeagent_relay_backend_up", load_balancer="ingress/green") == 1
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 0
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/green") == 1
     assert found.value("nodeagent_relay_connections", load_balancer="ingress/blue") == 14
     assert found.value("nodeagent_relay_rejected_connections", load_balancer="ingress/blue") == 6
 
     servers[:] = [server(BLUE, 80, up=True), server(BLUE, 443, up=True)]
     found = scrape(metrics)
-    assert found.value("nodeagent_relay_backend_up", load_balancer="ingress/blue") == 1
-    assert found.value("nodeagent_relay_backend_up", load_balancer="ingress/green") is None
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 1
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/green") is None
 
 
 def test_a_relay_that_does_not_answer_is_down_and_its_backends_are_unknown() -> None:
@@ -193,7 +193,7 @@ def test_a_relay_that_does_not_answer_is_down_and_its_backends_are_unknown() -> 
 
     found = scrape(metrics)
     assert found.value("nodeagent_relay_up") == 0
-    assert found.families["nodeagent_relay_backend_up"].samples == {}
+    assert found.families["nodeagent_relay_upstream_up"].samples == {}
 
 
 def test_without_a_relay_of_our_own_there_are_no_series_of_it() -> None:
@@ -202,7 +202,7 @@ def test_without_a_relay_of_our_own_there_are_no_series_of_it() -> None:
     metrics.watch_relay(None)
 
     assert scrape(metrics).families["nodeagent_relay_up"].samples == {}
-    assert scrape(metrics).families["nodeagent_relay_backend_up"].samples == {}
+    assert scrape(metrics).families["nodeagent_relay_upstream_up"].samples == {}
 
 
 def test_the_process_and_the_build_are_told() -> None:

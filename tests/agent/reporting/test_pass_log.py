@@ -20,9 +20,9 @@ def decided(verdict: Verdict, code: str, reason: str, gist: str = "") -> Desired
     return Desired(names=(name,))
 
 
-REFUSED = decided(Verdict.REFUSED, "NotProven", "DNS answers 198.51.100.4", "DNS answers otherwise")
+REFUSED = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.4", "DNS answers otherwise")
 UNASKED = decided(Verdict.SERVED, "KeptUnasked", "kept: not asked yet")
-PROVEN = decided(Verdict.SERVED, "Proven", "proven: DNS answers 192.0.2.1")
+PROVEN = decided(Verdict.SERVED, "Verified", "verified: DNS answers 192.0.2.1")
 
 
 def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -36,19 +36,19 @@ def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixtur
 
 def test_a_decision_is_told_when_it_is_new_or_another(caplog: pytest.LogCaptureFixture) -> None:
     """And when there is nothing to decide any more."""
-    assert told(None, REFUSED, caplog) == ["name refused"]
-    assert told(REFUSED, PROVEN, caplog) == ["name served"]
-    assert told(PROVEN, REFUSED, caplog) == ["name refused"]
-    assert told(PROVEN, Desired(), caplog) == ["name gone"]
+    assert told(None, REFUSED, caplog) == ["Hostname refused"]
+    assert told(REFUSED, PROVEN, caplog) == ["Hostname served"]
+    assert told(PROVEN, REFUSED, caplog) == ["Hostname refused"]
+    assert told(PROVEN, Desired(), caplog) == ["Hostname removed"]
 
 
 def test_other_addresses_of_somebody_else_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
     """A CDN answers otherwise every minute."""
-    rotated = decided(Verdict.REFUSED, "NotProven", "DNS answers 198.51.100.5", "DNS answers otherwise")
+    rotated = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.5", "DNS answers otherwise")
     assert told(REFUSED, rotated, caplog) == []
 
 
 def test_what_stands_and_is_borne_out_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     """As each name is after the agent's start."""
     assert told(UNASKED, PROVEN, caplog) == []
-    assert told(UNASKED, REFUSED, caplog) == ["name refused"]
+    assert told(UNASKED, REFUSED, caplog) == ["Hostname refused"]

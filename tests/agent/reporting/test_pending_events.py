@@ -11,8 +11,8 @@ from nodeagent.model.objects import ObjectRef
 LB = ObjectRef("Service", "ingress", "controller")
 
 
-def name(text: str, verdict: Verdict = Verdict.REFUSED, code: str = "NotProven") -> NameDecision:
-    return NameDecision(text, ObjectRef("Ingress", "shop", "web"), LB, verdict, code, "not proven")
+def name(text: str, verdict: Verdict = Verdict.REFUSED, code: str = "NotVerified") -> NameDecision:
+    return NameDecision(text, ObjectRef("Ingress", "shop", "web"), LB, verdict, code, "not verified")
 
 
 def announced(desired: Desired) -> tuple[PendingEvent, ...]:
@@ -34,8 +34,8 @@ def test_what_is_served_or_skipped_is_not_announced() -> None:
 
 def test_many_refused_names_make_one_event_that_shows_some() -> None:
     (found,) = announced(Desired(names=tuple(name(f"n{number}.example.test") for number in range(9))))
-    assert found.code == "NameNotProven"
-    assert "n0.example.test (Ingress shop/web): not proven" in found.message
+    assert found.code == "NameNotVerified"
+    assert "n0.example.test (Ingress shop/web): not verified" in found.message
     assert found.message.endswith("; and 4 more")
 
 
@@ -50,7 +50,7 @@ def test_names_beyond_a_limit_make_one_event_however_many_they_are(code: str) ->
 def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
     """Anyone can write one into an object of a controller's own kind."""
     (found,) = announced(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
-    assert found.message == f"{'x' * 256}... (Ingress shop/web): not proven"
+    assert found.message == f"{'x' * 256}... (Ingress shop/web): not verified"
 
 
 def test_a_name_without_a_known_load_balancer_has_nobody_to_be_announced_to() -> None:

@@ -121,4 +121,4 @@ def test_that_it_can_not_be_written_is_logged_once_and_stops_nothing(
         file.keep()
         now += 10
         file.keep()
-    assert [record.message for record in caplog.records] == ["the status document can't be written"]
+    assert [record.message for record in caplog.records] == ["Could not write the status document"]

@@ -146,7 +146,7 @@ def test_agents_in_different_pid_namespaces_settle_it_too(node: Node) -> None:
     second = node.agent("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
     second.becomes("writer", START_SECONDS)
     first.becomes("standby")
-    with pytest.raises(ApplyError, match=r"process 1 is at work on this node.*in a container"):
+    with pytest.raises(ApplyError, match=r"process 1 holds the node lock.*in a container"):
         exclusive(node.run_dir, 0.1).__enter__()
     second.kill()
     first.becomes("writer")
@@ -253,7 +253,7 @@ def test_an_emptied_run_directory_is_used_anew(node: Node) -> None:
 def test_apply_says_who_is_at_work_and_may_go_ahead_afterwards(node: Node) -> None:
     agent = node.agent()
     agent.becomes("writer", START_SECONDS)
-    with pytest.raises(ApplyError, match=f"process {agent.process.pid} is at work on this node"):
+    with pytest.raises(ApplyError, match=f"process {agent.process.pid} holds the node lock"):
         exclusive(node.run_dir, 0.1).__enter__()
     agent.kill()
     with exclusive(node.run_dir, 1.0):

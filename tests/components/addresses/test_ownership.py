@@ -30,7 +30,7 @@ def test_an_address_of_somebody_else_is_refused_and_left_alone(
     address, other = (FOUR, "169.254.66.6") if FOUR in command else (SIX, "fd68:6169:7270::6")
     before = node.output("ip -j address")
     change = difference(on_lo, address, other)
-    with pytest.raises(PartlyAppliedError, match=f"{address}: .*put there by somebody else") as caught:
+    with pytest.raises(PartlyAppliedError, match=f"{address}: .*added by another program") as caught:
         on_lo.grow(change)
     assert str(change).startswith(f"! {address}: it stands on ")
     assert isinstance(caught.value.state, AddressState)

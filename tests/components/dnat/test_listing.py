@@ -147,7 +147,7 @@ def test_an_element_nobody_understands_is_damage(listing: Items, kind: str, elem
     """It is rebuilt, not a crash."""
     _of(kind, listing)[0]["elem"] = [element]
     (damage,) = state_of(json.dumps({"nftables": listing}).encode()).damage
-    assert "holds an element that can be none of ours" in damage
+    assert "has an element that can't be nodeagent's" in damage
 
 
 @pytest.mark.parametrize("text", [b"", b"Error", b"[]", b'{"nftables": [{"chain": {"name": 5}}]}'])

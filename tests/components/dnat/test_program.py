@@ -25,7 +25,7 @@ NOBODY = 65534
 def test_the_line_that_fails_is_shown() -> None:
     """With nft's own words; and the lines before it have no effect."""
     script = "add table inet nodeagent\nadd element inet nodeagent lb4 { 1.1.1.1 . 1 : 2.2.2.2 . 2 }\n"
-    with pytest.raises(NftError, match="everything stands as before") as caught:
+    with pytest.raises(NftError, match="nothing was changed") as caught:
         NftProgram().run(script)
     assert 'line of the transaction: "add element inet nodeagent lb4' in str(caught.value)
     assert NftProgram().list_table() is None

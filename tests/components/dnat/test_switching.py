@@ -39,7 +39,7 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
     apply(choose(before), guarded())
     assert standing() == [before]
     change = apply(choose(after), guarded())
-    assert f"- all that the backend {before} has left" in str(change)
+    assert f"- everything that the backend {before} left" in str(change)
     assert standing() == [after]
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
     assert not apply(choose(after), guarded())

@@ -76,7 +76,7 @@ def test_a_jump_pushed_down_comes_back_on_top(node: Namespace, backend: Iptables
     assert backend.read().displaced
     change = apply(backend, guarded())
     assert change.displaced
-    assert "another rule stands before" in str(change)
+    assert "another rule is before the jump" in str(change)
     assert backend.read() == before
     assert "-j ACCEPT" in node.rules()
 

@@ -40,7 +40,7 @@ def test_the_longest_line_fits_into_musls_buffer() -> None:
 )
 def test_a_name_that_is_no_host_name_is_refused(name: str) -> None:
     """A name could else bring lines of its own into the file."""
-    with pytest.raises(ApplyError, match="refusing to write the name"):
+    with pytest.raises(ApplyError, match="not writing the name"):
         render(USER, [line("169.254.66.2", name)])
 
 

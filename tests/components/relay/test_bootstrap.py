@@ -46,7 +46,7 @@ def test_a_directory_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     told = [*_PROGRAM, str(tmp_path / "file" / "relay")]
     done = subprocess.run(told, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "can't be made ready for HAProxy" in done.stderr
+    assert "can't be prepared for HAProxy" in done.stderr
 
 
 @isolated

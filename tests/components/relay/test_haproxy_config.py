@@ -81,7 +81,7 @@ def test_haproxy_accepts_it(count: int, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs the haproxy program")
 def test_a_refusal_holds_haproxys_words_and_the_line() -> None:
     text = haproxy_config.render([], RUN) + "\nlisten broken\n    bind nowhere:x\n"
-    with pytest.raises(ApplyError, match=r"refuses the relay's configuration(?s:.*)line \d+: bind nowhere:x"):
+    with pytest.raises(ApplyError, match=r"rejects the relay's configuration(?s:.*)line \d+: bind nowhere:x"):
         process.check(text, "haproxy")
 
 
@@ -94,7 +94,7 @@ def test_a_refusal_holds_haproxys_words_and_the_line() -> None:
             dataclasses.replace(listener(), load_balancer=ObjectRef("Service", "a", "b\n  bind :1")),
             "DNS labels",
         ),
-        (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 0)), "0 is no TCP port"),
+        (dataclasses.replace(listener(), bind=Endpoint(ip_address(RELAY), 0)), "0 is not a TCP port"),
         (
             dataclasses.replace(listener(), bind=Endpoint(ip_address("fe80::1%eth0"), 1)),
             "bound to an interface",

@@ -135,7 +135,7 @@ def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Mon
     hung = alive("haproxy")
     for pid in hung:
         os.kill(pid, signal.SIGSTOP)
-    assert any("did not come in time" in note for note in relays.read().notes)
+    assert any("no answer in time" in note for note in relays.read().notes)
     apply(relays, [A])
     assert relays.read().current
     assert not set(alive("haproxy")) & set(hung)

@@ -154,7 +154,7 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
         assert not relays.read().current
         change = difference(relays, [A, B])
         assert change.action == "reload"
-        assert str(change) == "reload HAProxy: the process runs another configuration than the file's"
+        assert str(change) == "reload HAProxy: the process does not run the file's configuration"
         relays.shrink(change)
         assert relays.read().current
         assert who(B.bind) == f"v1 {RELAY_2}"
@@ -169,7 +169,7 @@ def test_a_file_changed_by_hand_is_written_again() -> None:
         relays.shrink(change)
         assert "timeout client 3600s" in CONFIG.read_text()
         CONFIG.write_bytes(b"listen \xff what\n")
-        assert "will be written anew" in relays.read().notes[0]
+        assert "will be written again" in relays.read().notes[0]
         apply(relays, [A])
         assert relays.read().listeners == (A,)
         assert not difference(relays, [A])

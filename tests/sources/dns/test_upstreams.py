@@ -139,7 +139,7 @@ def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
     node.own.write_text(CLUSTER, encoding="utf-8")
     assert node.found().servers == ()
     problem = node.found().problem
-    assert "names systemd-resolved's stub alone, which answers from /etc/hosts" in problem
+    assert "names only systemd-resolved's stub, which answers from /etc/hosts" in problem
     assert "run/systemd/resolve/resolv.conf can't be read: No such file or directory" in problem
     assert "names the cluster's own DNS" in problem
     assert problem.endswith("set hosts.dnsServers")

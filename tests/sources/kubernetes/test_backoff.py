@@ -18,5 +18,5 @@ def test_jitter_takes_away_half_at_most() -> None:
 @pytest.mark.parametrize(
     ("asked", "wait"), [(0.0, 0.5), (0.1, 0.5), (7.0, pytest.approx(7.7)), (86400.0, pytest.approx(330.0))]
 )
-def test_what_the_server_asks_for_is_honoured_within_reason(asked: float, wait: float) -> None:
+def test_what_the_server_asks_for_is_honored_within_reason(asked: float, wait: float) -> None:
     assert Backoff(0.5, 30.0, fraction=lambda: 1.0).next(asked) == wait

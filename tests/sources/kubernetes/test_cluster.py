@@ -187,7 +187,7 @@ def test_trouble_passes(api: ApiServer, connection: Connection, verb: str, code:
         assert watched.state().error is None
 
 
-def test_retry_after_is_honoured(api: ApiServer, connection: Connection) -> None:
+def test_retry_after_is_honored(api: ApiServer, connection: Connection) -> None:
     api.faults.add(faults.Answer(429, retry_after=1), path=INGRESSES, verbs={"list"})
     with watching(api, connection, synced=False) as watched:
         until(lambda: watched.state().error is not None, "the refusal")

@@ -87,7 +87,7 @@ def test_connections_are_used_again(
     ("fault", "kind", "words"),
     [
         (faults.Answer(503, retry_after=3), errors.ServerTroubleError, "503"),
-        (faults.Answer(410), errors.GoneError, "a new list is due"),
+        (faults.Answer(410), errors.GoneError, "a new list is needed"),
         (faults.Answer(404), errors.NotFoundError, "404"),
         (faults.html_page(), errors.NotJsonError, "is text/html; charset=utf-8, not JSON"),
         (faults.html_page(502), errors.ServerTroubleError, "502"),
@@ -264,11 +264,11 @@ def test_a_proxy_is_used_unless_told_not_to(
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        (None, "gives no way to the API server"),
-        ("", "gives no way to the API server"),
-        ("{", "gives no way to the API server"),
-        ("kind: Config", "gives no way to the API server"),
-        ("[]", "gives no way to the API server"),
+        (None, "can't be used to reach the API server"),
+        ("", "can't be used to reach the API server"),
+        ("{", "can't be used to reach the API server"),
+        ("kind: Config", "can't be used to reach the API server"),
+        ("[]", "can't be used to reach the API server"),
     ],
 )
 def test_a_kubeconfig_that_can_not_be_used_is_named(tmp_path: Path, written: str | None, words: str) -> None:

@@ -97,7 +97,7 @@ def test_a_refused_selector_that_is_needed_is_an_error(api: ApiServer, connectio
 )
 def test_what_is_no_list_is_never_an_empty_one(api: ApiServer, connection: Connection, body: bytes) -> None:
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
-    with pytest.raises(errors.NotAListError, match="no list of objects"):
+    with pytest.raises(errors.NotAListError, match="not a list of objects"):
         read_list(connection, resource())
 
 

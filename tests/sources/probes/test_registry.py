@@ -171,7 +171,7 @@ def test_the_index_leads_to_this_platform(pull: Puller) -> None:
 @pytest.mark.parametrize(
     ("replies", "code", "words"),
     [
-        ({"root": (404, {}, b"")}, Code.PullNotRegistry, "no registry answers here"),
+        ({"root": (404, {}, b"")}, Code.PullNotRegistry, "this is not a registry"),
         ({"root": (401, {"WWW-Authenticate": "Basic realm=x"}, b"")}, Code.PullCredentials, "Basic"),
         ({"manifest": (404, {}, b"")}, Code.PullManifest, "no such image or tag"),
         ({"manifest": (403, {}, b"")}, Code.PullCredentials, "without credentials"),
@@ -275,14 +275,14 @@ def test_an_index_of_texts_crashes_nothing(pull: Puller) -> None:
 def test_a_digest_that_is_none_is_not_fetched(pull: Puller, digest: str) -> None:
     script = _whole(manifest=_json({"layers": [{"digest": digest, "size": 1}]}))
     steps = pull(script)
-    assert steps[-1].seen.endswith("is no digest")
+    assert steps[-1].seen.endswith("is not a digest")
     assert [path for path, _ in script.asked] == ["/v2/", "/v2/image/manifests/latest"]
 
 
 def test_a_token_that_would_be_a_header_of_its_own_is_not_sent(pull: Puller) -> None:
     script = _whole(**{"/token": _json({"token": "x\r\nX-Evil: 1"})})
     script.token = _TOKEN
-    assert "gave no token" in pull(script)[-1].seen
+    assert "returned no token" in pull(script)[-1].seen
 
 
 _json_values = st.recursive(
@@ -358,7 +358,7 @@ def test_what_ends_before_http() -> None:
     assert _code((cut,)) is Code.PullCut
     refused = PullStep(Stage.CONNECT, ok=False, seen="refused", outcome=ProbeOutcome(Ending.REFUSED))
     assert _code((refused,)) is Code.PullConnect
-    assert "not followed here" in pull_finding("image", (cut,), "/etc/containerd/x").evidence[-1]
+    assert "this test does not use them" in pull_finding("image", (cut,), "/etc/containerd/x").evidence[-1]
 
 
 @pytest.mark.parametrize(
@@ -380,5 +380,5 @@ def test_image_names(text: str, host: str, port: int, repository: str, reference
     "text", ["", "r.example.com/A", "r.example.com:x/a", "a:b c", "r.example.com/a@sha256:1"]
 )
 def test_what_is_no_image_name(text: str) -> None:
-    with pytest.raises(ValueError, match="is no "):
+    with pytest.raises(ValueError, match="is not "):
         ImageReference.parse(text)
