@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from nodeagent.components.node import ActualState
-from nodeagent.components.relay.unix_socket import Unreachable
+from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired

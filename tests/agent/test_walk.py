@@ -20,8 +20,7 @@ from nodeagent.agent.listener_status import read_listener_status
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.cli.document import encode
 from nodeagent.cli.report import report
-from nodeagent.components.addresses.netlink import Netlink
-from nodeagent.components.addresses.ownership import KernelAddress
+from nodeagent.components.addresses.netlink import KernelAddress, Netlink
 from nodeagent.components.node import ActualState, Components, build_components
 from nodeagent.config.options import AbsolutePath, Config, DnsName, HostsOptions, RelayOptions, RelayRange4
 from nodeagent.model.addresses import Endpoint

@@ -16,7 +16,7 @@ from nodeagent.agent.drift.netlink_socket import (
     text,
 )
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
-from nodeagent.components.addresses.ownership import Ranges
+from nodeagent.components.addresses.netlink import Ranges
 from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.component import ComponentName
 from nodeagent.model.addresses import IPAddress

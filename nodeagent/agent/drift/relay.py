@@ -16,9 +16,8 @@ from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
-from nodeagent.components.relay.master_socket import Processes, processes
+from nodeagent.components.relay.haproxy_sockets import Processes, Unreachable, read_processes
 from nodeagent.components.relay.state import RelayState
-from nodeagent.components.relay.unix_socket import Unreachable
 
 _RETURN_SECONDS = 0.3
 """How long HAProxy may be away before it counts as gone: a reload takes a fraction of it."""
@@ -100,7 +99,7 @@ class RelayWatcher(Watcher[RelayState]):
             self._call()
         elif self._settling:
             # Our reload may be done before its cut is seen here.
-            self._found = _identity(processes(self._path, _ASK_SECONDS)) or self._found
+            self._found = _identity(read_processes(self._path, _ASK_SECONDS)) or self._found
         if self._connection is not None and (self._quiet or self._settling or not self._begun):
             self._known = self._found
         self._begun = True
@@ -146,7 +145,7 @@ class RelayWatcher(Watcher[RelayState]):
             self._why = f"{self._path}: {os.strerror(error.errno) if error.errno else error}"
             return
         # Asked over a connection of its own: the one that is held has nothing to read until it ends.
-        found = processes(self._path, _ASK_SECONDS)
+        found = read_processes(self._path, _ASK_SECONDS)
         self._found = _identity(found)
         if self._found is None:
             connection.close()

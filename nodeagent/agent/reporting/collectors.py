@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 
-from nodeagent.components.relay.stats_socket import ServerState
-from nodeagent.components.relay.unix_socket import Unreachable
+from nodeagent.components.relay.haproxy_sockets import ServerState, Unreachable
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 

@@ -3,10 +3,17 @@
 from collections.abc import Iterable, Mapping
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 
-from nodeagent.components.addresses.decision import change_towards
-from nodeagent.components.addresses.netlink import Link, Netlink, NetlinkRefusedError, opened
-from nodeagent.components.addresses.ownership import ALIAS, Ranges, label_on_lo, owned
-from nodeagent.components.addresses.state import AddressChange, AddressState, DeviceStatus
+from nodeagent.components.addresses.netlink import (
+    ALIAS,
+    Link,
+    Netlink,
+    NetlinkRefusedError,
+    Ranges,
+    label_on_lo,
+    opened,
+    owned,
+)
+from nodeagent.components.addresses.state import AddressChange, AddressState, DeviceStatus, change_towards
 from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired

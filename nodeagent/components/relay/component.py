@@ -10,14 +10,20 @@ from pathlib import Path
 
 from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.components.relay import haproxy_config, process
-from nodeagent.components.relay import master_socket as master
-from nodeagent.components.relay import stats_socket as stats
 from nodeagent.components.relay.draining import Look, drain
-from nodeagent.components.relay.listening_sockets import held_by, port_holders, port_sockets
-from nodeagent.components.relay.reserving import HeldPorts, missing
+from nodeagent.components.relay.haproxy_sockets import (
+    ReloadReply,
+    ServerState,
+    Silence,
+    Unreachable,
+    read_processes,
+    read_servers,
+    read_worker,
+    reload_haproxy,
+)
+from nodeagent.components.relay.ports import HeldPorts, held_by, missing, port_holders, port_sockets
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.components.relay.state import RelayChange, RelayState, compare
-from nodeagent.components.relay.unix_socket import Silence, Unreachable
 from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
@@ -71,8 +77,8 @@ class Relay:
             notes.append(str(error))
         except ValueError as error:
             notes.append(f"{self._directory.config}: {error}; the whole file will be written again")
-        found = master.processes(self._directory.master_socket, _ASK_SECONDS)
-        serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
+        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
         notes += [
             str(silent)
             for silent in (found, serving)
@@ -136,7 +142,7 @@ class Relay:
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
                 "Install it (apt-get install haproxy)."
             )
-        before = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        before = read_processes(self._directory.master_socket, _ASK_SECONDS)
         if isinstance(before, Unreachable) and haproxy is not None:
             process.check(text, haproxy)
         previous = self._directory.read()
@@ -180,9 +186,9 @@ class Relay:
             if endpoint.address.is_unspecified or any(endpoint.address in each for each in self._ranges)
         }
 
-    def statistics(self) -> tuple[stats.ServerState, ...] | Unreachable:
+    def statistics(self) -> tuple[ServerState, ...] | Unreachable:
         """How HAProxy's health checks see each listener's server; or why that can't be told."""
-        return stats.servers(self._directory.stats_socket, _ASK_SECONDS)
+        return read_servers(self._directory.stats_socket, _ASK_SECONDS)
 
     def leave(self) -> None:
         """Remove what is left when no listener is desired: files, and the hold on ports. Idempotent.
@@ -198,8 +204,8 @@ class Relay:
 
     def answers(self) -> bool:
         """Whether HAProxy's master and its worker answer, each within a second."""
-        found = master.processes(self._directory.master_socket, _LOOK_SECONDS)
-        serving = stats.worker(self._directory.stats_socket, _LOOK_SECONDS)
+        found = read_processes(self._directory.master_socket, _LOOK_SECONDS)
+        serving = read_worker(self._directory.stats_socket, _LOOK_SECONDS)
         return not isinstance(found, Unreachable) and not isinstance(serving, Unreachable)
 
     def drain(self) -> Iterator[Look]:
@@ -285,13 +291,13 @@ class Relay:
             )
 
     def _reload(self, change: RelayChange, text: str, previous: str | None, reloads: int) -> None:
-        answer = master.reload(self._directory.master_socket, _RELOAD_SECONDS)
+        answer = reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
         if isinstance(answer, Unreachable):
             raise ApplyError(
                 f"Could not make HAProxy reload: {answer}. The new configuration is in "
                 f"{self._directory.config}, the earlier one is still active; apply again."
             )
-        refused = answer.outcome is master.Outcome.REFUSED
+        refused = answer.outcome is ReloadReply.REFUSED
         if not refused and self._in_force(text, _IN_FORCE_SECONDS, reloads):
             return
         if refused or self._has_failed(reloads):
@@ -328,9 +334,9 @@ class Relay:
         digest = haproxy_config.digest(text)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            serving = stats.worker(self._directory.stats_socket, _ASK_SECONDS)
+            serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
             if not isinstance(serving, Unreachable) and serving.digest == digest:
-                if not isinstance(master.processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
+                if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
                     return True
             elif reloads is not None and self._has_failed(reloads):
                 return False
@@ -338,7 +344,7 @@ class Relay:
         return False
 
     def _has_failed(self, reloads: int) -> bool:
-        found = master.processes(self._directory.master_socket, _ASK_SECONDS)
+        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
         return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.components.relay import master_socket as master
 from nodeagent.components.relay.haproxy_config import FIN_SECONDS, IDLE_SECONDS
-from nodeagent.components.relay.unix_socket import Unreachable, ask
+from nodeagent.components.relay.haproxy_sockets import Unreachable, ask, read_processes
 
 _BEGIN_SECONDS = 10.0
 """After SIGTERM to the agent: preStop of the relay's container takes five seconds of it."""
@@ -63,7 +62,7 @@ def drain(
     """
     asked_at = time.monotonic()
     began_at = None
-    while not isinstance(found := master.processes(master_socket, _ASK_SECONDS), Unreachable):
+    while not isinstance(found := read_processes(master_socket, _ASK_SECONDS), Unreachable):
         now = time.monotonic()
         if began_at is None and all(_is_stopping(master_socket, pid) for pid in found.workers):
             began_at = now

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.components.relay import Relay, process
-from nodeagent.components.relay.master_socket import Processes, processes
+from nodeagent.components.relay.haproxy_sockets import Processes, read_processes
 from tests.agent.drift.recorder import Recorder, running
 from tests.components.relay.condition import eventually
 from tests.components.relay.namespace import RELAY, RELAY_2, applier, difference, isolated, listener
@@ -41,7 +41,7 @@ def apply(watcher: RelayWatcher, relay: Relay, *listeners: object) -> None:
 
 
 def found() -> Processes:
-    answer = processes(MASTER, 2.0)
+    answer = read_processes(MASTER, 2.0)
     assert isinstance(answer, Processes)
     return answer
 

@@ -5,7 +5,7 @@ from typing import get_args
 
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.components.component import ComponentName
-from nodeagent.components.relay.stats_socket import ServerState
+from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.dns import DnsOutcome

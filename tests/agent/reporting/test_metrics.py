@@ -9,7 +9,7 @@ import pytest
 from nodeagent import __version__
 from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
 from nodeagent.agent.reporting.metrics import Metrics
-from nodeagent.components.relay.unix_socket import Silence, Unreachable
+from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
 from nodeagent.model.dns import DnsOutcome
 from nodeagent.sources.kubernetes.informers import Coverage

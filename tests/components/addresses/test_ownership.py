@@ -3,7 +3,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.ownership import PROTOCOL, KernelAddress, owned
+from nodeagent.components.addresses.netlink import PROTOCOL, KernelAddress, owned
 from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.component import PartlyAppliedError
 from tests.components.addresses.node import FOUR, RANGES, SIX, apply, clean_up, difference, held

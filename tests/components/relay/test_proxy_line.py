@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from nodeagent.components.relay.stats_socket import ServerState
+from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.objects import ProxyVersion
 from tests.components.relay.backend import Download, Seen, backend, connect, plain_backend, who
 from tests.components.relay.condition import eventually

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import Relay, haproxy_config, master_socket
+from nodeagent.components.relay import Relay, component, haproxy_config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
@@ -147,7 +147,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: 
 def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyPatch) -> None:
     with _serving(A) as relays:
         with monkeypatch.context() as patched:
-            patched.setattr(master_socket, "reload", _die)
+            patched.setattr(component, "reload_haproxy", _die)
             with pytest.raises(KeyboardInterrupt):
                 apply(relays, [A, B])
         assert relays.read().listeners == (A, B)

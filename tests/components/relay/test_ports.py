@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay.listening_sockets import from_tables, held_by, port_holders, port_sockets
-from nodeagent.components.relay.socket_diagnosis import PortSocket
+from nodeagent.components.relay.ports import PortSocket, from_tables, held_by, port_holders, port_sockets
 from nodeagent.model.addresses import Family
 from tests.components.dnat.network import Namespace
 from tests.root import needs_root

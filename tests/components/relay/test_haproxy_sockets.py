@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import master_socket
-from nodeagent.components.relay.unix_socket import Silence, Unreachable, ask
+from nodeagent.components.relay.haproxy_sockets import (
+    Processes,
+    Reload,
+    ReloadReply,
+    Silence,
+    Unreachable,
+    ask,
+    read_processes,
+    reload_haproxy,
+)
 
 PROCESSES = """\
 #<PID>          <type>          <reloads>       <uptime>        <version>
@@ -55,7 +63,7 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
     path = tmp_path / "m"
     # A master that executes itself anew says nothing at first.
     with _answering(path, "", PROCESSES):
-        assert master_socket.processes(path, 5) == master_socket.Processes(
+        assert read_processes(path, 5) == Processes(
             master=1162,
             workers=(1271,),
             old_workers=(1233, 1230),
@@ -68,19 +76,17 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("", master_socket.Reload(master_socket.Outcome.TAKEN)),
+        ("", Reload(ReloadReply.TAKEN)),
         (
             "Success=1\n--\n[NOTICE] ready\n",
-            master_socket.Reload(master_socket.Outcome.DONE, "[NOTICE] ready"),
+            Reload(ReloadReply.DONE, "[NOTICE] ready"),
         ),
-        ("Success=0\n--\n[ALERT] bad\n", master_socket.Reload(master_socket.Outcome.REFUSED, "[ALERT] bad")),
+        ("Success=0\n--\n[ALERT] bad\n", Reload(ReloadReply.REFUSED, "[ALERT] bad")),
     ],
 )
-def test_what_old_and_new_versions_say_to_a_reload(
-    tmp_path: Path, answer: str, expected: master_socket.Reload
-) -> None:
+def test_what_old_and_new_versions_say_to_a_reload(tmp_path: Path, answer: str, expected: Reload) -> None:
     with _answering(tmp_path / "m", answer):
-        assert master_socket.reload(tmp_path / "m", 5) == expected
+        assert reload_haproxy(tmp_path / "m", 5) == expected
 
 
 def test_a_socket_that_says_nothing_is_given_up_in_time(tmp_path: Path) -> None:
@@ -99,4 +105,4 @@ def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:
         (dead, Silence.REFUSED),
         (tmp_path / ("x" * 200), Silence.IMPOSSIBLE),
     ):
-        assert master_socket.processes(path, 1) == Unreachable(str(path), why)
+        assert read_processes(path, 1) == Unreachable(str(path), why)

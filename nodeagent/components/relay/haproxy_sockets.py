@@ -1,0 +1,282 @@
+"""HAProxy, asked over its unix sockets within a deadline: its master process, and the worker that serves.
+
+The commands are in HAProxy's management manual: 9.4, "Master CLI", for the master's socket; 9.1 and 9.3
+for the statistics socket of the worker.
+"""
+
+import csv
+import re
+import socket
+import time
+from enum import StrEnum
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from nodeagent.components.relay.haproxy_config import SERVER_NAME, parse_proxy_name
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.objects import ObjectRef
+
+_CHUNK = 65536
+
+
+class Silence(StrEnum):
+    """Why a socket gave no answer."""
+
+    ABSENT = "there is no such socket"
+    REFUSED = "no process listens on it any more"
+    FORBIDDEN = "this user is not permitted to open it"
+    CUT = "the connection was closed before the answer"
+    LATE = "no answer in time"
+    IMPOSSIBLE = "it can't be opened"
+
+
+class Unreachable(Struct, frozen=True):
+    """A socket that gave no answer, and why."""
+
+    path: str
+    why: Silence
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 26) -> str | Unreachable:
+    """Sends one command and returns the whole answer.
+
+    The write side is closed after the command: the master's socket would wait for further commands otherwise
+    (management manual 9.4).
+
+    Args:
+        path: the socket.
+        command: without a newline.
+        timeout: seconds for all of it: connecting, sending, reading to the end.
+        most: bytes after which a longer answer is cut off.
+
+    Returns:
+        The answer, which may be empty; or why there is none.
+    """
+    deadline = time.monotonic() + timeout
+    answer = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(str(path))
+            connection.sendall(command.encode() + b"\n")
+            connection.shutdown(socket.SHUT_WR)
+            while True:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return Unreachable(str(path), Silence.LATE)
+                connection.settimeout(remaining)
+                chunk = connection.recv(_CHUNK)
+                if not chunk:
+                    return answer.decode(errors="replace")
+                answer += chunk
+                if len(answer) >= most:
+                    return answer[:most].decode(errors="replace")
+    except OSError as error:
+        return Unreachable(str(path), _silence(error))
+
+
+def _silence(error: OSError) -> Silence:
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return Silence.ABSENT
+        case ConnectionRefusedError():
+            return Silence.REFUSED
+        case PermissionError():
+            return Silence.FORBIDDEN
+        case ConnectionResetError() | BrokenPipeError():
+            return Silence.CUT
+        case TimeoutError() | BlockingIOError():
+            return Silence.LATE
+        case _:
+            return Silence.IMPOSSIBLE
+
+
+# 1162   master   5 [failed: 0]   0d00h02m07s   2.6.12
+_ROW = re.compile(
+    r"(?P<pid>\d+)\s+\w+\s+(?P<reloads>\d+)(?: \[failed: (?P<failed>\d+)\])?"
+    r"\s+\S+\s+(?P<version>\S+)"
+)
+
+_PAUSE_SECONDS = 0.002
+
+
+class Processes(Struct, frozen=True):
+    """The master and its workers, by process id in HAProxy's own pid namespace.
+
+    `reloads` counts attempts; `failed_reloads` those that failed since the last that succeeded.
+    """
+
+    master: int
+    workers: tuple[int, ...]
+    old_workers: tuple[int, ...]
+    reloads: int
+    failed_reloads: int
+    version: str
+
+
+class ReloadReply(StrEnum):
+    """What the master said to `reload_haproxy`."""
+
+    TAKEN = "taken"
+    """It executes itself anew; how that ends shows later. All that 2.6 and older say."""
+    DONE = "done"
+    REFUSED = "refused"
+    """The new configuration failed; the old worker goes on."""
+
+
+class Reload(Struct, frozen=True):
+    """The master's answer to `reload_haproxy`, with its log where it gives one (2.7 and newer)."""
+
+    outcome: ReloadReply
+    log: str = ""
+
+
+def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
+    """The processes of the master behind the socket at `path`; `timeout` in seconds.
+
+    A master that executes itself anew cuts connections for a moment, so it is asked again until the timeout.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = ask(path, "show proc", max(0.0, deadline - time.monotonic()))
+        found = _cut(path) if answer == "" else answer
+        if not isinstance(found, Unreachable):
+            return _parse(path, found)
+        if found.why is not Silence.CUT or time.monotonic() + _PAUSE_SECONDS >= deadline:
+            return found
+        time.sleep(_PAUSE_SECONDS)
+
+
+def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
+    """Makes the master read its configuration again; `timeout` in seconds.
+
+    2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones answer
+    nothing: the connection ends, or is cut, as the master executes itself.
+    """
+    answer = ask(path, "reload", timeout)
+    if isinstance(answer, Unreachable):
+        return Reload(ReloadReply.TAKEN) if answer.why is Silence.CUT else answer
+    verdict, _, log = answer.strip().partition("\n")
+    match verdict.strip():
+        case "Success=1":
+            return Reload(ReloadReply.DONE, log.removeprefix("--").strip())
+        case "Success=0":
+            return Reload(ReloadReply.REFUSED, log.removeprefix("--").strip())
+        case _:
+            return Reload(ReloadReply.TAKEN, answer.strip())
+
+
+def _parse(path: PurePath, answer: str) -> Processes | Unreachable:
+    rows: dict[str, list[re.Match[str]]] = {"master": [], "workers": [], "old workers": []}
+    heading = "master"
+    for line in answer.splitlines():
+        if line.startswith("# "):
+            heading = line[2:].strip()
+        elif heading in rows and (row := _ROW.match(line)):
+            rows[heading].append(row)
+    if not rows["master"]:
+        return _cut(path)
+    master = rows["master"][0]
+    return Processes(
+        master=int(master["pid"]),
+        workers=tuple(int(row["pid"]) for row in rows["workers"]),
+        old_workers=tuple(int(row["pid"]) for row in rows["old workers"]),
+        reloads=int(master["reloads"]),
+        failed_reloads=int(master["failed"] or 0),
+        version=master["version"],
+    )
+
+
+def _cut(path: PurePath) -> Unreachable:
+    return Unreachable(str(path), Silence.CUT)
+
+
+# As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
+_FRONTENDS_AND_SERVERS = 1 + 4
+_FRONTEND = "FRONTEND"
+
+
+class Worker(Struct, frozen=True):
+    """The process that serves now.
+
+    `digest` is that of the configuration in force, as its description gives it: None without one, and no
+    configuration's digest where the description is somebody else's.
+    """
+
+    pid: int
+    version: str
+    digest: str | None
+
+
+class ServerState(Struct, frozen=True):
+    """One listener's server, as HAProxy's health check sees it.
+
+    `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused");
+    the sessions are counted since the last reload, and so are the connections that were `rejected`: beyond a
+    limit (see haproxy_config), or for what they sent. `connections` are the listener's now.
+    """
+
+    bind: Endpoint
+    load_balancer: ObjectRef
+    up: bool
+    status: str
+    check: str
+    sessions: int
+    sessions_total: int
+    connections: int = 0
+    rejected: int = 0
+
+
+def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
+    """The worker behind the socket at `path`; `timeout` in seconds."""
+    answer = ask(path, "show info", timeout)
+    if isinstance(answer, Unreachable):
+        return answer
+    fields = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
+    if "Pid" not in fields:
+        return Unreachable(str(path), Silence.CUT)
+    return Worker(
+        pid=int(fields["Pid"]),
+        version=fields.get("Version", ""),
+        digest=fields.get("description", "").removeprefix("nodeagent-") or None,
+    )
+
+
+def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
+    """The servers of all listeners, sorted by address and port; `timeout` in seconds."""
+    answer = ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout)
+    if isinstance(answer, Unreachable):
+        return answer
+    frontends: dict[str, dict[str, str]] = {}
+    found = []
+    for row in csv.DictReader(answer.removeprefix("# ").splitlines()):
+        if row["svname"] == _FRONTEND:
+            frontends[row["pxname"]] = row
+        elif (state := _server(row, frontends.get(row["pxname"], {}))) is not None:
+            found.append(state)
+    return tuple(sorted(found, key=lambda state: state.bind.sort_key()))
+
+
+def _server(row: dict[str, str], frontend: dict[str, str]) -> ServerState | None:
+    named = parse_proxy_name(row["pxname"])
+    if named is None or row["svname"] != SERVER_NAME:
+        return None
+    load_balancer, bind = named
+    words = (row.get("check_desc") or row.get("check_status", ""), row.get("last_chk", ""))
+    return ServerState(
+        bind=bind,
+        load_balancer=load_balancer,
+        # "UP 1/3" is a server on its way down that still serves.
+        up=row["status"].startswith("UP"),
+        status=row["status"],
+        check=": ".join(word for word in words if word),
+        sessions=int(row["scur"] or 0),
+        sessions_total=int(row["stot"] or 0),
+        connections=int(frontend.get("scur") or 0),
+        # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
+        rejected=int(frontend.get("dcon") or 0) + int(frontend.get("dreq") or 0),
+    )

@@ -1,0 +1,286 @@
+"""The TCP ports that the relay needs: who holds them, and holding them for HAProxy.
+
+The kernel lists the sockets that hold a port by sock_diag(7), with their owners. Without that module,
+/proc/net/tcp shows those that listen.
+
+HAProxy refuses a whole configuration when one of its binds fails. An ordinary user can bind any port from
+`net.ipv4.ip_unprivileged_port_start` on, even on an address that the node does not have yet (IP_FREEBIND).
+A socket that is bound with SO_REUSEPORT, and without SO_REUSEADDR, keeps all other users from its port, and
+leaves it to those of the same user (inet_csk_get_port()): HAProxy. Nothing listens on it, so it gets no
+connection. With SO_REUSEADDR on both, another user could listen there, for Linux counts only sockets that
+listen as a conflict then.
+"""
+
+import errno
+import fcntl
+import os
+import resource
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+from msgspec import Struct
+
+from nodeagent.errors import ApplyError
+from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.facts import port_holder
+
+_NETLINK_SOCK_DIAG = 4
+_HEADER = struct.Struct("=IHHII")
+_SOCK_DIAG_BY_FAMILY = 20
+_REQUEST_DUMP = 0x301
+_ERROR, _DONE = 2, 3
+# include/uapi/linux/inet_diag.h: inet_diag_req_v2, and inet_diag_msg with the attributes behind it.
+_REQUEST = struct.Struct("=BBBBI48x")
+_MESSAGE = struct.Struct("=BB2x2s2x16s40xI4x")
+_ERROR_CODE = struct.Struct("=i")
+_ATTRIBUTE = struct.Struct("=HH")
+_SKV6ONLY = 11
+# TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and newer tell.
+_LISTEN, _BOUND_INACTIVE = 10, 13
+_STATES = 1 << _LISTEN | 1 << _BOUND_INACTIVE
+_BUFFER = 1 << 18
+
+
+class PortSocket(Struct, frozen=True):
+    """A TCP socket that holds a port.
+
+    An address `::` that is not `v6only` has the port for IPv4, too. `uid` is the user that made the socket.
+    One that is not `listening` only keeps the port from others.
+    """
+
+    endpoint: Endpoint
+    uid: int
+    v6only: bool = False
+    listening: bool = True
+
+
+def diagnose() -> tuple[PortSocket, ...]:
+    """All sockets of this network namespace that listen or, where the kernel tells, are bound. No privilege.
+
+    Raises:
+        OSError: the kernel can't tell (no tcp_diag module).
+    """
+    return tuple(found for family in (socket.AF_INET, socket.AF_INET6) for found in _dump(family))
+
+
+def _dump(family: socket.AddressFamily) -> Iterator[PortSocket]:
+    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _STATES)
+    header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.sendto(header + request, (0, 0))
+        while True:
+            for kind, payload in _messages(kernel.recv(_BUFFER)):
+                if kind == _DONE:
+                    return
+                if kind == _ERROR:
+                    code = -_ERROR_CODE.unpack_from(payload)[0]
+                    raise OSError(code, f"sock_diag: {os.strerror(code)}")
+                yield _port_socket(payload)
+
+
+def _port_socket(payload: bytes) -> PortSocket:
+    family, state, port, address, uid = _MESSAGE.unpack_from(payload)
+    own: IPAddress = IPv4Address(address[:4]) if family == socket.AF_INET else IPv6Address(address)
+    endpoint = Endpoint(own, int.from_bytes(port, "big"))
+    return PortSocket(endpoint, uid, _is_v6only(payload[_MESSAGE.size :]), state == _LISTEN)
+
+
+def _messages(datagram: bytes) -> Iterator[tuple[int, bytes]]:
+    while datagram:
+        length, kind = _HEADER.unpack_from(datagram)[:2]
+        yield kind, datagram[_HEADER.size : length]
+        datagram = datagram[_aligned(length) :]
+
+
+def _is_v6only(attributes: bytes) -> bool:
+    while len(attributes) > _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(attributes)
+        if kind == _SKV6ONLY:
+            return attributes[_ATTRIBUTE.size] != 0
+        attributes = attributes[_aligned(length) :]
+    return False
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
+
+
+_LISTEN_IN_PROC = "0A"
+_ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)
+
+
+def port_sockets() -> tuple[PortSocket, ...]:
+    """The sockets that hold a port in this thread's network namespace; needs no privilege."""
+    try:
+        return diagnose()
+    except OSError:
+        return from_tables(Path("/proc/thread-self/net"))
+
+
+def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
+    """The same from /proc/net/tcp and tcp6, where the kernel has no sock_diag: listening sockets alone.
+
+    These tables don't tell IPV6_V6ONLY. An absent one (a kernel without IPv6) counts as empty.
+    """
+    return (*_rows(proc_net / "tcp"), *_rows(proc_net / "tcp6"))
+
+
+def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint, int]:
+    """Whose processes hold ports that the relay then can't have. Pure.
+
+    Linux refuses to bind an address and port while another socket has them or has the wildcard and that port,
+    unless both set SO_REUSEPORT as the same user (inet_csk_get_port()). So a socket of the relay's own user
+    on one address is no hindrance: on a relay address it is the relay's, or another relay's at an upgrade. A
+    wildcard counts whoever has it; a `::` that is not IPV6_V6ONLY (nginx's are) counts for both families.
+
+    Returns:
+        The user id by address and port; 0.0.0.0 and :: mean every address of the family.
+    """
+    found: dict[Endpoint, int] = {}
+    for each in sockets:
+        address, port = _plain(each.endpoint.address), each.endpoint.port
+        if address == _ANY6 and not each.v6only:
+            found.setdefault(Endpoint(_ANY4, port), each.uid)
+        if address in (_ANY4, _ANY6) or each.uid != relay_uid:
+            found[Endpoint(address, port)] = each.uid
+    return found
+
+
+def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
+    """The addresses and ports on which this user's sockets listen, and where no other user has one. Pure."""
+    own: set[Endpoint] = set()
+    others: set[Endpoint] = set()
+    for each in sockets:
+        endpoint = Endpoint(_plain(each.endpoint.address), each.endpoint.port)
+        if each.uid != uid:
+            others.add(endpoint)
+        elif each.listening:
+            own.add(endpoint)
+    return frozenset(own - others)
+
+
+def _plain(address: IPAddress) -> IPAddress:
+    """An IPv6 socket on ::ffff:192.0.2.1 has that port of 192.0.2.1."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _rows(table: Path) -> Iterable[PortSocket]:
+    try:
+        lines = table.read_text(encoding="ascii").splitlines()[1:]
+    except FileNotFoundError:
+        return
+    for row in map(str.split, lines):
+        if row[3] == _LISTEN_IN_PROC:
+            address, _, port = row[1].rpartition(":")
+            yield PortSocket(Endpoint(_address(address), int(port, 16)), int(row[7]))
+
+
+def _address(text: str) -> IPAddress:
+    """Words of 32 bits, each in the machine's byte order: little-endian wherever nodeagent runs."""
+    packed = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
+    return IPv4Address(packed) if len(packed) == 4 else IPv6Address(packed)
+
+
+# The numbers below are left to the rest of the process: select(2) knows no higher ones, and watchdog uses it.
+_FIRST_DESCRIPTOR = 1024
+
+
+class HeldPorts:
+    """Ports that this process keeps from other users, one file descriptor each, until it ends.
+
+    A socket stays bound when its address is removed from the node, so the port is still held when the address
+    is added again.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors: dict[Endpoint, int] = {}
+
+    def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
+        """Hold these too. Idempotent.
+
+        Ports below `ip_unprivileged_port_start`, which no ordinary user can have, are not held where this
+        process lacks CAP_NET_BIND_SERVICE; whether another program listens there is looked up. An address
+        that the node does not have is not held either.
+
+        Returns:
+            Those that another program has already, each with its user as far as the kernel shows it. A
+            connection of another user's earlier listener keeps its port for a minute (TIME_WAIT).
+
+        Raises:
+            ApplyError: there are too few file descriptors; the ports held before are still held.
+        """
+        new = sorted(set(endpoints) - self._descriptors.keys(), key=Endpoint.sort_key)
+        _make_room(len(self._descriptors) + len(new))
+        try:
+            refused = {endpoint: reason for endpoint in new if (reason := self._bind(endpoint))}
+        except OSError as error:
+            raise ApplyError(
+                f"the relay's {len(new)} new ports could not be held: {error.strerror}. The relay was left "
+                "as it was. Raise the limit of file descriptors (the container runtime's LimitNOFILE)."
+            ) from error
+        if not refused:
+            return {}
+        holders = port_holders(port_sockets(), os.geteuid())
+        taken: dict[Endpoint, str] = {}
+        for endpoint, reason in refused.items():
+            uid = port_holder(holders, endpoint)
+            if reason == errno.EADDRINUSE or (reason == errno.EACCES and uid is not None):
+                taken[endpoint] = "an unknown user" if uid is None else f"user {uid}"
+        return taken
+
+    def keep(self, endpoints: AbstractSet[Endpoint] = frozenset()) -> None:
+        """Release all but these."""
+        for endpoint in self._descriptors.keys() - endpoints:
+            os.close(self._descriptors.pop(endpoint))
+
+    def _bind(self, endpoint: Endpoint) -> int:
+        with _new_socket(endpoint) as attempt:
+            reason = _bind(attempt, endpoint)
+            if not reason:
+                number = fcntl.fcntl(attempt, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+                self._descriptors[endpoint] = number
+        return reason
+
+
+def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
+    """Those endpoints that can't be bound here, with the reason: no such address, or another program has it.
+
+    HAProxy 2.6 does not say why a reload failed; this finds the usual causes. Nothing listens meanwhile, and
+    a relay that shares its ports (SO_REUSEPORT) is no hindrance.
+    """
+    found = []
+    for endpoint in sorted(set(endpoints), key=Endpoint.sort_key):
+        with _new_socket(endpoint) as attempt:
+            reason = _bind(attempt, endpoint)
+        # Without the capability for low ports, a bind that is refused to us says nothing of HAProxy's.
+        if reason not in {0, errno.EACCES}:
+            found.append((endpoint, os.strerror(reason)))
+    return tuple(found)
+
+
+def _make_room(count: int) -> None:
+    """Raises this process's own soft limit of descriptors, where so many ports don't fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _FIRST_DESCRIPTOR + count
+    if soft != resource.RLIM_INFINITY and soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
+        room = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (room, hard))
+
+
+def _bind(attempt: socket.socket, endpoint: Endpoint) -> int:
+    """The error by which it failed; 0 if it did not."""
+    attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        attempt.bind((str(endpoint.address), endpoint.port))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def _new_socket(endpoint: Endpoint) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET)
