@@ -8,8 +8,7 @@ from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
 from nodeagent.components.hosts.change import HostsState
-from nodeagent.components.hosts.file import Reading, read
-from nodeagent.components.hosts.mounts import is_mount_point
+from nodeagent.components.hosts.file import Reading, is_mount_point, read
 from nodeagent.errors import ApplyError
 
 _FILE = inotify.MODIFY | inotify.ATTRIB | inotify.CLOSE_WRITE

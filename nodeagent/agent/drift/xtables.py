@@ -15,7 +15,7 @@ from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
 from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.dnat.iptables import IptablesBackend
-from nodeagent.components.dnat.xt_lock import lock_path
+from nodeagent.components.dnat.xt_tables import lock_path
 from nodeagent.errors import ApplyError
 
 _CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE

@@ -1,7 +1,7 @@
 """Which of a node's agents writes: the newest that lives, and nobody else at the same time.
 
 During an upgrade two agents run side by side for a while. Each registers (registration.py) and watches the
-others' files. The newest takes the node's lock (exclusion.py, the one that `nodeagent apply` takes) as soon
+others' files. The newest takes the node's lock (node_lock.py, the one that `nodeagent apply` takes) as soon
 as its owner lets go; the older one lets go between two passes and stands by, to take over again if the newer
 one dies. The lock alone makes sure that two never write; the files only settle who gets it.
 """

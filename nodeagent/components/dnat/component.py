@@ -1,14 +1,33 @@
-"""DNAT as a component of the node, on whichever backend the configuration and the kernel allow."""
+"""DNAT as a component of the node, on whichever backend the configuration and the kernel allow. Effects.
 
-from contextlib import suppress
+`choose` asks nft and the kernel which backend works. Only one backend is ever active: `ExclusiveBackend`
+removes what another configuration left of the other one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Literal
 
-from nodeagent.components.component import ComponentName, Preview
+from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.change import DnatChange, DnatState, difference
-from nodeagent.components.dnat.selection import Option, choose
+from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.nft_script import replacement
+from nodeagent.components.dnat.nftables import (
+    NftablesBackend,
+    NftBusyError,
+    NftError,
+    NftMissingError,
+    NftPermissionError,
+    NftProgram,
+)
+from nodeagent.components.dnat.xt_questions import missing_table
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import Desired
+from nodeagent.model.addresses import Family
+from nodeagent.model.desired import NO_RULES, Desired, DnatRules
+
+Option = Literal["auto", "nftables", "iptables", "none"]
 
 
 class Dnat:
@@ -66,3 +85,143 @@ class Dnat:
         if self._found is None:
             self._found = choose(self._option)
         return self._found
+
+
+_SCRATCH = "nodeagent_probe"
+
+
+def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
+    """The backend for the option `dnat.backend`.
+
+    Args:
+        option: As in the configuration. `auto` takes nftables where it works, else legacy iptables.
+        program: How nft is run.
+
+    Returns:
+        The backend, which removes what another configuration left of the other one; for `none`, by which no
+        rules are ever desired, one that can remove what is left of both. Where nft does not work, nothing of
+        ours can be in nftables, and it is not asked again. Without permission to probe (a dry run), and
+        where the node is too busy for it, nftables counts as working.
+
+    Raises:
+        ApplyError: what was asked for does not work on this node, and why.
+    """
+    nft = program or NftProgram()
+    obstacle = _nft_obstacle(nft)
+    iptables = IptablesBackend()
+    if obstacle is None:
+        nftables = NftablesBackend(nft)
+        return ExclusiveBackend("iptables" if option == "iptables" else "nftables", nftables, iptables)
+    if option in ("iptables", "none"):
+        return iptables
+    if option == "nftables":
+        raise obstacle
+    if missing := _iptables_obstacle():
+        raise ApplyError(
+            "dnat.backend: auto: neither nftables nor legacy iptables works on this node; no DNAT rule was "
+            f"changed. Hostnames in the hosts file are still served.\n  nftables: {obstacle}\n"
+            f"  iptables: {missing}"
+        ) from obstacle
+    return iptables
+
+
+def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
+    """Let the kernel judge a whole scratch table, as knftables does when it starts; nothing is made."""
+    try:
+        nft.check(replacement(NO_RULES, table=_SCRATCH))
+    except (NftPermissionError, NftBusyError):
+        return None
+    except NftMissingError as error:
+        return error
+    except NftError as error:
+        return ApplyError(
+            "This kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It requires "
+            "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat and nft_nat (modprobe them on the "
+            f"host), or dnat.backend: iptables, or none.\n  {error}"
+        )
+    return None
+
+
+def _iptables_obstacle() -> str:
+    """What legacy iptables lacks in both families; empty when it works in one."""
+    families: tuple[Family, Family] = (4, 6)
+    missing = [missing_table(family, "nat") for family in families]
+    return "" if "" in missing else "; ".join(missing)
+
+
+class ExclusiveBackend:
+    """Implements `backend.DnatBackend` by one of the two, and removes what stands of the other.
+
+    Args:
+        chosen: Which of the two is in force.
+        nftables: On a node where nft works.
+        iptables: Whether or not it works: reading it takes next to nothing where nothing of ours stands.
+    """
+
+    def __init__(
+        self, chosen: Literal["nftables", "iptables"], nftables: NftablesBackend, iptables: IptablesBackend
+    ) -> None:
+        self.name = chosen
+        self._nftables = nftables
+        self._iptables = iptables
+        self._chosen: DnatBackend = nftables if chosen == "nftables" else iptables
+        self._other: DnatBackend = iptables if chosen == "nftables" else nftables
+
+    def read(self) -> DnatState:
+        """What stands of either; see `DnatBackend.read`."""
+        state = self._chosen.read()
+        left = self._other.read()
+        return replace(state, superseded=(self._other.name, left)) if left.present else state
+
+    def script(self, change: DnatChange) -> str:
+        """Return both backends' parts, the removal first; see `DnatBackend.script`. Pure."""
+        left = change.before.superseded
+        removal = self._other.script(difference(left[1], NO_RULES)) if left else ""
+        return removal + self._chosen.script(change)
+
+    def run(self, change: DnatChange) -> DnatState:
+        """Apply the change; see `DnatBackend.run`.
+
+        Where rules go from one backend to the other, connections are held back for that moment: see
+        docs/decisions/0011-iptables-backend.md.
+        """
+        if not change.superseded:
+            return self._chosen.run(change)
+        desired = change.desired
+        if not desired.redirects:
+            self._remove_other()
+            return self._run_chosen(desired)
+        # A program that holds the lock for long is waited for before connections are held back.
+        self._iptables.await_lock()
+        before = self._nftables.read()
+        self._nftables.hold(desired)
+        if self._chosen is self._nftables:
+            with self._undone(before):
+                self._remove_other()
+            state = self._nftables.put(desired)
+            return replace(state, transactions=change.before.transactions + 2)
+        with self._undone(before):
+            try:
+                state = self._run_chosen(desired)
+            except PartlyAppliedError:
+                self._remove_other()
+                raise
+        self._remove_other()
+        return state
+
+    @contextmanager
+    def _undone(self, before: DnatState) -> Iterator[None]:
+        """Put the nftables table back as it was if the block fails: then nothing has changed."""
+        try:
+            yield
+        except PartlyAppliedError:
+            raise
+        except ApplyError:
+            self._nftables.put(before.rules)
+            raise
+
+    def _run_chosen(self, desired: DnatRules) -> DnatState:
+        return self._chosen.run(difference(self._chosen.read(), desired))
+
+    def _remove_other(self) -> None:
+        self._other.run(difference(self._other.read(), NO_RULES))

@@ -6,12 +6,21 @@ from dataclasses import replace
 from nodeagent.components.component import PartlyAppliedError
 from nodeagent.components.dnat.backend import NotConverged
 from nodeagent.components.dnat.change import DnatChange, DnatState, difference, without_families
-from nodeagent.components.dnat.xt_layout import FAMILIES, TABLES, Key, TableLayout, TableName, layout
-from nodeagent.components.dnat.xt_lock import WAIT_SECONDS, xtables_lock
+from nodeagent.components.dnat.xt_layout import (
+    ABSENT,
+    FAMILIES,
+    TABLES,
+    Key,
+    TableLayout,
+    TableName,
+    TableState,
+    XtState,
+    layout,
+    state_of,
+)
+from nodeagent.components.dnat.xt_layout import script as xt_script
 from nodeagent.components.dnat.xt_questions import is_denied, tables_with_ours
-from nodeagent.components.dnat.xt_state import ABSENT, TableState, XtState, state_of
-from nodeagent.components.dnat.xt_steps import script as xt_script
-from nodeagent.components.dnat.xt_tables import XtMissingError, XtTable
+from nodeagent.components.dnat.xt_tables import WAIT_SECONDS, XtMissingError, XtTable, xtables_lock
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import NO_RULES
@@ -22,7 +31,7 @@ class _DeniedError(Exception):
 
 
 class IptablesBackend:
-    """Implements `interface.DnatBackend` on legacy xtables by python-iptables.
+    """Implements `backend.DnatBackend` on legacy xtables by python-iptables.
 
     All commits of a transaction, one a table, are made under one holding of the xtables lock.
 

@@ -1,16 +1,21 @@
-"""The text of the table `inet nodeagent` and of changes to it. PURE.
+"""The text of the table `inet nodeagent` and of changes to it. Pure.
 
 Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON silently into a set.
 
 The structure is fixed, one rule a family and hook, and only the elements of maps and sets come and go; so a
 packet costs one look-up however many load balancers there are, and a delta names no rule handles (knftables,
 docs/iptables-porting.md).
+
+`hold` makes the table for the moment in which one backend's rules are removed and the other's are added. It
+redirects nothing, and holds back the first packet (SYN) of every connection that is to be redirected: TCP
+sends it again after a second, and by then the other backend's rules are there. So no connection is cut,
+though two backends never redirect at once. The addresses held expire by themselves: if the agent dies just
+then, the node goes on after some seconds, and the next pass finds a table that is not as it should be.
 """
 
 from collections.abc import Callable, Iterator
 
-from nodeagent.components.dnat.change import DnatChange
-from nodeagent.components.dnat.comments import comment_of
+from nodeagent.components.dnat.change import DnatChange, comment_of
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
 
@@ -197,3 +202,48 @@ def _range(name: Callable[[Family], str], network: IPNetwork) -> tuple[str, str]
 
 def _endpoint(endpoint: Endpoint) -> str:
     return f"{endpoint.address} . {endpoint.port:d}"
+
+
+HOLD_SECONDS = 5
+"""Many times what the change takes, and less than the time after which a person or a probe gives up."""
+
+_HOLD_PRIORITY = -150  # NF_IP_PRI_MANGLE: before every translation, ours and kube-proxy's
+
+
+def hold(desired: DnatRules) -> str:
+    """The text that puts the holding table in place of whatever stands under its name, in one transaction.
+
+    Args:
+        desired: What is about to stand, as `delta.normalised` returns it. Its guard stands meanwhile.
+    """
+    sets = "".join(_held_set(family) + sets_of_ranges(family) for family in FAMILIES)
+    chains = (
+        _hold_chain("output", from_pods=False) + _hold_chain("prerouting", from_pods=True) + guard_chain()
+    )
+    elements = "".join(
+        f"add element inet {TABLE} {_held(redirect.match.address.version)} "
+        f"{{ {redirect.match.address} . {redirect.match.port} timeout {HOLD_SECONDS}s }}\n"
+        for redirect in desired.redirects
+    )
+    head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
+    return head + f"table inet {TABLE} {{\n{sets}{chains}}}\n" + elements + add_ranges(desired)
+
+
+def _held(family: Family) -> str:
+    return f"held{family}"
+
+
+def _held_set(family: Family) -> str:
+    return f"\tset {_held(family)} {{\n\t\ttype ipv{family}_addr . inet_service\n\t\tflags timeout\n\t}}\n"
+
+
+def _hold_chain(hook: str, *, from_pods: bool) -> str:
+    rules = "".join(_hold_rule(family, from_pods=from_pods) for family in FAMILIES)
+    head = f"type filter hook {hook} priority {_HOLD_PRIORITY}; policy accept;"
+    return f"\tchain hold_{hook} {{\n\t\t{head}\n{rules}\t}}\n"
+
+
+def _hold_rule(family: Family, *, from_pods: bool) -> str:
+    protocol = protocol_name(family)
+    source = f"{protocol} saddr @{pods_name(family)} " if from_pods else ""
+    return f"\t\ttcp flags & (syn | ack) == syn {source}{protocol} daddr . tcp dport @{_held(family)} drop\n"

@@ -1,19 +1,155 @@
-"""The nftables backend: read, compare and change the table `inet nodeagent`, and no other. Effects by nft."""
+"""The nftables backend: read, compare and change the table `inet nodeagent`, and no other. Effects by nft.
 
+nft is a process of its own, the way knftables starts it: libnftables inside Python crashed the interpreter
+on nodeagent's map (1.0.6). Success is judged by the exit code, the kind of a failure by the first line of
+standard error; nft's messages have no translations, and LC_ALL=C keeps those of the C library from having
+any.
+"""
+
+import errno
+import os
+import re
+import subprocess
 from dataclasses import replace
 
 from nodeagent.components.dnat.backend import NotConverged
 from nodeagent.components.dnat.change import DnatChange, DnatState, difference, normalised
-from nodeagent.components.dnat.nft_hold import hold
 from nodeagent.components.dnat.nft_listing import state_of
-from nodeagent.components.dnat.nft_program import NftPermissionError, NftProgram
-from nodeagent.components.dnat.nft_script import TABLE, removal, replacement
+from nodeagent.components.dnat.nft_script import TABLE, hold, removal, replacement
 from nodeagent.components.dnat.nft_script import script as nft_script
+from nodeagent.errors import ApplyError
 from nodeagent.model.desired import DnatRules
+from nodeagent.programs import find_program, run_program
+
+_AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
+
+_DENIED = "Operation not permitted"
+# strerror(3) of what passes: EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM.
+_PASSING = tuple(
+    map(
+        os.strerror,
+        (
+            errno.EAGAIN,
+            errno.EBUSY,
+            errno.EINTR,
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOBUFS,
+            errno.ENOMEM,
+        ),
+    )
+)
+
+
+class NftError(ApplyError):
+    """nft refused: the text has its message and the line of the script that it is about."""
+
+
+class NftPermissionError(NftError):
+    """The kernel wants CAP_NET_ADMIN, for reading as for writing."""
+
+
+class NftBusyError(NftError):
+    """The node could not run it now (no time, memory or descriptors left): it says nothing of the kernel."""
+
+
+class NftMissingError(ApplyError):
+    """There is no nft program on this node."""
+
+
+class NftProgram:
+    """Runs nft.
+
+    Args:
+        timeout: Seconds after which a run is given up; 5,000 entries take 0.1.
+    """
+
+    def __init__(self, timeout: float = 30.0) -> None:
+        self._timeout = timeout
+
+    def run(self, script: str) -> None:
+        """Apply `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
+
+        Raises:
+            NftError: it was refused, or did not end in time.
+            NftPermissionError: the process has no CAP_NET_ADMIN.
+            NftMissingError: there is no nft.
+        """
+        self._run_script(["-f", "-"], script)
+
+    def check(self, script: str) -> None:
+        """Let the kernel go through `script` and drop the result: nothing is made. Errors as in `run`."""
+        self._run_script(["--check", "-f", "-"], script)
+
+    def list_table(self) -> bytes | None:
+        """Our table as JSON (libnftables-json(5)); None when there is no such table. Errors as in `run`."""
+        done = self._start(["-j", "list", "table", "inet", TABLE], "")
+        if done.returncode == 0:
+            return done.stdout
+        message = _message(done)
+        # "; did you mean table ... in family ip?" may follow.
+        if message.startswith("Error: No such file or directory"):
+            return None
+        raise _error(message, f"nft could not list the table inet {TABLE}: {message}")
+
+    def _run_script(self, arguments: list[str], script: str) -> None:
+        done = self._start(arguments, script)
+        if done.returncode != 0:
+            message = _message(done)
+            at = f'\n  line of the transaction: "{line}"' if (line := _failing_line(message, script)) else ""
+            raise _error(message, f"nft rejected the transaction, nothing was changed: {message}{at}")
+
+    def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
+        """Run nft with `script` as its standard input.
+
+        The input is a file in memory, complete before nft starts. With a pipe, an agent killed half way
+        through its writing would leave nft a shorter script that ends at a line's end, and nft would run it.
+        """
+        program = _find()
+        with os.fdopen(os.memfd_create("nft"), "w+b") as standard_input:
+            standard_input.write(script.encode("ascii"))
+            standard_input.seek(0)
+            try:
+                return run_program([program, *arguments], self._timeout, standard_input)
+            except subprocess.TimeoutExpired as error:
+                raise NftBusyError(
+                    f"nft did not end within {self._timeout:g} seconds and was stopped; the kernel applied "
+                    "its transaction completely or not at all. The next pass reads the actual state."
+                ) from error
+            except OSError as error:
+                kind = NftBusyError if error.strerror in _PASSING else ApplyError
+                raise kind(f"{program} could not be started: {error.strerror}.") from error
+
+
+def _find() -> str:
+    program = find_program("nft")
+    if program is None:
+        raise NftMissingError(
+            "There is no nft program on this node (Debian and Ubuntu: apt-get install nftables); no DNAT "
+            "rule was read or changed. Install it, or set dnat.backend: none."
+        )
+    return program
+
+
+def _message(done: subprocess.CompletedProcess[bytes]) -> str:
+    lines = done.stderr.decode(errors="replace").splitlines()
+    return lines[0] if lines else f"exit code {done.returncode} without a message"
+
+
+def _failing_line(message: str, script: str) -> str:
+    found = _AT_LINE.match(message)
+    lines = script.splitlines()
+    return lines[int(found[1]) - 1].strip() if found and 0 < int(found[1]) <= len(lines) else ""
+
+
+def _error(message: str, text: str) -> NftError:
+    if _DENIED in message:
+        return NftPermissionError(f"{text}\n  It needs root or CAP_NET_ADMIN.")
+    return NftBusyError(text) if message.endswith(_PASSING) else NftError(text)
 
 
 class NftablesBackend:
-    """Implements `interface.DnatBackend` on the nft program.
+    """Implements `backend.DnatBackend` on the nft program.
 
     Args:
         program: How nft is run.
@@ -56,7 +192,7 @@ class NftablesBackend:
         return replace(state, transactions=change.before.transactions + 1)
 
     def hold(self, desired: DnatRules) -> None:
-        """Redirect nothing, and hold back new connections that are to be redirected; see nft_hold.py.
+        """Redirect nothing, and hold back new connections that are to be redirected; see nft_script.py.
 
         Args:
             desired: The rules about to be made, here or in another backend.

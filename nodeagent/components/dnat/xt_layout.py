@@ -1,4 +1,4 @@
-"""Which chains and rules stand for what is desired, in each legacy table. PURE.
+"""The legacy tables: chains and rules as desired, the state that was read, and the steps in between. Pure.
 
 nat: OUTPUT and PREROUTING jump to our chains, which lead into one tree of chains for both. A chain of the
 tree holds at most sixteen rules: one chain a prefix, split by the next four bits of the load balancer's
@@ -9,19 +9,24 @@ mangle: PREROUTING jumps to the guard. Not raw, the other table before nat: kube
 in mangle, nat and filter of every node (KUBE-KUBELET-CANARY), while raw is a module that few nodes have
 loaded. Not filter's INPUT: a rule of another program that accepts there ends the table, and firewalls and
 network plugins insist on its top.
+
+The steps are shown to a person, as iptables-restore --noflush takes them, and carried out by xt_tables.py
+under the lock, from the state that the table has then.
 """
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from itertools import groupby
 from typing import Final, Literal
 
-from nodeagent.components.dnat.comments import comment_of
+from msgspec import Struct
+
+from nodeagent.components.dnat.change import DnatState, comment_of, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
-from nodeagent.model.addresses import Family, IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
 
 FAMILIES: Final[tuple[Family, ...]] = (4, 6)
@@ -133,3 +138,164 @@ def _entry(redirect: Redirect) -> XtRule:
 
 def _common_bits(one: IPAddress, other: IPAddress) -> int:
     return one.max_prefixlen - (int(one) ^ int(other)).bit_length()
+
+
+PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
+"""What a person calls the tables of a family."""
+
+_EVERYTHING: Mapping[Family, IPNetwork] = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Our part of one table: our chains, and the rules elsewhere that lead to them.
+
+    `jumps` has for the kernel's own chains each rule that leads into ours, with its place (1 is the top).
+    """
+
+    chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
+    jumps: Mapping[str, tuple[tuple[int, XtRule], ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.chains or any(self.jumps.values()))
+
+
+Tables = Mapping[Key, TableState]
+ABSENT: Tables = {(family, table): TableState() for family in FAMILIES for table in TABLES}
+"""Nothing of ours in any table."""
+
+
+@dataclass(frozen=True, slots=True)
+class XtState(DnatState):
+    """The actual state with the tables it was read from."""
+
+    tables: Tables = field(default_factory=lambda: ABSENT, repr=False)
+
+
+def state_of(tables: Tables) -> XtState:
+    """Return the state that the tables are in.
+
+    Whatever is not as `layout` makes it for the very entries that stand is damage; none of it ever obstructs,
+    since every chain can be written anew where it is.
+    """
+    redirects: dict[Endpoint, Redirect] = {}
+    pods: list[IPNetwork] = []
+    guarded: list[IPNetwork] = []
+    admitted: list[IPNetwork] = []
+    for (family, _), state in tables.items():
+        for redirect in _redirects(state):
+            redirects.setdefault(redirect.match, redirect)
+        jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
+        pods += _ranges(family, state.chains.get(PREROUTING, ()), TREE, "source")
+        admitted += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
+        guarded += _ranges(family, jumps, GUARD, "destination")
+    rules = DnatRules(
+        tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
+        _ordered(pods),
+        _ordered(guarded),
+        _ordered(admitted),
+    )
+    damage = tuple(_damage(tables, layout(rules)))
+    return XtState(
+        rules,
+        present=any(tables.values()),
+        damage=tuple(text for text, _ in damage),
+        displaced=bool(damage) and all(displaced for _, displaced in damage),
+        tables=tables,
+    )
+
+
+def _redirects(state: TableState) -> Iterator[Redirect]:
+    for rules in state.chains.values():
+        for rule in rules:
+            address = rule.destination
+            if rule.to and rule.port and isinstance(address, (IPv4Address, IPv6Address)):
+                yield Redirect(Endpoint(address, rule.port), rule.to, owner_of(rule.comment))
+
+
+def _ranges(
+    family: Family, rules: Iterable[XtRule], target: str, end: Literal["source", "destination"]
+) -> list[IPNetwork]:
+    """The ranges that the rules to this target name; a rule that names none holds for all addresses."""
+    named = (getattr(rule, end) for rule in rules if rule.target == target and not rule.foreign)
+    return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
+
+
+def _ordered(networks: list[IPNetwork]) -> tuple[IPNetwork, ...]:
+    return tuple(
+        sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
+    )
+
+
+def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:
+    """Each damage, and whether it is no more than others' rules before our jumps."""
+    for (family, table), state in tables.items():
+        wanted = expected[family, table]
+        where = f"of the {PROGRAMS[family]} table {table}"
+        for chain in sorted({*state.chains, *wanted.chains}):
+            if chain not in state.chains:
+                yield f"chain {chain} {where} is missing", False
+            elif chain not in wanted.chains:
+                yield f"chain {chain} {where} leads nowhere", False
+            elif state.chains[chain] != wanted.chains[chain]:
+                yield f"the rules of chain {chain} {where} are altered", False
+        for chain in sorted({*state.jumps, *wanted.jumps}):
+            jumps = state.jumps.get(chain, ())
+            if tuple(rule for _, rule in jumps) != wanted.jumps.get(chain, ()):
+                yield f"the jump to nodeagent's chain in {chain} {where} is missing or altered", False
+            elif [place for place, _ in jumps] != list(range(1, len(jumps) + 1)):
+                yield f"another rule is before the jump to nodeagent's chain in {chain} {where}", True
+
+
+class XtStep(Struct, frozen=True):
+    """One step: `:` creates a chain of ours or empties it, the others are iptables' own commands.
+
+    `place` counts from 1, as for iptables.
+    """
+
+    command: Literal[":", "-A", "-D", "-I", "-X"]
+    chain: str
+    place: int = 0
+    rule: XtRule | None = None
+
+    def __str__(self) -> str:
+        match self.command:
+            case ":":
+                return f":{self.chain} - [0:0]"
+            case "-A":
+                return f"-A {self.chain} {self.rule}"
+            case "-D":
+                return f"-D {self.chain} {self.place}"
+            case "-I":
+                return f"-I {self.chain} {self.place} {self.rule}"
+            case "-X":
+                return f"-X {self.chain}"
+
+
+def steps(actual: TableState, wanted: TableLayout) -> Iterator[XtStep]:
+    """Yield the steps in order; none when the table is as wanted.
+
+    Chains are written before anything leads to them, and deleted once nothing does. Jumps into our chains
+    are put on top of the kernel's own chains.
+    """
+    written = [name for name, rules in wanted.chains.items() if actual.chains.get(name) != rules]
+    gone = [name for name in actual.chains if name not in wanted.chains]
+    yield from (XtStep(":", name) for name in (*written, *gone))
+    yield from (XtStep("-A", name, rule=rule) for name in written for rule in wanted.chains[name])
+    for chain in sorted({*actual.jumps, *wanted.jumps}):
+        jumps, rules = actual.jumps.get(chain, ()), wanted.jumps.get(chain, ())
+        if jumps != tuple(enumerate(rules, 1)):
+            yield from (XtStep("-D", chain, place) for place, _ in reversed(jumps))
+            yield from (XtStep("-I", chain, place, rule) for place, rule in enumerate(rules, 1))
+    yield from (XtStep("-X", name) for name in gone)
+
+
+def script(tables: Mapping[Key, TableState], wanted: Layout) -> str:
+    """Return the steps of all tables as text: one restore per table that changes."""
+    lines: list[str] = []
+    for family, program in PROGRAMS.items():
+        for table in TABLES:
+            taken = [str(step) for step in steps(tables[family, table], wanted[family, table])]
+            if taken:
+                lines += [f"# {program}-legacy-restore --noflush", f"*{table}", *taken, "COMMIT"]
+    return "".join(f"{line}\n" for line in lines)

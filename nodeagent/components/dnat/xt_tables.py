@@ -4,23 +4,37 @@ Of it `Table` and `Table6` are used, libiptc's tables (for rules see xt_rules.py
 with (1.2.0). `autocommit=True` lets `refresh()` swallow a failed commit: it is off, and `commit()` called. A
 `Table` is one object for the whole process, which goes on with its handle in another network namespace or
 thread: each use opens it, closes it, and holds this module's lock.
+
+The lock is that of the xtables programs. iptables, iptables-restore and so kube-proxy hold it while they
+change a table; python-iptables takes none, and a commit on top of a table that was read before another
+program's commit undoes that one.
 """
 
 import ctypes
+import fcntl
+import os
 import re
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from nodeagent.components.dnat.xt_layout import PREFIX, TableLayout, TableName
+from nodeagent.components.dnat.xt_layout import (
+    PREFIX,
+    PROGRAMS,
+    TableLayout,
+    TableName,
+    TableState,
+    XtStep,
+    steps,
+)
 from nodeagent.components.dnat.xt_questions import knows_target
 from nodeagent.components.dnat.xt_rules import DNAT_REVISION, OLD_DNAT_REVISION, XtRule, decode, encode
-from nodeagent.components.dnat.xt_state import PROGRAMS, TableState
-from nodeagent.components.dnat.xt_steps import XtStep, steps
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
 
@@ -216,3 +230,56 @@ def _library() -> ModuleType:
         ) from error
     module: ModuleType = iptc
     return module
+
+
+_VARIABLE = "XTABLES_LOCKFILE"
+_DEFAULT = "/run/xtables.lock"
+_PAUSE_SECONDS = 0.02
+WAIT_SECONDS = 10.0
+"""Longer than kube-proxy's restore of a large table takes, shorter than anybody's patience."""
+
+
+def lock_path() -> Path:
+    """The file that iptables locks: its own environment variable names another one than the usual."""
+    return Path(os.environ.get(_VARIABLE) or _DEFAULT)
+
+
+@contextmanager
+def xtables_lock(wait: float = WAIT_SECONDS) -> Iterator[None]:
+    """Hold the lock for the time of the block, as iptables does (iptables/xshared.c).
+
+    Args:
+        wait: Seconds to wait for whoever holds it.
+
+    Raises:
+        ApplyError: it was held all the while, or the file can't be had; nothing was changed.
+    """
+    path = lock_path()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ApplyError(
+            f"{path} could not be opened ({error.strerror}), and without it, no program may change "
+            "iptables' tables; no rule was changed. In a pod it is a volume of type FileOrCreate."
+        ) from error
+    try:
+        _acquire(descriptor, path, wait)
+        yield
+    finally:
+        os.close(descriptor)  # and with it the lock goes
+
+
+def _acquire(descriptor: int, path: Path, wait: float) -> None:
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise ApplyError(
+                    f"another program has held {path} for {wait:g} seconds; no iptables rule was changed. "
+                    f"It will be tried again. `fuser -v {path}` on the host shows which program it is."
+                ) from None
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return

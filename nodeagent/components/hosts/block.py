@@ -22,8 +22,7 @@ from ipaddress import ip_address
 
 from msgspec import Struct
 
-from nodeagent.components.hosts.outside import LegacyLine, legacy_lines, without_legacy_lines
-from nodeagent.components.hosts.own_lines import OwnLines
+from nodeagent.components.hosts.lines import LegacyLine, OwnLines, legacy_lines, without_legacy_lines
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine

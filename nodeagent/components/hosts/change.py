@@ -10,7 +10,7 @@ from typing import Literal
 
 from nodeagent.components.hosts.block import ChangedNames, HostsFile, Problem, addresses_by_name
 from nodeagent.components.hosts.file import Reading
-from nodeagent.components.hosts.outside import names_set
+from nodeagent.components.hosts.lines import names_set
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import UserHostsLine

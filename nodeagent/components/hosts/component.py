@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodeagent.components.component import ComponentName, Preview
-from nodeagent.components.hosts import journal
 from nodeagent.components.hosts.block import (
     BlockLines,
     ChangedNames,
@@ -16,11 +15,24 @@ from nodeagent.components.hosts.block import (
     parse,
 )
 from nodeagent.components.hosts.change import HostsChange, HostsState, How
-from nodeagent.components.hosts.errors import ChangedMeanwhileError, MountPointError
-from nodeagent.components.hosts.file import Reading, delete, guard_path, read, write_atomic
-from nodeagent.components.hosts.in_place import write_in_place
-from nodeagent.components.hosts.mounts import is_mount_point
-from nodeagent.components.hosts.own_lines import OwnLines
+from nodeagent.components.hosts.file import (
+    ChangedMeanwhileError,
+    MountPointError,
+    Reading,
+    delete,
+    guard_path,
+    is_mount_point,
+    read,
+    write_atomic,
+)
+from nodeagent.components.hosts.in_place import (
+    WriteState,
+    drop_journal,
+    load_journal,
+    write_in_place,
+    write_state,
+)
+from nodeagent.components.hosts.lines import OwnLines
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
@@ -147,7 +159,7 @@ class Hosts:
             left = delete(self._path, before)
         elif change and change.after is not None:
             left = self._write(before, change.after, change.before.how)
-        journal.drop(self._state_dir, self._path)
+        drop_journal(self._state_dir, self._path)
         self._change = None
         if not change:
             return change.before
@@ -166,15 +178,15 @@ class Hosts:
 
     def _healed(self, current: bytes) -> tuple[bytes, tuple[Problem, ...]]:
         """Give the content to go on from: what a broken-off write was about to leave, if there was one."""
-        unfinished = journal.load(self._state_dir, self._path)
+        unfinished = load_journal(self._state_dir, self._path)
         if unfinished is None:
             return current, ()
-        match journal.standing(unfinished, current):
-            case journal.WriteState.TORN:
+        match write_state(unfinished, current):
+            case WriteState.TORN:
                 text = "a write was interrupted: the next apply finishes it, nothing is lost"
                 return unfinished.new, (Problem(None, text),)
-            case journal.WriteState.FOREIGN:
+            case WriteState.FOREIGN:
                 text = "a write was interrupted, and the file was edited since: it is kept as edited"
                 return current, (Problem(None, text),)
-            case journal.WriteState.UNTOUCHED | journal.WriteState.COMPLETE:
+            case WriteState.UNTOUCHED | WriteState.COMPLETE:
                 return current, ()

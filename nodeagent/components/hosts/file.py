@@ -7,6 +7,7 @@ pause of such a program between its truncation and its write that holds both of 
 
 import errno
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -14,14 +15,64 @@ from typing import Self
 
 from msgspec import Struct
 
-from nodeagent.components.hosts.errors import (
-    AS_IT_WAS,
-    ChangedMeanwhileError,
-    MountPointError,
-    OrphanedMountError,
-    RefusedPathError,
-    explained,
-)
+from nodeagent.errors import ApplyError
+
+AS_IT_WAS = "The file was left as it was"
+
+
+class ChangedMeanwhileError(ApplyError):
+    """Another program changed the file between our reading and our writing; read it anew and try again."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} was changed by another program in the meantime. {AS_IT_WAS}")
+
+
+class MountPointError(ApplyError):
+    """The file is a mount point: the kernel refuses to rename over it (EBUSY)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is a mount point and can't be replaced by a rename. {AS_IT_WAS}")
+
+
+class OrphanedMountError(ApplyError):
+    """The mounted file has no name any more: what is written to it, no process of the host will see."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is mounted as a single file, and a program on the host has since replaced that file: "
+            "this mount shows the old one, which no process of the host reads. Nothing was written. "
+            "Restart the pod to see the new file; mount the directory (/etc) instead to prevent this"
+        )
+
+
+class RefusedPathError(ApplyError):
+    """The path is nothing that may be rewritten: wrong name, a symbolic link, a directory, a device."""
+
+
+def explained(error: OSError, path: Path, *, doing: str, state: str = AS_IT_WAS) -> ApplyError:
+    """Turn an error of the kernel into one for a person.
+
+    Args:
+        error: What the kernel said.
+        path: The hosts file it is about.
+        doing: What failed, as in "can't {doing} /etc/hosts".
+        state: What is now true of the file.
+    """
+    reason = error.strerror or str(error)
+    code = errno.errorcode.get(error.errno or 0, "?")
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    return ApplyError(f"can't {doing} {path}: {reason} ({code}). {state}{remedy}")
+
+
+_REMEDIES = {
+    errno.EROFS: ". Mount its directory writable, or set hosts.enabled: false (DNAT alone serves the node)",
+    errno.EPERM: ". It may be immutable (lsattr shows 'i'; chattr -i removes that), or the agent lacks a "
+    "capability (CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE)",
+    errno.EACCES: ". nodeagent must run as root for this; a security module may also forbid it",
+    errno.ENOSPC: ". Free some space on its file system; the next pass tries again",
+    errno.EDQUOT: ". The quota of its file system is used up; the next pass tries again",
+}
+
 
 TEMPORARY_PREFIX = ".hosts.nodeagent-"
 _NEW_FILE_MODE = 0o644
@@ -274,3 +325,30 @@ def _sync_directory(path: Path) -> None:
     except OSError as error:
         state = "It has its new content, but a power failure now might restore the old one"
         raise explained(error, path, doing="flush the directory of", state=state) from error
+
+
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_MOUNT_POINT_FIELD = 4
+
+
+def is_mount_point(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Tell whether something is mounted on `path` itself, in this process's mount namespace.
+
+    Without /proc nobody can tell: the answer is False, and the rename's EBUSY tells later.
+    """
+    real = bytes(path.parent.resolve() / path.name)
+    try:
+        content = mountinfo.read_bytes()
+    except FileNotFoundError:
+        return False
+    return real in mount_points(content)
+
+
+def mount_points(mountinfo: bytes) -> frozenset[bytes]:
+    r"""Read the mount points out of a mountinfo file (proc(5), field 5; \040 and the like are octal)."""
+    fields = (line.split(b" ") for line in mountinfo.splitlines())
+    return frozenset(
+        _OCTAL.sub(lambda escape: bytes([int(escape[1], 8)]), entry[_MOUNT_POINT_FIELD])
+        for entry in fields
+        if len(entry) > _MOUNT_POINT_FIELD
+    )

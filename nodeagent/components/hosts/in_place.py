@@ -1,11 +1,23 @@
-"""Writing a hosts file that is itself a mount point: in place, by the smallest write, with a journal."""
+"""Writing a hosts file that is itself a mount point: in place, by the smallest write, with a journal.
 
+The journal is a note of what a write is about to do, kept until it is done, so that a crash can be healed.
+It is in the agent's own directory and is itself replaced atomically. It heals the death of the process;
+after a power cut /run is empty, and what is then between or around the markers is sorted out by
+`block.parse`.
+"""
+
+import contextlib
+import fcntl
+import hashlib
 import os
+import secrets
+from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 
-from nodeagent.components.hosts import journal
-from nodeagent.components.hosts.errors import ChangedMeanwhileError, explained
-from nodeagent.components.hosts.file import Reading, Stamp, read
+from msgspec import Struct
+
+from nodeagent.components.hosts.file import AS_IT_WAS, ChangedMeanwhileError, Reading, Stamp, explained, read
 
 
 def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
@@ -21,33 +33,33 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
         OrphanedMountError: the file was replaced on the host.
         ApplyError: the kernel refused; the error says what the file holds now.
     """
-    with journal.exclusive(state_dir, path):
+    with exclusive_write(state_dir, path):
         # What an earlier crash left to heal stays known until this write has succeeded.
-        earlier = journal.load(state_dir, path)
+        earlier = load_journal(state_dir, path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise explained(error, path, doing="write") from error
         try:
-            journal.store(state_dir, journal.Journal(path, before.content, after))
+            store_journal(state_dir, Journal(path, before.content, after))
             if read(path) != before:
-                journal.restore(state_dir, path, earlier)
+                restore_journal(state_dir, path, earlier)
                 raise ChangedMeanwhileError(path)
             _overwrite(descriptor, path, before.content, after)
             left = Reading(after, Stamp.of(os.fstat(descriptor)))
         except OSError as error:
             _undo(descriptor, path, before.content, error)
-            journal.restore(state_dir, path, earlier)
+            restore_journal(state_dir, path, earlier)
             raise explained(error, path, doing="write") from error
         finally:
             os.close(descriptor)
-        journal.drop(state_dir, path)
+        drop_journal(state_dir, path)
         return left
 
 
 def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
     """Make the content `new`; in one pwrite, unless the kernel takes less than all of it at a time."""
-    offset = journal.shared_prefix(old, new)
+    offset = shared_prefix(old, new)
     while offset < len(new):
         written = os.pwrite(descriptor, new[offset:], offset)
         if written == 0:
@@ -70,3 +82,143 @@ def _undo(descriptor: int, path: Path, old: bytes, cause: OSError) -> None:
             "one. The journal is kept, so that the next pass can repair it"
         )
         raise explained(cause, path, doing="write", state=state) from error
+
+
+_NAME = "hosts.journal"
+_DIGEST = hashlib.sha256().digest_size
+
+
+class Journal(Struct, frozen=True):
+    """A write in place: the file it is about, its content before and after."""
+
+    path: Path
+    old: bytes
+    new: bytes
+
+
+class WriteState(Enum):
+    """What a file's content says about the write that its journal announced."""
+
+    UNTOUCHED = "not started"
+    COMPLETE = "done"
+    TORN = "interrupted"
+    FOREIGN = "edited by another program since"
+
+
+def torn(old: bytes, new: bytes, current: bytes) -> bool:
+    """Tell whether `current` is a state of overwriting `old` by `new` from front to back, then truncating.
+
+    That is: for some k, the first k bytes of `new`, then `old` from byte k on. Both ends count as such
+    states. The kernel copies a write page by page in order and may stop between pages on SIGKILL
+    (generic_perform_write).
+    """
+    if len(current) > len(old):
+        return new.startswith(current)
+    if len(current) < len(old):
+        return current == new
+    written = shared_prefix(current, new)
+    return current[written:] == old[written:]
+
+
+def write_state(journal: Journal, current: bytes) -> WriteState:
+    """Judge the file's `current` content by its journal."""
+    if current == journal.new:
+        return WriteState.COMPLETE
+    if current == journal.old:
+        return WriteState.UNTOUCHED
+    return WriteState.TORN if torn(journal.old, journal.new, current) else WriteState.FOREIGN
+
+
+def shared_prefix(one: bytes, other: bytes) -> int:
+    """Give the number of leading bytes that are the same in both."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def load_journal(state_dir: Path, path: Path) -> Journal | None:
+    """Read the journal of a write to `path`; None when there is none to be seen.
+
+    An ordinary user at a dry run may not look into the directory and sees none.
+    """
+    try:
+        data = (state_dir / _NAME).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except OSError as error:
+        raise explained(error, path, doing=f"read {state_dir / _NAME}, the journal of") from error
+    digest, fields = data[:_DIGEST], data[_DIGEST:]
+    if hashlib.sha256(fields).digest() != digest:
+        return None  # not ours, or cut short: nothing in it can be trusted
+    lengths, _, rest = fields.partition(b"\n")
+    for_path, old = (int(length) for length in lengths.split(b" "))
+    journal = Journal(
+        Path(os.fsdecode(rest[:for_path])), rest[for_path : for_path + old], rest[for_path + old :]
+    )
+    return journal if journal.path == path else None
+
+
+def store_journal(state_dir: Path, journal: Journal) -> None:
+    """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing.
+
+    Raises:
+        ApplyError: the kernel refused; the hosts file was not touched.
+    """
+    path = os.fsencode(journal.path)
+    fields = b"%d %d\n" % (len(path), len(journal.old)) + path + journal.old + journal.new
+    temporary = state_dir / f".{_NAME}-{secrets.token_hex(8)}"
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for leftover in state_dir.glob(f".{_NAME}-*"):
+            leftover.unlink(missing_ok=True)
+        try:
+            with temporary.open("xb") as file:
+                file.write(hashlib.sha256(fields).digest() + fields)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(state_dir / _NAME)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise explained(error, journal.path, doing=f"write a journal in {state_dir} for") from error
+
+
+def drop_journal(state_dir: Path, path: Path) -> None:
+    """Delete the journal of `path`, if there is one; idempotent."""
+    if load_journal(state_dir, path) is None:
+        return
+    try:
+        (state_dir / _NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise explained(error, path, doing=f"delete {state_dir / _NAME}, the journal of") from error
+
+
+def restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> None:
+    """Make `earlier` the journal of `path` again, or have none; idempotent."""
+    if earlier is None:
+        drop_journal(state_dir, path)
+    else:
+        store_journal(state_dir, earlier)
+
+
+@contextlib.contextmanager
+def exclusive_write(state_dir: Path, path: Path) -> Iterator[None]:
+    """Keep other nodeagents that share `state_dir` out while a file is written in place.
+
+    The lock is on our own directory: on the hosts file any user of the node could take it and keep it.
+    """
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise explained(error, path, doing=f"use {state_dir} to write", state=AS_IT_WAS) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

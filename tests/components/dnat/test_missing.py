@@ -10,9 +10,9 @@ from typing import TypeVar
 import pytest
 
 from nodeagent.components.component import PartlyAppliedError
+from nodeagent.components.dnat.component import choose
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.selection import choose
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.network import Namespace

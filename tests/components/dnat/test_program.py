@@ -9,10 +9,14 @@ import pytest
 
 from nodeagent import programs
 from nodeagent.components.dnat.change import DnatState, difference
-from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.dnat.nft_program import NftError, NftMissingError, NftPermissionError, NftProgram
-from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.selection import choose
+from nodeagent.components.dnat.component import Dnat, choose
+from nodeagent.components.dnat.nftables import (
+    NftablesBackend,
+    NftError,
+    NftMissingError,
+    NftPermissionError,
+    NftProgram,
+)
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, DnatRules
 from tests.components.dnat.network import Namespace

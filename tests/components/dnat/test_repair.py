@@ -2,8 +2,7 @@ import pytest
 
 from nodeagent.components.dnat.backend import DnatBackend, NotConverged
 from nodeagent.components.dnat.change import DnatState
-from nodeagent.components.dnat.nft_program import NftProgram
-from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import NODE, World, apply, guarded
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.component import Dnat, Option, choose
 from nodeagent.components.dnat.iptables import IptablesBackend
-from nodeagent.components.dnat.nft_program import NftProgram
-from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.selection import Option, choose
+from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 from tests.components.dnat.network import Namespace

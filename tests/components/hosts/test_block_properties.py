@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.components.hosts.block import BEGIN, END, parse
-from nodeagent.components.hosts.journal import Journal, WriteState, standing, torn
+from nodeagent.components.hosts.in_place import Journal, WriteState, torn, write_state
 from nodeagent.model.desired import HostsLine
 from tests.components.hosts.samples import OWN, line, remove, render
 
@@ -144,5 +144,5 @@ def test_torn_is_what_its_definition_says(old: bytes, new: bytes, current: bytes
 def test_every_broken_off_write_is_recognised(old: bytes, new: bytes, written: int) -> None:
     """Wherever it broke off, the journal tells how it would have ended."""
     k = min(written, len(new))
-    judged = standing(Journal(Path("/etc/hosts"), old, new), new[:k] + old[k:])
+    judged = write_state(Journal(Path("/etc/hosts"), old, new), new[:k] + old[k:])
     assert judged is not WriteState.FOREIGN

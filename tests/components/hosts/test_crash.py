@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from nodeagent.components.hosts import journal
+from nodeagent.components.hosts import in_place
 from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.file import read, write_atomic
 from nodeagent.components.hosts.in_place import write_in_place
@@ -126,7 +126,7 @@ def _die_before_cut(patch: pytest.MonkeyPatch) -> None:
 
 
 def _die_before_dropping_the_journal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(journal, "drop", _die)
+    patch.setattr(in_place, "drop_journal", _die)
 
 
 @in_private_mounts

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN
-from nodeagent.components.hosts.errors import ChangedMeanwhileError, RefusedPathError
-from nodeagent.components.hosts.file import TEMPORARY_PREFIX, guard_path, read, write_atomic
+from nodeagent.components.hosts.file import (
+    TEMPORARY_PREFIX,
+    ChangedMeanwhileError,
+    RefusedPathError,
+    guard_path,
+    read,
+    write_atomic,
+)
 from nodeagent.errors import ApplyError
 from tests.components.hosts.private_mounts import bind, in_private_mounts, mount, needs_root
 from tests.components.hosts.samples import (

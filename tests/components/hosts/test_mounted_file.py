@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN
-from nodeagent.components.hosts.errors import ChangedMeanwhileError, MountPointError, OrphanedMountError
-from nodeagent.components.hosts.file import read, write_atomic
+from nodeagent.components.hosts.file import (
+    ChangedMeanwhileError,
+    MountPointError,
+    OrphanedMountError,
+    is_mount_point,
+    mount_points,
+    read,
+    write_atomic,
+)
 from nodeagent.components.hosts.in_place import write_in_place
-from nodeagent.components.hosts.mounts import is_mount_point, mount_points
 from nodeagent.errors import ApplyError
 from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
 from tests.components.hosts.samples import (

@@ -1,7 +1,7 @@
 """What the user's own lines say, and which of them hairpin-proxy left."""
 
 from nodeagent.components.hosts.block import parse
-from nodeagent.components.hosts.outside import LegacyLine, names_set
+from nodeagent.components.hosts.lines import LegacyLine, names_set
 from nodeagent.model.facts import UserHostsLine
 from tests.components.hosts.samples import ONE, OWN, USER, render
 

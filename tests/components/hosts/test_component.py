@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.hosts import journal
 from nodeagent.components.hosts.block import BEGIN, END, ChangedNames
 from nodeagent.components.hosts.change import HostsChange
+from nodeagent.components.hosts.in_place import Journal, store_journal
 from nodeagent.errors import ApplyError
 from tests.components.hosts.private_mounts import in_private_mounts, mount
 from tests.components.hosts.samples import (
@@ -156,7 +156,7 @@ def test_a_write_that_broke_off_is_finished(tmp_path: Path, done: float) -> None
     """From its journal, and the dry run already shows the file as it will be."""
     path = hosts_file(tmp_path)
     old, new = render(USER, lines(900)), render(b"10.1.1.1 moved\n" + USER, lines(700, 9))
-    journal.store(tmp_path / "run", journal.Journal(path, old, new))
+    store_journal(tmp_path / "run", Journal(path, old, new))
     written = int(len(new) * done)
     path.write_bytes(new[:written] + old[written:])
     change = difference(component(path), lines(700, 9))
@@ -169,7 +169,7 @@ def test_a_write_that_broke_off_is_finished(tmp_path: Path, done: float) -> None
 def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path) -> None:
     """The journal is of no use any more; it is told and dropped."""
     path = hosts_file(tmp_path, b"10.1.1.1 edited\n")
-    journal.store(tmp_path / "run", journal.Journal(path, USER, render(USER, ONE)))
+    store_journal(tmp_path / "run", Journal(path, USER, render(USER, ONE)))
     state = component(path).read()
     assert "edited since" in state.problems[0].text
     apply(path)
@@ -180,7 +180,7 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
 def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(tmp_path: Path) -> None:
     """It must not bring foreign content into the file."""
     path = hosts_file(tmp_path)
-    journal.store(tmp_path / "run", journal.Journal(Path("/elsewhere/hosts"), USER, b"foreign\n"))
+    store_journal(tmp_path / "run", Journal(Path("/elsewhere/hosts"), USER, b"foreign\n"))
     assert component(path).read().problems == ()
     for garbage in (b"", b"x" * 100):
         (tmp_path / "run" / "hosts.journal").write_bytes(garbage)
@@ -193,7 +193,7 @@ def test_the_dry_run_works_for_an_ordinary_user() -> None:
     """Who may read the file, but not our state directory."""
     mount("tmpfs", "/mnt", "tmpfs")
     path = hosts_file(Path("/mnt"))
-    journal.store(Path("/mnt/run"), journal.Journal(path, USER, render(USER, ONE)))
+    store_journal(Path("/mnt/run"), Journal(path, USER, render(USER, ONE)))
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
