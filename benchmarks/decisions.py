@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks.api import ingress
 from benchmarks.figures import Figure, spread
-from nodeagent.agent.scope import changed_components
+from nodeagent.agent.reconciler import changed_components
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.config.reading import read_config
 from nodeagent.model.facts import Facts

@@ -3,20 +3,22 @@
 Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard is part of DNAT's rules: it
 keeps other hosts from the relay, and so is there as long as anything may listen. One component's failure does
 not stop the others, except where going on would break that order.
+
+`compare` works out what would change, for `nodeagent plan` and `nodeagent status`.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from nodeagent.agent.listener_status import ready_listeners
-from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, State
+from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, Preview, State
 from nodeagent.components.dnat.change import DnatChange
-from nodeagent.components.node import ActualState, Components
+from nodeagent.components.hosts.change import HostsState
+from nodeagent.components.node import ActualState, Components, ready_listeners
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, Listener
@@ -221,3 +223,52 @@ def _make(step: _Step, done: Convergence, actual: ActualState) -> None:
     if applied:
         displaced = isinstance(change, DnatChange) and change.displaced
         done.changes.append(AppliedChange(name, applied, displaced))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The changes by component, true where something is to do; a component that can't be read has an error.
+
+    `previews` are of the changes that are true. `written_names` are those that the managed block of the hosts
+    file holds now; None when it could not be read. `notes` are what a person should know besides.
+    """
+
+    changes: Mapping[ComponentName, Any]
+    previews: Mapping[ComponentName, Preview]
+    errors: Mapping[ComponentName, str]
+    dnat_backend: str
+    written_names: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> tuple[ComponentName, ...]:
+        """The names of the components that have something to do."""
+        return tuple(name for name, change in self.changes.items() if change)
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether nothing is to do and everything could be read."""
+        return not self.pending and not self.errors
+
+
+def compare(desired: Desired, actual: ActualState) -> Comparison:
+    """Work out the changes; changes nothing."""
+    changes: dict[ComponentName, Any] = {}
+    previews: dict[ComponentName, Preview] = {}
+    errors: dict[ComponentName, str] = {}
+    notes: list[str] = []
+    names: frozenset[str] | None = None
+    for component in actual.components:
+        try:
+            state = actual.of(component.name)
+            notes += state.notes
+            change = component.diff(state, desired)
+        except ApplyError as error:
+            errors[component.name] = str(error)
+            continue
+        changes[component.name] = change
+        if change:
+            previews[component.name] = component.preview(change)
+        if isinstance(state, HostsState):
+            names = frozenset(state.own_names)
+    return Comparison(changes, previews, errors, actual.components.dnat.backend, names, tuple(notes))

@@ -1,17 +1,15 @@
 """A reconcile pass: plan, choose what of the node has to be looked at for that, apply."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
 from nodeagent.agent.convergence import ALL, Convergence, converge
-from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.agent.facts import Circumstances, gather_facts, later
-from nodeagent.agent.retries import Retries
-from nodeagent.agent.scope import changed_components, with_dependents
+from nodeagent.agent.retries import ConflictStatus, RepairConflicts, Retries
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
@@ -208,3 +206,30 @@ class Reconciler:
             self.retries.failed(name, done.errors[name], now)
         fine = components - set(done.errors)
         return frozenset(name for name in fine if self.retries.succeeded(name) is not None)
+
+
+# A component's change can move what rests on it: addresses carry the relay, the relay what points at it.
+_RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
+    "addresses": ALL,
+    "relay": frozenset({"relay", "dnat", "hosts"}),
+    "dnat": frozenset({"dnat"}),
+    "hosts": frozenset({"hosts"}),
+}
+
+
+def changed_components(before: Desired | None, after: Desired) -> frozenset[ComponentName]:
+    """The components for which `after` wants something else than `before`; all of them without a before."""
+    if before is None:
+        return ALL
+    compared: dict[ComponentName, bool] = {
+        "addresses": before.addresses != after.addresses,
+        "relay": before.listeners != after.listeners,
+        "dnat": before.dnat != after.dnat,
+        "hosts": before.hosts != after.hosts,
+    }
+    return frozenset(name for name, differs in compared.items() if differs)
+
+
+def with_dependents(components: Iterable[ComponentName]) -> frozenset[ComponentName]:
+    """The components and all that rest on them."""
+    return frozenset(dependent for name in components for dependent in _RESTS_ON_IT[name])

@@ -1,8 +1,10 @@
-"""When a part of the node that failed is tried again: backing off, each part on its own."""
+"""When a component is tried again: after a failure, and after repairs that another program reverts."""
 
 import random
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -51,3 +53,133 @@ class Retries:
     def due(self, now: float) -> frozenset[ComponentName]:
         """The parts whose time has come."""
         return frozenset(part for part, failure in self._failures.items() if failure.due <= now)
+
+
+_Part = TypeVar("_Part", bound=Hashable)
+
+
+class ConflictStatus(Struct, frozen=True):
+    """What a repair means.
+
+    Attributes:
+        delay: Seconds to wait before this part is repaired again; 0 when there is no fight.
+        fighting: Whether another program undoes our repairs.
+        announce: Whether the fight began, or the delay grew, with this repair: to be said now, and not again.
+        repairs: Repairs of the part since its last long quiet, this one included.
+        within: Seconds since the first of them.
+    """
+
+    delay: float
+    fighting: bool
+    announce: bool
+    repairs: int
+    within: float
+
+    def __str__(self) -> str:
+        """For the log; empty when there is no fight."""
+        if not self.fighting:
+            return ""
+        return (
+            f"another program keeps reverting this: {self.repairs} repairs in {self.within:.0f} s; "
+            f"the next repair waits {self.delay:g} s"
+        )
+
+
+@dataclass(slots=True)
+class _Record:
+    first: float
+    last: float
+    repairs: int = 0
+    level: int = 0
+    recent: deque[float] = field(default_factory=deque)
+
+
+class RepairConflicts(Generic[_Part]):
+    """Remembers repairs, part by part.
+
+    Args:
+        clock: Monotonic time in seconds.
+        limit: So many repairs ...
+        window: ... within so many seconds are a fight.
+        first: Seconds of the first delay; each further repair doubles it.
+        longest: Seconds of the longest delay; must be below `forget`.
+        forget: Seconds without a repair after which a part starts afresh.
+        brief: Seconds of the delay, which does not grow, where ours was only displaced.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is one figure of the policy
+        self,
+        clock: Callable[[], float],
+        *,
+        limit: int = 5,
+        window: float = 60.0,
+        first: float = 1.0,
+        longest: float = 300.0,
+        forget: float = 600.0,
+        brief: float = 0.2,
+    ) -> None:
+        if longest >= forget:
+            raise ValueError("a delay as long as the time to forget would end every fight by itself")
+        self._clock = clock
+        self._limit, self._window = limit, window
+        self._first, self._longest, self._forget, self._brief = first, longest, forget, brief
+        self._records: dict[_Part, _Record] = {}
+        self._displaced: dict[_Part, _Record] = {}
+
+    def repaired(self, part: _Part, *, displaced: bool = False) -> ConflictStatus:
+        """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for.
+
+        Args:
+            part: What was repaired.
+            displaced: Whether other rules had merely come before ours, as kube-proxy's do whenever it
+                starts. Two that both want the top undo nothing of each other's, and to wait would leave ours
+                without effect: the delay stays brief, which is enough to keep such a race from taking the
+                whole processor.
+        """
+        record = self._note(self._displaced if displaced else self._records, part)
+        now = record.last
+        if displaced:
+            racing = len(record.recent) >= self._limit
+            announce = racing and not record.level
+            record.level = int(racing)
+            delay = self._brief if racing else 0.0
+            return ConflictStatus(delay, racing, announce, record.repairs, now - record.first)
+        before = self._delay(record)
+        if record.level or len(record.recent) >= self._limit:
+            record.level += 1
+        delay = self._delay(record)
+        return ConflictStatus(delay, record.level > 0, delay > before, record.repairs, now - record.first)
+
+    def _note(self, records: dict[_Part, _Record], part: _Part) -> _Record:
+        now = self._clock()
+        record = records.get(part)
+        if record is None or now - record.last >= self._forget:
+            record = records[part] = _Record(now, now)
+        record.last = now
+        record.repairs += 1
+        record.recent.append(now)
+        while len(record.recent) > self._limit or now - record.recent[0] > self._window:
+            record.recent.popleft()
+        return record
+
+    def remaining(self, part: _Part) -> float:
+        """Seconds until `part` may be repaired again; 0 when it may be now."""
+        record = self._records.get(part)
+        if record is None:
+            return 0.0
+        return max(0.0, record.last + self._delay(record) - self._clock())
+
+    def fighting(self) -> frozenset[_Part]:
+        """The parts that are fought over now."""
+        now = self._clock()
+        return frozenset(
+            part
+            for records in (self._records, self._displaced)
+            for part, record in records.items()
+            if record.level and now - record.last < self._forget
+        )
+
+    def _delay(self, record: _Record) -> float:
+        if record.level == 0:
+            return 0.0
+        return backoff(record.level, self._first, self._longest)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.reporting.listening import remove_stale
+from nodeagent.agent.reporting.service import remove_stale
 from nodeagent.agent.reporting.status_file import remove_status
 from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.cli.options import common_options

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.dns.upstream import ask_once
+from nodeagent.agent.dns.verifier import ask_once
 from nodeagent.agent.facts import gather_facts, read_circumstances
 from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.components.node import ActualState, build_components

@@ -5,9 +5,7 @@ from typing import Any
 
 import click
 
-from nodeagent.agent.comparison import compare
-from nodeagent.agent.convergence import converge
-from nodeagent.agent.listener_status import read_listener_status
+from nodeagent.agent.convergence import compare, converge
 from nodeagent.agent.reporting.health import DRIFT
 from nodeagent.agent.reporting.probe import NoAgentError, ask
 from nodeagent.cli.document import encode
@@ -16,6 +14,7 @@ from nodeagent.cli.options import PENDING, adopt_option, common_options, output_
 from nodeagent.cli.report import report
 from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text, plan_text, status_text
+from nodeagent.components.node import read_listener_status
 
 
 @click.command(epilog="Example: nodeagent plan --config /etc/nodeagent.yaml")

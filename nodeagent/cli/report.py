@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.agent.convergence import Comparison
 from nodeagent.cli import document as doc
 from nodeagent.components.addresses.state import AddressChange
 from nodeagent.components.dnat.change import DnatChange
 from nodeagent.components.hosts.change import HostsChange
+from nodeagent.components.node import ListenerStatus
 from nodeagent.components.relay.state import RelayChange
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, DnatRules, Listener, LoadBalancerDecision, NameDecision, Redirect

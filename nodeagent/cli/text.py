@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.convergence import Convergence
-from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.agent.convergence import Comparison, Convergence
 from nodeagent.cli.terminal import Line, Styled, block, terminal_text
 from nodeagent.components.component import ComponentName
+from nodeagent.components.node import ListenerStatus
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.printable import shown_name

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.dns.upstream import ask_upstream
-from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier
-from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
+from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
+from nodeagent.agent.reporting.event_recorder import announcements_of_names
 from nodeagent.agent.reporting.health import HealthBoard
-from nodeagent.agent.reporting.pages import Pages, metrics_page, probe_page
-from nodeagent.agent.reporting.pass_log import narrate_decisions
-from nodeagent.agent.reporting.pending_events import announcements_of_names
+from nodeagent.agent.reporting.http_server import Pages, metrics_page, probe_page
+from nodeagent.agent.reporting.metrics import CoreDnsMetrics
+from nodeagent.agent.reporting.pass_reporter import narrate_decisions
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from nodeagent.agent.dns.upstream import ask_once
+from nodeagent.agent.dns.verifier import ask_once
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import put_back_previous, write
 from nodeagent.coredns.corefile.parsing import CorefileError

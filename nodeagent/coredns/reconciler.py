@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from msgspec import Struct
 
-from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
+from nodeagent.agent.retries import ConflictStatus, RepairConflicts
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import ConfigMap, read, write
 from nodeagent.coredns.corefile.managed_block import blocks_of

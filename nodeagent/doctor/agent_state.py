@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.agent.convergence import Comparison
 from nodeagent.components.component import ComponentName
 from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.node import ListenerStatus
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.findings import Finding
 from nodeagent.model.addresses import Endpoint

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.comparison import compare
-from nodeagent.agent.listener_status import read_listener_status
+from nodeagent.agent.convergence import compare
 from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.hosts.file import is_mount_point
-from nodeagent.components.node import ActualState
+from nodeagent.components.node import ActualState, read_listener_status
 from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
 from nodeagent.doctor.codes import Code

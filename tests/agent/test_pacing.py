@@ -1,6 +1,6 @@
 """A lone event is applied at once, a burst in few passes, and passes leave half of the time free."""
 
-from nodeagent.agent.pacing import Waiting, seconds_until_pass
+from nodeagent.agent.triggers import Waiting, seconds_until_pass
 
 LONG_AGO = (0.0, 0.02)
 

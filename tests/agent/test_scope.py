@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from nodeagent.agent.convergence import ALL
-from nodeagent.agent.scope import changed_components, with_dependents
+from nodeagent.agent.reconciler import changed_components, with_dependents
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, DnatRules, HostsLine, Listener, Redirect, RelayAddress
 from nodeagent.model.objects import ObjectRef

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.comparison import compare
+from nodeagent.agent.convergence import compare
 from nodeagent.agent.facts import Circumstances, read_circumstances
-from nodeagent.agent.listener_status import read_listener_status
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.cli.document import encode
 from nodeagent.cli.report import report
 from nodeagent.components.addresses.netlink import KernelAddress, Netlink
-from nodeagent.components.node import ActualState, Components, build_components
+from nodeagent.components.node import ActualState, Components, build_components, read_listener_status
 from nodeagent.config.options import AbsolutePath, Config, DnsName, HostsOptions, RelayOptions, RelayRange4
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef, Snapshot

@@ -15,16 +15,15 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.convergence import AppliedChange, Convergence
-from nodeagent.agent.listener_status import ListenerStatus
-from nodeagent.agent.reporting.pending_events import announcements
+from nodeagent.agent.convergence import AppliedChange, Comparison, Convergence
+from nodeagent.agent.reporting.event_recorder import announcements
 from nodeagent.cli.doctor_report import doctor_text, document
 from nodeagent.cli.document import encode
 from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import report
 from nodeagent.cli.terminal import Styled, block, terminal_text
 from nodeagent.cli.text import convergence_text, coredns_text, plan_text, status_text
+from nodeagent.components.node import ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.doctor.codes import Code

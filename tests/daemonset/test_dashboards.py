@@ -9,7 +9,7 @@ import promql_parser
 import pytest
 import yaml
 
-from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
+from nodeagent.agent.reporting.metrics import CoreDnsMetrics
 from tests.agent.reporting.happening import everything
 from tests.agent.reporting.scraping import read
 from tests.daemonset.kustomize import DAEMONSET, Object, render

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from nodeagent.agent.reporting.pending_events import EVENT_NAME_CODES
+from nodeagent.agent.reporting.event_recorder import EVENT_NAME_CODES
 from nodeagent.coredns.controller import COREDNS_NAME_CODES
 from nodeagent.doctor.codes import CheckVerdict
 from tests.daemonset.kustomize import DAEMONSET

@@ -6,10 +6,10 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from nodeagent.agent.comparison import Comparison
-from nodeagent.agent.listener_status import ListenerStatus
+from nodeagent.agent.convergence import Comparison
 from nodeagent.components.addresses.state import AddressChange, AddressState
 from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.node import ListenerStatus
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.codes import Code
 from nodeagent.doctor.node_wiring import hosts_line_findings

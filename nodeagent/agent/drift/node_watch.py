@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent.agent.drift.addresses import AddressWatcher
+from nodeagent.agent.drift.dnat import NftablesWatcher, XtablesWatcher
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
-from nodeagent.agent.drift.nftables import NftablesWatcher
 from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.agent.drift.watcher import OnDrift, Watcher, WatcherState
-from nodeagent.agent.drift.xtables import XtablesWatcher
 from nodeagent.components.component import ComponentName, State
 from nodeagent.config.options import Config
 

@@ -1,12 +1,102 @@
-"""Posts Kubernetes Events from a thread of its own, so that no pass waits for the API."""
+"""Kubernetes Events for what an administrator must know: which, on which Service, and how they are posted."""
 
 import logging
 import queue
 import threading
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
-from nodeagent.agent.reporting.pending_events import PendingEvent
+from msgspec import Struct
+
+from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.objects import ObjectRef
+from nodeagent.printable import shown_name
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import EventBudget, post_event
+
+_NAMES_SHOWN = 5
+
+# What a name's owner or an administrator can act on; a wildcard or a disabled hosts file is no such thing.
+# Nor are servers that don't answer: they differ from node to node, and metrics tell of them.
+EVENT_NAME_CODES = frozenset(
+    {
+        "NotVerified",
+        "NoSuchName",
+        "NoDnsAddress",
+        "NeverWritten",
+        "BadName",
+        "Conflict",
+        "TooManyHostnames",
+        "TooManyHostnamesInNamespace",
+    }
+)
+
+
+_WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
+
+
+class PendingEvent(Struct, frozen=True):
+    """One Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
+
+    service: ObjectRef
+    code: str
+    message: str
+    uid: str = ""
+
+
+def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
+    """What is refused, as few Events: one for each load balancer, and one for each kind of refused names.
+
+    Every node says the same in the same words, so that one Event serves all. A port that another program
+    holds is that node's own matter.
+
+    Args:
+        desired: the plan.
+        codes: those of its decisions on hostnames.
+    """
+    found = [
+        PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
+        for decision in desired.load_balancers
+        if decision.verdict is Verdict.REFUSED
+    ]
+    found += [
+        PendingEvent(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
+        for decision in desired.load_balancers
+        if decision.taken and decision.verdict is Verdict.SERVED
+    ]
+    found += announcements_of_names(desired, codes, EVENT_NAME_CODES)
+    return tuple(sorted(found, key=lambda one: (one.service, one.code)))
+
+
+def announcements_of_names(
+    desired: Desired, codes: AbstractSet[str], announced: AbstractSet[str]
+) -> tuple[PendingEvent, ...]:
+    """One Event for each load balancer and each announced code that refuses hostnames of it; sorted.
+
+    None while DNS is still being asked for some: an Event that stands for an hour shall name them all.
+    """
+    if not _WAITING.isdisjoint(codes) or announced.isdisjoint(codes):
+        return ()
+    uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
+    refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
+    for decision in desired.names:
+        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in announced:
+            refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
+    return tuple(
+        PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
+        for service, code in sorted(refused)
+    )
+
+
+def _about(decisions: Iterable[NameDecision]) -> str:
+    by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
+    shown = [
+        f"{shown_name(decision.name)} ({decision.claimed_by}): {decision.gist or decision.reason}"
+        for decision in list(by_name.values())[:_NAMES_SHOWN]
+    ]
+    more = len(by_name) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
+
 
 _LOG = logging.getLogger("nodeagent")
 _LONGEST_QUEUE = 100

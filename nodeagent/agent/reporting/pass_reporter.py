@@ -1,17 +1,20 @@
-"""Tells of a pass wherever somebody may look: log, metrics, health page, Events."""
+"""Reports a pass in the log, the metrics, the health page and Events; in the log, one line per change."""
 
+import logging
 import time
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from nodeagent.agent.reconciler import NodePass, Reconciler
-from nodeagent.agent.reporting.event_recorder import EventRecorder
+from nodeagent.agent.reporting.event_recorder import EventRecorder, announcements
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.agent.reporting.name_counts import NameCounts
-from nodeagent.agent.reporting.pass_log import narrate
-from nodeagent.agent.reporting.pending_events import announcements
 from nodeagent.agent.triggers import TriggerBatch
 from nodeagent.components.component import COMPONENTS
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
+from nodeagent.plan.difference import difference
+from nodeagent.printable import shown_name
 
 PLAN = "plan"
 """The health page's part for the decision itself."""
@@ -79,3 +82,120 @@ class PassReporter:
         self._fought = reconciler.fighting
         for part in set(COMPONENTS) - self._fought:
             self._metrics.fight_ended(part)
+
+
+_LOG = logging.getLogger("nodeagent")
+_MOST_LINES = 100
+"""Of one kind in one pass: the rest is counted, so that a thousand new names don't bury the others."""
+
+Fields = dict[str, object]
+
+
+def narrate(done: NodePass, before: Desired | None) -> None:
+    """Logs what was decided anew since `before`, what was done, mended and what failed."""
+    narrate_decisions(done.convergence.desired, before)
+    for part, repair in done.repairs.items():
+        _say(logging.WARNING, "Repaired drift", {"part": part, "found": repair.found})
+        if repair.verdict.announce:
+            _say(
+                logging.ERROR,
+                "Another program keeps reverting a component",
+                {"part": part, "reason": str(repair.verdict)},
+            )
+    _lines(
+        logging.INFO,
+        (
+            ("Applied a change", {"part": change.component, "change": line})
+            for change in done.convergence.changes
+            for line in change.text.splitlines()
+        ),
+    )
+    for part in sorted(done.recovered):
+        _say(logging.INFO, "Applied a component again", {"part": part})
+    for part, reason in done.convergence.errors.items():
+        _say(
+            logging.ERROR, "Could not apply a component; it is tried again", {"part": part, "reason": reason}
+        )
+
+
+def narrate_decisions(after: Desired, before: Desired | None) -> None:
+    """Logs what was decided anew since `before`: load balancers, names, objects that can't be read."""
+    _lines(logging.INFO, _load_balancers(after, before))
+    _lines(logging.INFO, _names(after, before))
+    _lines(logging.WARNING, _unreadable(after, before))
+
+
+def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
+    known: Mapping[object, LoadBalancerDecision] = {
+        decision.load_balancer: decision for decision in (before.load_balancers if before else ())
+    }
+    for decision in after.load_balancers:
+        if known.get(decision.load_balancer) != decision:
+            fields: Fields = {"service": decision.load_balancer.path, "reason": decision.reason}
+            if decision.remarks:
+                fields["remarks"] = "; ".join(decision.remarks)
+            yield f"Load balancer {decision.verdict}", fields
+    gone = set(known) - {decision.load_balancer for decision in after.load_balancers}
+    for decision in known.values():
+        if decision.load_balancer in gone:
+            yield "Load balancer removed", {"service": decision.load_balancer.path}
+
+
+def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
+    removed, added = difference(before.names if before else (), after.names, attrgetter("name"))
+    known = {_key(decision): decision for decision in removed}
+    for decision in added:
+        earlier = known.get(_key(decision))
+        if earlier is None or (_said(earlier) != _said(decision) and not _confirms(earlier, decision)):
+            yield (
+                f"Hostname {decision.verdict}",
+                {
+                    "name": shown_name(decision.name),
+                    "claimed_by": str(decision.claimed_by),
+                    "reason": decision.reason,
+                },
+            )
+    staying = {_key(decision) for decision in added}
+    for decision in (decision for key, decision in known.items() if key not in staying):
+        yield "Hostname removed", {"name": shown_name(decision.name), "claimed_by": str(decision.claimed_by)}
+
+
+def _key(decision: NameDecision) -> tuple[object, ...]:
+    return (decision.name, decision.claimed_by)
+
+
+def _said(decision: NameDecision) -> tuple[object, ...]:
+    """What is worth a line: an answer of DNS that differs from the last by its addresses alone is not."""
+    return (
+        decision.verdict,
+        decision.code,
+        decision.load_balancer,
+        decision.gist or decision.reason,
+    )
+
+
+def _confirms(earlier: NameDecision, now: NameDecision) -> bool:
+    """Whether DNS only bears out what stood already, as for every name after the agent's start."""
+    return (earlier.code, now.code) == ("KeptUnasked", "Verified")
+
+
+def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
+    known = set(before.unreadable) if before else set()
+    for entry in after.unreadable:
+        if entry not in known:
+            yield "Skipped an object", {"object": entry.where, "reason": entry.reason}
+
+
+def _lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:
+    more = 0
+    for number, (message, fields) in enumerate(lines):
+        if number < _MOST_LINES:
+            _say(level, message, fields)
+        else:
+            more += 1
+    if more:
+        _say(level, "Omitted more of the same kind in this pass", {"count": more})
+
+
+def _say(level: int, message: str, fields: Fields) -> None:
+    _LOG.log(level, message, extra={"fields": fields})

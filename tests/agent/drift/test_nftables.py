@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.drift.nftables import NftablesWatcher
+from nodeagent.agent.drift.dnat import NftablesWatcher
 from nodeagent.components.dnat.change import difference
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.model.desired import DnatRules
@@ -19,7 +19,7 @@ from tests.root import needs_root
 ROOT = Path(__file__).parents[3]
 UNPRIVILEGED = """
 import time
-from nodeagent.agent.drift.nftables import NftablesWatcher
+from nodeagent.agent.drift.dnat import NftablesWatcher
 watcher = NftablesWatcher(print)
 watcher.start()
 while watcher.state().error == "not started":

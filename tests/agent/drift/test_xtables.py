@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.drift import xtables
-from nodeagent.agent.drift.xtables import XtablesWatcher
+from nodeagent.agent.drift import dnat
+from nodeagent.agent.drift.dnat import XtablesWatcher
 from nodeagent.components.dnat.change import difference
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.model.desired import DnatRules
@@ -121,7 +121,7 @@ def test_a_program_that_takes_no_lock_is_found_by_looking(
     chains: Watched, lock_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own lock file makes it one that nobody sees."""
-    monkeypatch.setattr(xtables, "_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(dnat, "_LOOK_SECONDS", 0.3)
     chains.node.legacy(FOREIGN)  # the watcher wakes, and learns of the shorter time
     monkeypatch.setenv("XTABLES_LOCKFILE", str(lock_file.with_suffix(".another")))
     chains.node.legacy(PUSHED_DOWN)

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nodeagent.agent.reporting.pages import Page, Pages
+from nodeagent.agent.reporting.http_server import Page, Pages
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.model.addresses import Endpoint
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from nodeagent.agent.reporting import http_server
-from nodeagent.agent.reporting.pages import Page
+from nodeagent.agent.reporting.http_server import Page
 from tests.agent.reporting.serving import connect, get, page, receive, serving
 
 PAGES = {"/healthz": lambda: page("alive\n")}

@@ -7,8 +7,7 @@ import prometheus_client
 import pytest
 
 from nodeagent import __version__
-from nodeagent.agent.reporting.coredns_metrics import CoreDnsMetrics
-from nodeagent.agent.reporting.metrics import Metrics
+from nodeagent.agent.reporting.metrics import CoreDnsMetrics, Metrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
 from nodeagent.model.dns import DnsOutcome

@@ -3,7 +3,7 @@
 import pytest
 
 from nodeagent.agent.reporting.health import HealthBoard, Limits
-from nodeagent.agent.reporting.pages import pages
+from nodeagent.agent.reporting.http_server import pages
 from tests.agent.reporting.happening import everything
 from tests.agent.reporting.scraping import read
 from tests.agent.reporting.serving import get, serving

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.reporting import listening
 from nodeagent.agent.reporting.probe import NoAgentError, ask
-from nodeagent.agent.reporting.service import TelemetryError, TelemetryServer
+from nodeagent.agent.reporting.service import TelemetryError, TelemetryServer, listen_unix, remove_stale
 from nodeagent.agent.reporting.socket_path import own_socket
 from nodeagent.config.options import ListenAddress
 from nodeagent.model.addresses import Endpoint
@@ -119,7 +118,7 @@ def test_two_agents_of_one_run_directory_each_have_a_socket_of_their_own() -> No
         assert stat.S_IMODE(Path(service.socket_path).stat().st_mode) == 0o600
         assert ask(str(run_dir), "/readyz") == (503, "not ready\n")
         foreign = run_dir / "agent-4026531836000-1.http"
-        with listening.listen_unix(str(foreign)):
+        with listen_unix(str(foreign)):
             assert ask(str(run_dir), "/readyz") == (503, "not ready\n")
 
 
@@ -137,23 +136,23 @@ def test_what_a_crash_left_is_replaced_and_swept_and_the_living_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also of agents in containers that are gone; a socket made just now may be about to listen."""
-    monkeypatch.setattr(listening, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("nodeagent.agent.reporting.service._FRESH_SECONDS", 0.0)
     with short_directory() as run_dir:
         crashed = run_dir / "agent-1-1.http"
         living = run_dir / "agent-2-1.http"
         for path in (crashed, Path(own_socket(str(run_dir)))):
-            listening.listen_unix(str(path)).close()
+            listen_unix(str(path)).close()
         user_file = run_dir / "haproxy.cfg"
         user_file.touch()
-        with listening.listen_unix(str(living)), serving(NEW, None, run_dir):
+        with listen_unix(str(living)), serving(NEW, None, run_dir):
             assert ask(str(run_dir), "/readyz") == (200, "new\n")
             assert living.exists()
             assert user_file.exists()
             assert not crashed.exists()
 
-        monkeypatch.setattr(listening, "_FRESH_SECONDS", 10.0)
-        listening.listen_unix(str(crashed)).close()
-        listening.remove_stale(run_dir)
+        monkeypatch.setattr("nodeagent.agent.reporting.service._FRESH_SECONDS", 10.0)
+        listen_unix(str(crashed)).close()
+        remove_stale(run_dir)
         assert crashed.exists()
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.listener_status import read_listener_status
-from nodeagent.components.node import ActualState, build_components
+from nodeagent.components.node import ActualState, build_components, read_listener_status
 from nodeagent.components.relay import Relay
 from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent.agent.convergence import Convergence
 from nodeagent.agent.reconciler import NodePass
-from nodeagent.agent.reporting.pass_log import narrate
+from nodeagent.agent.reporting.pass_reporter import narrate
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from nodeagent.agent.drift.addresses import AddressWatcher
+from nodeagent.agent.drift.dnat import NftablesWatcher
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
-from nodeagent.agent.drift.nftables import NftablesWatcher
 from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.agent.drift.watcher import Watcher, WatcherState
 from nodeagent.agent.reporting.health import DRIFT, HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
-from nodeagent.agent.reporting.unnoticed_drift import Noticing
+from nodeagent.agent.reporting.watch_status import Noticing
 from nodeagent.config.options import Config
 from tests.agent.drift.recorder import Recorder
 from tests.root import needs_root

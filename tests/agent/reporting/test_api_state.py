@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from nodeagent.agent.api_state import API, ApiState
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
+from nodeagent.agent.reporting.watch_status import API, ApiState
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.informers import Coverage

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.agent.reporting.pending_events import PendingEvent, announcements
+from nodeagent.agent.reporting.event_recorder import PendingEvent, announcements
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 

@@ -1,12 +1,14 @@
-"""What the log, the metrics and the health page say of the way to the API, from the watches' own account."""
+"""What the log, the metrics and the health page say of the watches: of the API, and of the node."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from nodeagent.agent.reporting.health import HealthBoard
+from nodeagent.agent.drift.watcher import WatcherState
+from nodeagent.agent.reporting.health import DRIFT, HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.sources.kubernetes.cluster import ResourceState
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.informers import Coverage
@@ -95,3 +97,48 @@ def _resource(state: ResourceState) -> str:
 def _is_done_without(state: ResourceState) -> bool:
     """Whether it is something optional that this server has not, or does not give."""
     return state.optional and state.coverage in {Coverage.REFUSED, Coverage.NOT_SERVED}
+
+
+class Noticing:
+    """Compares how the watchers are with how they were.
+
+    Args:
+        metrics: The agent's.
+        board: The agent's; it has the part DRIFT.
+    """
+
+    def __init__(self, metrics: Metrics, board: HealthBoard) -> None:
+        self._metrics = metrics
+        self._board = board
+        self._told: dict[ComponentName, str] = {}
+        self._noted: tuple[str, ...] = ()
+
+    def update(self, states: Iterable[WatcherState], relay_notes: Iterable[str] = ()) -> None:
+        """Tells what is new.
+
+        Args:
+            states: Of every watcher that there is to be; none on standby.
+            relay_notes: What of the relay could not be read, or is not as expected.
+        """
+        found: dict[ComponentName, str] = {state.name: state.error for state in states if not state.running}
+        for part in COMPONENTS:
+            self._metrics.unnoticed(part, missing=part in found)
+            if part in found and self._told.get(part) != found[part]:
+                _LOG.warning(
+                    "Could not watch a component; its drift is noticed up to ten minutes late",
+                    extra={"fields": {"part": part, "reason": found[part]}},
+                )
+            elif part in self._told and part not in found:
+                _LOG.info("Resumed watching a component", extra={"fields": {"part": part}})
+        self._told = found
+        notes = [f"{part} is not watched: {why}" for part, why in sorted(found.items())]
+        told = tuple(relay_notes)
+        self._metrics.relay_noted(len(told))
+        for note in set(told) - set(self._noted):
+            _LOG.warning("Found the relay in an unexpected state", extra={"fields": {"reason": note}})
+        self._noted = told
+        notes += told
+        if notes:
+            self._board.part_failed(DRIFT, "; ".join(notes))
+        else:
+            self._board.part_ok(DRIFT)

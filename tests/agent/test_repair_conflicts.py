@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.agent.drift.repair_conflicts import ConflictStatus, RepairConflicts
+from nodeagent.agent.retries import ConflictStatus, RepairConflicts
 from nodeagent.components.component import ComponentName
 
 PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
