@@ -16,7 +16,7 @@ import click
 from mkdocs.structure.files import File
 
 from nodeagent.agent.reporting.metrics import Metrics
-from nodeagent.cli.doctor_report import DoctorDocument
+from nodeagent.cli.doctor import DoctorDocument
 from nodeagent.cli.document import Document
 from nodeagent.cli.main import nodeagent
 from nodeagent.cli.schemas import schema_of

@@ -21,10 +21,11 @@ from nodeagent.config.options import (
     ServiceName,
 )
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
-from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
 from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import (
+    EXCLUDE,
     GATEWAY_API,
+    PROXY_PROTOCOL,
     AllowedNamespaces,
     ControllerRoute,
     Gateway,

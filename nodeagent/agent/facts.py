@@ -10,8 +10,7 @@ from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import HostsLine
-from nodeagent.model.dns import DnsAnswer
-from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
+from nodeagent.model.facts import DnsAnswer, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.ip_mode import doubtful_addresses
 from nodeagent.sources.node.identity import (

@@ -15,7 +15,7 @@ from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
-from nodeagent.model.dns import DnsAnswer
+from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.planner import Planner

@@ -13,10 +13,9 @@ from pathlib import Path
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.fleet import namespace_option, timeout_option
-from nodeagent.cli.fleet_report import document
+from nodeagent.cli.command_options import cluster_options, option
+from nodeagent.cli.fleet import document, namespace_option, timeout_option
 from nodeagent.cli.logs import masked
-from nodeagent.cli.options import cluster_options, option
 from nodeagent.cli.terminal import show
 from nodeagent.config.reading import read_config
 from nodeagent.errors import NodeagentError, one_line

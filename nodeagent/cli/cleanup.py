@@ -8,7 +8,7 @@ from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.reporting.service import remove_stale
 from nodeagent.agent.reporting.status_file import remove_status
 from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
-from nodeagent.cli.options import common_options
+from nodeagent.cli.command_options import common_options
 from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text
 from nodeagent.components.node import build_components

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.logs import configure
-from nodeagent.cli.options import (
+from nodeagent.cli.command_options import (
     PENDING,
     cluster_options,
     listen_address,
@@ -20,12 +19,13 @@ from nodeagent.cli.options import (
     running_options,
     telemetry_option,
 )
+from nodeagent.cli.logs import configure
 from nodeagent.cli.terminal import show, show_text
 from nodeagent.cli.text import coredns_text
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
+from nodeagent.coredns.coredns_reconciler import clean_up, keeping_others_out, look, restore
 from nodeagent.coredns.lease import LeaseName, LeaseTiming
-from nodeagent.coredns.once import clean_up, keeping_others_out, look, restore
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.identity import default_node_name
 

@@ -18,8 +18,8 @@ from nodeagent.config.reading import read_config
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
-from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.planner import plan
+from nodeagent.sources.kubernetes.questions import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests
 from nodeagent.sources.node.identity import default_node_name
 

@@ -8,9 +8,9 @@ import click
 from nodeagent.agent.convergence import compare, converge
 from nodeagent.agent.reporting.health import DRIFT
 from nodeagent.agent.reporting.probe import NoAgentError, ask
+from nodeagent.cli.command_options import PENDING, adopt_option, common_options, output_option
 from nodeagent.cli.document import encode
 from nodeagent.cli.invocation import invocation
-from nodeagent.cli.options import PENDING, adopt_option, common_options, output_option
 from nodeagent.cli.report import report
 from nodeagent.cli.terminal import show_text
 from nodeagent.cli.text import convergence_text, plan_text, status_text

@@ -8,8 +8,7 @@ import click
 
 from nodeagent import __version__
 from nodeagent.agent.loop import Daemon, DaemonSettings
-from nodeagent.cli.logs import configure
-from nodeagent.cli.options import (
+from nodeagent.cli.command_options import (
     adopt_option,
     listen_address,
     log_options,
@@ -18,6 +17,7 @@ from nodeagent.cli.options import (
     running_options,
     telemetry_option,
 )
+from nodeagent.cli.logs import configure
 from nodeagent.config.reading import read_config
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.workloads import OwnDaemonSet

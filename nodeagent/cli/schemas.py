@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.agent.reporting.status_file import AGENT_STATUS_SCHEMA_VERSION, AgentStatus
-from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, DoctorDocument
+from nodeagent.cli.doctor import DOCTOR_SCHEMA_VERSION, DoctorDocument
 from nodeagent.cli.document import SCHEMA_VERSION, Document
-from nodeagent.cli.fleet_report import FLEET_SCHEMA_VERSION, FleetDocument
+from nodeagent.cli.fleet import FLEET_SCHEMA_VERSION, FleetDocument
 from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from nodeagent.cli.options import cluster_options, object_name, option
+from nodeagent.cli.command_options import cluster_options, object_name, option
 from nodeagent.cli.terminal import show
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
+from nodeagent.coredns.coredns_reconciler import clean_up, keeping_others_out
 from nodeagent.coredns.lease import LeaseName
-from nodeagent.coredns.once import clean_up, keeping_others_out
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
 

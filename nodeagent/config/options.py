@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from msgspec import Meta, Struct, field
 
 from nodeagent.model.addresses import Endpoint, IPNetwork
-from nodeagent.model.dns import HOSTNAME, LONGEST_HOSTNAME
+from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
 
 DNS_PORT = 53
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]

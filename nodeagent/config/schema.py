@@ -38,7 +38,7 @@ from nodeagent.config.options import (
     RelayRange4,
     RelayRange6,
 )
-from nodeagent.model.dns import HOSTNAME, LONGEST_HOSTNAME
+from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
 
 CONFIG_SCHEMA_VERSION = "1"
 """Raised whenever an option is removed or changes its meaning; new options alone do not raise it."""

@@ -24,8 +24,8 @@ from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile, reload_config
+from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, LeaseTiming
-from nodeagent.coredns.reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.errors import ConfigError, NodeagentError, SourceError
 from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.objects import ObjectRef

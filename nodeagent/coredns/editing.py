@@ -12,8 +12,13 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.coredns.corefile.answering import Answer, by_rewriting, by_templates
-from nodeagent.coredns.corefile.managed_block import as_file, with_blocks, without_blocks
-from nodeagent.coredns.corefile.names import block_names, without_hairpin_proxy
+from nodeagent.coredns.corefile.managed_block import (
+    as_file,
+    block_names,
+    with_blocks,
+    without_blocks,
+    without_hairpin_proxy,
+)
 from nodeagent.coredns.corefile.parsing import Block, Corefile, CorefileError, parse
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Naming, Source, fit, name
 from nodeagent.model.desired import Desired, NameDecision

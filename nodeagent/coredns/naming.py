@@ -7,7 +7,7 @@ from itertools import accumulate, repeat
 from msgspec import Struct
 
 from nodeagent.coredns.corefile.answering import Answer
-from nodeagent.coredns.corefile.names import OwnLine, own_names
+from nodeagent.coredns.corefile.managed_block import OwnLine, own_names
 from nodeagent.coredns.corefile.parsing import Corefile
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict

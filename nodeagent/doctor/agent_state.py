@@ -7,8 +7,7 @@ from nodeagent.agent.convergence import Comparison
 from nodeagent.components.component import ComponentName
 from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.node import ListenerStatus
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.node.service_proxy import KubeProxy
 

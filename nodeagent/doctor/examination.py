@@ -12,8 +12,7 @@ from nodeagent.components.hosts.file import is_mount_point
 from nodeagent.components.node import ActualState, read_listener_status
 from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding, provider_of
 from nodeagent.doctor.names import (
     NameObservation,
@@ -25,6 +24,7 @@ from nodeagent.doctor.names import (
 )
 from nodeagent.doctor.node_wiring import hosts_line_findings, wiring_findings
 from nodeagent.doctor.paths import path_finding
+from nodeagent.doctor.policy import trust_finding
 from nodeagent.doctor.probing import (
     Knowledge,
     choose_hosts,
@@ -34,15 +34,13 @@ from nodeagent.doctor.probing import (
     published_names,
     relays_of,
 )
-from nodeagent.doctor.trust import trust_finding
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.model.dns import DnsReply
-from nodeagent.model.facts import Facts
+from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
-from nodeagent.model.running import ClusterAnswers
 from nodeagent.plan.detection.decision import Detection, detect
+from nodeagent.sources.kubernetes.questions import ClusterAnswers
 from nodeagent.sources.node.environment import Environment, read_environment
 from nodeagent.sources.node.name_resolution import HostResolver
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy

@@ -1,11 +1,160 @@
-"""What the doctor finds: one value for each thing it looked at; and all of them in one sentence. Pure."""
+"""What the doctor finds: each code with its check and its verdict, and all findings in one sentence. Pure.
+
+docs/doctor.md explains each code.
+"""
 
 from collections.abc import Sequence
-from typing import Literal
+from enum import StrEnum, auto
+from typing import Literal, Self
 
 from msgspec import Struct
 
-from nodeagent.doctor.codes import CheckVerdict, Code
+
+class CheckVerdict(StrEnum):
+    """The five words of the doctor."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    """Looked at, and as it should be; also what is remedied."""
+    AFFECTED = "affected"
+    """Something is cut or stands in the way: `remedy` says what to do."""
+    WARNING = "warning"
+    """Not well, and not the short circuit's or nodeagent's doing: it leaves the exit code as it is."""
+    NOT_AFFECTED = "not-affected"
+    """The trouble can't arise here."""
+    CANNOT_TELL = "cannot-tell"
+    """It could not be looked at, or what was seen has no known meaning."""
+
+
+class Code(StrEnum):
+    """What was found: its check and, for that check, the verdict."""
+
+    check: str
+    verdict: CheckVerdict
+
+    def __new__(cls, name: str, check: str, verdict: CheckVerdict) -> Self:
+        """Return the member whose value is its own name."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        code.check = check
+        code.verdict = verdict
+        return code
+
+    @staticmethod
+    def _generate_next_value_(name: str, *_: object) -> str:
+        return name
+
+    # A LoadBalancer Service, by its object and by what was seen on this node.
+    NotProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    Ignored = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    IPModeProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    HostnameOnly = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    NoAddress = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    Tolerated = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
+    LoadBalancerRemedied = auto(), "load-balancer", CheckVerdict.PASS
+    ShortCircuited = auto(), "load-balancer", CheckVerdict.AFFECTED
+    IPModeIgnored = auto(), "load-balancer", CheckVerdict.AFFECTED
+    Troubled = auto(), "load-balancer", CheckVerdict.AFFECTED
+    ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
+    LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
+
+    # Whose PROXY header an ingress controller has to believe.
+    TrustTheNodes = auto(), "trust", CheckVerdict.PASS
+
+    # One address and port of a load balancer, connected to from this node.
+    ThroughLoadBalancer = auto(), "path", CheckVerdict.NOT_AFFECTED
+    ShortCircuitedAndFine = auto(), "path", CheckVerdict.NOT_AFFECTED
+    RemediedByDnat = auto(), "path", CheckVerdict.PASS
+    RemediedByHosts = auto(), "path", CheckVerdict.PASS
+    ShortCircuitedAndCut = auto(), "path", CheckVerdict.AFFECTED
+    Undetected = auto(), "path", CheckVerdict.AFFECTED
+    RelayDown = auto(), "path", CheckVerdict.AFFECTED
+    WrongVersion = auto(), "path", CheckVerdict.AFFECTED
+    ControllerWithoutProxy = auto(), "path", CheckVerdict.AFFECTED
+    ControllerDown = auto(), "path", CheckVerdict.AFFECTED
+    LoadBalancerDown = auto(), "path", CheckVerdict.AFFECTED
+    LoadBalancerCut = auto(), "path", CheckVerdict.AFFECTED
+    PathUnclear = auto(), "path", CheckVerdict.CANNOT_TELL
+
+    # The certificate shown for a name behind a load balancer.
+    CertificateValid = auto(), "certificate", CheckVerdict.PASS
+    CertificateExpired = auto(), "certificate", CheckVerdict.WARNING
+    CertificateForeign = auto(), "certificate", CheckVerdict.WARNING
+    CertificateWrongName = auto(), "certificate", CheckVerdict.WARNING
+    CertificateUnknown = auto(), "certificate", CheckVerdict.CANNOT_TELL
+
+    # Whether this machine is the node at all.
+    NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
+
+    # Who serves the pods of this node.
+    PodsByDnat = auto(), "pods", CheckVerdict.PASS
+    PodsByCoreDns = auto(), "pods", CheckVerdict.PASS
+    PodsLeftToCoreDns = auto(), "pods", CheckVerdict.PASS
+    PodsNotServed = auto(), "pods", CheckVerdict.WARNING
+
+    # Who short-circuits.
+    KubeProxyFound = auto(), "kube-proxy", CheckVerdict.PASS
+    KubeProxyAbsent = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
+    KubeProxyUnreadable = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
+    NoSocketBalancer = auto(), "cni", CheckVerdict.PASS
+    SocketBalancer = auto(), "cni", CheckVerdict.AFFECTED
+    SocketBalancerByHosts = auto(), "cni", CheckVerdict.PASS
+    PacketFilter = auto(), "packet-filter", CheckVerdict.PASS
+    NoPacketFilter = auto(), "packet-filter", CheckVerdict.AFFECTED
+
+    # The hosts file and who reads it.
+    HostsWritable = auto(), "hosts-file", CheckVerdict.PASS
+    HostsMounted = auto(), "hosts-file", CheckVerdict.PASS
+    HostsSymlink = auto(), "hosts-file", CheckVerdict.AFFECTED
+    HostsImmutable = auto(), "hosts-file", CheckVerdict.AFFECTED
+    HostsReadOnly = auto(), "hosts-file", CheckVerdict.AFFECTED
+    HostsUnreadable = auto(), "hosts-file", CheckVerdict.CANNOT_TELL
+    FilesFirst = auto(), "name-order", CheckVerdict.PASS
+    FilesNotFirst = auto(), "name-order", CheckVerdict.AFFECTED
+    NameOrderUnreadable = auto(), "name-order", CheckVerdict.CANNOT_TELL
+    ResolverPlain = auto(), "resolver", CheckVerdict.PASS
+    ResolverSystemd = auto(), "resolver", CheckVerdict.PASS
+    ResolverUnreadable = auto(), "resolver", CheckVerdict.CANNOT_TELL
+    SelinuxOff = auto(), "selinux", CheckVerdict.PASS
+    SelinuxPermissive = auto(), "selinux", CheckVerdict.PASS
+    SelinuxEnforcing = auto(), "selinux", CheckVerdict.PASS
+
+    # What nodeagent keeps on this node.
+    AgentAbsent = auto(), "agent", CheckVerdict.NOT_AFFECTED
+    AgentInSync = auto(), "agent", CheckVerdict.PASS
+    AgentDrifted = auto(), "agent", CheckVerdict.AFFECTED
+    AgentUnreadable = auto(), "agent", CheckVerdict.CANNOT_TELL
+    RelayAnswers = auto(), "relay", CheckVerdict.PASS
+    RelaySilent = auto(), "relay", CheckVerdict.AFFECTED
+    DnatFirst = auto(), "dnat", CheckVerdict.PASS
+    DnatOvertaken = auto(), "dnat", CheckVerdict.AFFECTED
+    DnatUnreadable = auto(), "dnat", CheckVerdict.CANNOT_TELL
+    HostsLinesClean = auto(), "hosts-lines", CheckVerdict.PASS
+    StaleHostsLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
+    HairpinProxyLine = auto(), "hosts-lines", CheckVerdict.AFFECTED
+    ImagesElsewhere = auto(), "images", CheckVerdict.PASS
+    ImagesRemedied = auto(), "images", CheckVerdict.PASS
+    ImagesCut = auto(), "images", CheckVerdict.WARNING
+    RebootTrap = auto(), "images", CheckVerdict.WARNING
+    ImagesUnknown = auto(), "images", CheckVerdict.CANNOT_TELL
+
+    # A name: what the host's resolver, the upstream and CoreDNS answer.
+    NameAtLoadBalancer = auto(), "name", CheckVerdict.PASS
+    NameAtRelay = auto(), "name", CheckVerdict.PASS
+    NameElsewhere = auto(), "name", CheckVerdict.NOT_AFFECTED
+    NameDiffers = auto(), "name", CheckVerdict.AFFECTED
+    NameUnknown = auto(), "name", CheckVerdict.AFFECTED
+    NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
+
+    # The rehearsal of an image pull.
+    PullWorks = auto(), "pull", CheckVerdict.PASS
+    PullName = auto(), "pull", CheckVerdict.AFFECTED
+    PullConnect = auto(), "pull", CheckVerdict.AFFECTED
+    PullCut = auto(), "pull", CheckVerdict.AFFECTED
+    PullCertificate = auto(), "pull", CheckVerdict.AFFECTED
+    PullNotRegistry = auto(), "pull", CheckVerdict.AFFECTED
+    PullCredentials = auto(), "pull", CheckVerdict.PASS
+    PullManifest = auto(), "pull", CheckVerdict.AFFECTED
+    PullLayer = auto(), "pull", CheckVerdict.AFFECTED
 
 
 class Finding(Struct, frozen=True):

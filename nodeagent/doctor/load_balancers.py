@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nodeagent.doctor.codes import CheckVerdict, Code
-from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.findings import CheckVerdict, Code, Finding
 from nodeagent.model.objects import Node, Service
 from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.plan.detection.readers import Provider

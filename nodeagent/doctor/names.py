@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nodeagent.doctor.codes import CheckVerdict, Code
-from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.findings import CheckVerdict, Code, Finding
 from nodeagent.doctor.paths import Signature, signature
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.dns import DnsReply
-from nodeagent.model.running import RunningPod
+from nodeagent.model.facts import DnsReply
+from nodeagent.sources.kubernetes.questions import RunningPod
 from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
 from nodeagent.sources.probes.image_pull import PullStep, Stage
 

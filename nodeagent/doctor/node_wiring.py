@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy

@@ -19,8 +19,7 @@ Seen with nginx 1.22, HAProxy 2.6 and, from its documentation, Envoy 1.3x:
 from dataclasses import dataclass
 from enum import Enum
 
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.findings import Finding
+from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion, Service
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome

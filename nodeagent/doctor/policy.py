@@ -4,6 +4,9 @@
 KEP-1860 (ipMode). A JSON patch and not an apply configuration: the list of addresses is atomic, and an apply
 configuration may not change a part of an atomic list. The expressions use CEL's core alone, which is the same
 in every version.
+
+And the list of addresses whose PROXY header ingress controllers have to believe, where they believe not
+everyone's.
 """
 
 import shlex
@@ -13,12 +16,12 @@ from typing import Any
 
 import yaml
 
+from nodeagent.doctor.findings import Code, Finding
 from nodeagent.errors import SourceError, one_line
-from nodeagent.model.annotations import PROXY_PROTOCOL
-from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.model.running import ClusterAnswers
+from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Service
 from nodeagent.plan.detection.decision import ANNOTATED, Detection
 from nodeagent.plan.detection.providers import PROVIDERS
+from nodeagent.sources.kubernetes.questions import ClusterAnswers, NodeAddresses
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
 _MOST_ADDRESSES = 32
@@ -202,3 +205,26 @@ def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
         yield f"""  kubectl patch service {names} --subresource=status --type=merge -p '{{"status":{{}}}}'"""
     yield f"To remove it: kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy {POLICY_NAME}"
     yield "and the controller's next write restores its own ipMode."
+
+
+def trust_finding(nodes: NodeAddresses) -> Finding:
+    """The list to paste: every node's own addresses as single ones, and never a range.
+
+    A range of pods would let every pod claim any client address (docs/controllers.md).
+    """
+    listed = ",".join(f"{address}/{address.max_prefixlen}" for address in nodes.addresses)
+    more = f"{nodes.nodes_left} more nodes are missing here: kubectl get nodes -o wide, INTERNAL-IP"
+    return Finding(
+        Code.TrustTheNodes,
+        "ingress controllers",
+        "if they believe the PROXY header only from certain addresses, those must include the nodes'",
+        (
+            f'proxy-real-ip-cidr: "{listed}"',
+            *([more] if nodes.nodes_left else []),
+            (
+                "add the load balancer's own addresses, as the nodes see them: the cluster has no record of "
+                "those"
+            ),
+            "do not add pod ranges or 0.0.0.0/0: anyone in them could claim any client address",
+        ),
+    )

@@ -1,19 +1,34 @@
 """What the cluster says: the few fields of the few kinds that decisions rest on.
 
-Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. First how
-objects name each other, then Kubernetes' own kinds, the Gateway API's and those of controllers, last the
-Snapshot that holds them all.
+Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. First the
+annotations that decide, then how objects name each other, then Kubernetes' own kinds, the Gateway API's and
+those of controllers, last the Snapshot that holds them all.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
 
 from nodeagent.model.addresses import IPAddress, IPNetwork
-from nodeagent.model.annotations import NO_ANNOTATIONS
+
+_DOMAIN = "nodeagent.io"
+
+EXCLUDE = f"{_DOMAIN}/exclude"
+"""`"true"` on a Service, an Ingress, a Gateway or a Route: it is left alone."""
+
+PROXY_PROTOCOL = f"{_DOMAIN}/proxy-protocol"
+"""`v1`, `v2` or `off` on a Service: what its load balancer sends, whichever provider it is of."""
+
+CLASS_ANNOTATION = "kubernetes.io/ingress.class"
+"""Which controller serves an Ingress: the way of before spec.ingressClassName (Kubernetes 1.18)."""
+
+NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
+"""One empty mapping for all: of ten thousand Routes hardly any has an annotation that decides."""
+
 
 ProxyVersion = Literal["v1", "v2"]
 

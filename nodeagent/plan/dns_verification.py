@@ -18,8 +18,7 @@ from enum import Enum
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, Verdict
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.facts import Facts
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.difference import difference
 from nodeagent.plan.hostnames import covering
 from nodeagent.plan.load_balancers import LoadBalancerPlan

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from nodeagent.model.dns import HOSTNAME, LONGEST_HOSTNAME
+from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
 
 _NAME = re.compile(HOSTNAME)
 

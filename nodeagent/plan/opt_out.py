@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from nodeagent.model.annotations import EXCLUDE
+from nodeagent.model.objects import EXCLUDE
 from nodeagent.plan.go_values import parse_bool
 
 

@@ -22,7 +22,7 @@ import dns.rcode
 import dns.rdatatype
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
-from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.sources.node.name_resolution import Upstreams
 
 _TRY_SECONDS: Final = 1.5

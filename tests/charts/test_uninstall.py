@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.coredns.lease import LeaderElector, LeaseName
-from nodeagent.coredns.reconciler import CoreDnsReconciler
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError

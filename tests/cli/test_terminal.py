@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import AppliedChange, Comparison, Convergence
 from nodeagent.agent.reporting.event_recorder import announcements
-from nodeagent.cli.doctor_report import doctor_text, document
+from nodeagent.cli.doctor import doctor_text, document
 from nodeagent.cli.document import encode
 from nodeagent.cli.logs import json_line, text_line
 from nodeagent.cli.report import report
@@ -26,8 +26,7 @@ from nodeagent.cli.text import convergence_text, coredns_text, plan_text, status
 from nodeagent.components.node import ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.findings import Finding, summarize
+from nodeagent.doctor.findings import Code, Finding, summarize
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
 from nodeagent.printable import cut_to_bytes, printable

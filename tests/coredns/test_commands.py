@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.cli.main import run
+from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler, keeping_others_out
 from nodeagent.coredns.lease import LeaderElector, LeaseName, NotLeaderError
-from nodeagent.coredns.once import keeping_others_out
-from nodeagent.coredns.reconciler import CoreDnsReconciler
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.identity import ApiServers

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config, CoreDnsOptions, DnsName, HostsOptions, RelayOptions
-from nodeagent.coredns.corefile.managed_block import with_blocks, without_blocks
-from nodeagent.coredns.corefile.names import block_names
+from nodeagent.coredns.corefile.managed_block import block_names, with_blocks, without_blocks
 from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal
 from nodeagent.model.desired import Verdict

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.corefile.names import block_names
+from nodeagent.coredns.corefile.managed_block import block_names
 from nodeagent.coredns.editing import Edits, MapContents, decide
 from nodeagent.coredns.naming import CODE, CONFIG_MAP_BYTES
 from nodeagent.model.desired import Desired, HostsLine, NameDecision, Verdict

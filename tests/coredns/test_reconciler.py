@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from nodeagent.coredns.controller import CoreDnsReporter
+from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.coredns.lease import NotLeaderError
-from nodeagent.coredns.reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection

@@ -11,8 +11,8 @@ from nodeagent import __version__
 from nodeagent.cli.coredns import run
 from nodeagent.config.options import Config, CoreDnsOptions
 from nodeagent.config.reading import parse_config
+from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
 from nodeagent.coredns.lease import LeaderElector, LeaseName
-from nodeagent.coredns.reconciler import CoreDnsReconciler
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.sources.kubernetes.cluster import read_cluster

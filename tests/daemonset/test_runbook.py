@@ -11,7 +11,7 @@ import yaml
 
 from nodeagent.agent.reporting.event_recorder import EVENT_NAME_CODES
 from nodeagent.coredns.controller import COREDNS_NAME_CODES
-from nodeagent.doctor.codes import CheckVerdict
+from nodeagent.doctor.findings import CheckVerdict
 from tests.daemonset.kustomize import DAEMONSET
 from tests.doctor.catalogue import CATALOGUE
 

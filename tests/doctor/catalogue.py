@@ -1,6 +1,6 @@
 """The doctor's codes by check and verdict, as docs/doctor.md lists them."""
 
-from nodeagent.doctor.codes import CheckVerdict, Code
+from nodeagent.doctor.findings import CheckVerdict, Code
 
 CATALOGUE: dict[str, dict[CheckVerdict, tuple[Code, ...]]] = {}
 for _code in Code:

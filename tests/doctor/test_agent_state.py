@@ -11,7 +11,7 @@ from nodeagent.components.addresses.state import AddressChange, AddressState
 from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.node import ListenerStatus
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from nodeagent.doctor.node_wiring import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.doctor_report import DOCTOR_SCHEMA_VERSION, DoctorDocument
+from nodeagent.cli.doctor import DOCTOR_SCHEMA_VERSION, DoctorDocument
 from nodeagent.cli.schemas import schema_of
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nodeagent.cli.doctor_report import GROUPS
+from nodeagent.cli.doctor import GROUPS
 from tests.doctor.catalogue import CATALOGUE
 
 _DOCS = Path(__file__).parents[2] / "docs"

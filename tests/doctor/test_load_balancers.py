@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from nodeagent.doctor.load_balancers import (
     LoadBalancerObservation,
     annotate,

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from nodeagent.doctor.names import (
     NameObservation,
     certificate_finding,
@@ -15,9 +15,9 @@ from nodeagent.doctor.names import (
     name_finding,
     registry_of,
 )
-from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
-from nodeagent.model.running import RunningPod
+from nodeagent.sources.kubernetes.questions import RunningPod
 from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
 
 BALANCER, RELAY, ELSEWHERE = map(ip_address, ("192.0.2.1", "169.254.66.7", "198.51.100.9"))

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.doctor.agent_state import PodsObservation, pods_finding
-from nodeagent.doctor.codes import CheckVerdict, Code
+from nodeagent.doctor.findings import CheckVerdict, Code
 
 _SERVED = PodsObservation(redirected=True, socket_balancer=False, by_coredns=None, said=False)
 

@@ -14,9 +14,8 @@ from nodeagent.doctor.load_balancers import remedies
 from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot
-from nodeagent.model.running import ClusterAnswers
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.questions import ask_cluster
+from nodeagent.sources.kubernetes.questions import ClusterAnswers, ask_cluster
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Resource, faults
 from tests.daemonset.kubernetes_schemas import validate

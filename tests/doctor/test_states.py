@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from tests.doctor.states import GOLDEN, STATES, State, shown
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import read_state

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nodeagent.cli.main import run
-from nodeagent.doctor.codes import Code
-from nodeagent.doctor.trust import trust_finding
-from nodeagent.model.running import NodeAddresses
+from nodeagent.doctor.findings import Code
+from nodeagent.doctor.policy import trust_finding
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.questions import ask_cluster
+from nodeagent.sources.kubernetes.questions import NodeAddresses, ask_cluster
 from tests.apiserver import ApiServer, objects
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodeagent.doctor.codes import CheckVerdict, Code
-from nodeagent.doctor.findings import Finding, summarize
+from nodeagent.doctor.findings import CheckVerdict, Code, Finding, summarize
 
 
 def _found(*codes: Code) -> list[Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from nodeagent.doctor.node_wiring import wiring_findings
 from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy

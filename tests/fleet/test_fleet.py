@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.fleet_report import FleetDocument
+from nodeagent.cli.fleet import FleetDocument
 from nodeagent.cli.schemas import schema_of
 from tests.apiserver import Rule, faults
 from tests.apiserver.containers import Ended

@@ -17,8 +17,7 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.facts import Facts, InterfaceAddress, UserHostsLine
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.plan.planner import plan
 from nodeagent.sources.manifests import read_manifests
 

@@ -17,11 +17,10 @@ from nodeagent.config.options import (
     ServiceName,
 )
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.annotations import CLASS_ANNOTATION
 from nodeagent.model.desired import Desired
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.facts import Facts, UserHostsLine
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, UserHostsLine
 from nodeagent.model.objects import (
+    CLASS_ANNOTATION,
     ConfigMap,
     Gateway,
     GatewayListener,

@@ -19,12 +19,12 @@ from nodeagent.config.options import (
     ServiceName,
 )
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
 from nodeagent.model.desired import Desired
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.facts import Facts, InterfaceAddress
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress
 from nodeagent.model.objects import (
+    EXCLUDE,
     GATEWAY_API,
+    PROXY_PROTOCOL,
     AllowedNamespaces,
     ControllerRoute,
     Gateway,

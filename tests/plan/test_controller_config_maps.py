@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.model.objects import ConfigMap, ObjectRef, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, ConfigMap, ObjectRef, Service
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, service
 
 HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"

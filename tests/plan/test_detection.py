@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.annotations import EXCLUDE, PROXY_PROTOCOL
 from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
 from tests.plan.made_up import NODE, config, desired, of_service, redirects, relay_of, service
 
 DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"

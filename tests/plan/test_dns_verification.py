@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from nodeagent.model.addresses import Family
 from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
-from nodeagent.model.facts import Facts
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.readiness import defer_until_ready

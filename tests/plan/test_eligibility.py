@@ -5,10 +5,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.model.objects import LoadBalancerPoint
+from nodeagent.model.objects import PROXY_PROTOCOL, LoadBalancerPoint
 from tests.plan.made_up import FACTS, NODE, config, desired, of_service, point, redirects, service
 
 

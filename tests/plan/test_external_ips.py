@@ -5,10 +5,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.model.objects import Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Service
 from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, redirects, relay_of, service
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from nodeagent.model.annotations import EXCLUDE
 from nodeagent.model.desired import Verdict
-from nodeagent.model.objects import ControllerRoute, IngressClass, ObjectRef
+from nodeagent.model.objects import EXCLUDE, ControllerRoute, IngressClass, ObjectRef
 from tests.plan.gateways import ALL, gateway, listener_set, parent, route
 from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, relay_of, service
 

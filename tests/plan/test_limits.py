@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.model.objects import Ingress, ObjectRef, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef, Service
 from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, service
 
 

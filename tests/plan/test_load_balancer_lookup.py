@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from nodeagent.model.desired import Verdict
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.com"

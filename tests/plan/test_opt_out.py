@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.model.annotations import EXCLUDE
 from nodeagent.model.desired import Verdict
-from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.model.objects import EXCLUDE, ObjectRef, Service
 from tests.plan.made_up import desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.com"

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from nodeagent.backoff import backoff
-from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsOutcome, DnsReply
 
 FIRST_PER_SECOND: Final = 200.0
 LONGEST_SECONDS: Final = 600.0

@@ -17,7 +17,7 @@ from nodeagent.agent.dns.lookup_queue import FIRST_PER_SECOND, Lane, LookupQueue
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import DnsQuestion
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.sources.node.name_resolution import find_upstreams
 
 if TYPE_CHECKING:

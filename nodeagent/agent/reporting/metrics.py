@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from nodeagent import __version__
 from nodeagent.components.component import ComponentName
 from nodeagent.model.desired import Desired
-from nodeagent.model.dns import DnsOutcome
+from nodeagent.model.facts import DnsOutcome
 from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nodeagent.model.annotations import CLASS_ANNOTATION
-from nodeagent.model.objects import ControllerRoute, Ingress, IngressClass
+from nodeagent.model.objects import CLASS_ANNOTATION, ControllerRoute, Ingress, IngressClass
 from nodeagent.plan.claims.claim import Claim, HintsPool, LoadBalancerHints
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.opt_out import opt_out

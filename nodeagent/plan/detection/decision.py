@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.errors import quoted
-from nodeagent.model.annotations import PROXY_PROTOCOL
 from nodeagent.model.desired import Verdict
-from nodeagent.model.objects import ConfigMap, Node, ProxyVersion, Service
+from nodeagent.model.objects import PROXY_PROTOCOL, ConfigMap, Node, ProxyVersion, Service
 from nodeagent.plan.detection.annotations import AnnotationReading, read_annotations, shown
 from nodeagent.plan.go_values import parse_bool
 from nodeagent.plan.opt_out import opt_out

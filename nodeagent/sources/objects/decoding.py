@@ -15,8 +15,10 @@ import msgspec
 
 from nodeagent.errors import SourceError, one_line, quoted
 from nodeagent.model.addresses import IPAddress, IPNetwork
-from nodeagent.model.annotations import CLASS_ANNOTATION, EXCLUDE, NO_ANNOTATIONS
 from nodeagent.model.objects import (
+    CLASS_ANNOTATION,
+    EXCLUDE,
+    NO_ANNOTATIONS,
     ConfigMap,
     Ingress,
     IngressClass,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.agent.dns.lookup_queue import Lane, LookupQueue, lane_after, pause_after
-from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsOutcome, DnsReply
 
 LEAST = 30.0
 SPREAD = LEAST / 0.8

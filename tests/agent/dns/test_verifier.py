@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.agent.dns.verifier import DnsVerifier
 from nodeagent.model.desired import DnsQuestion
-from nodeagent.model.dns import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from tests.testbed.waiting import wait_until
 

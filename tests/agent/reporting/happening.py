@@ -8,7 +8,7 @@ from nodeagent.components.component import ComponentName
 from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
-from nodeagent.model.dns import DnsOutcome
+from nodeagent.model.facts import DnsOutcome
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES

@@ -10,7 +10,7 @@ from nodeagent import __version__
 from nodeagent.agent.reporting.metrics import CoreDnsMetrics, Metrics
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
 from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
-from nodeagent.model.dns import DnsOutcome
+from nodeagent.model.facts import DnsOutcome
 from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 from tests.agent.reporting.happening import BLUE, GREEN, PARTS, everything, name, server

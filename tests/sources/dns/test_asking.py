@@ -12,7 +12,7 @@ import dns.rdatatype
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.dns import DnsOutcome, DnsReply
+from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.sources.dns import Resolver
 from nodeagent.sources.node.name_resolution import Upstreams
 from tests.sources.dns.made_up_server import MadeUpServer, Message, Replying, Transport, answer

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.doctor.codes import Code
+from nodeagent.doctor.findings import Code
 from nodeagent.doctor.names import pull_finding
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome, verifying_context
 from nodeagent.sources.probes.image_pull import PullStep, Stage, rehearse
