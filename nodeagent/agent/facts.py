@@ -12,7 +12,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import DnsAnswer, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.ip_mode import doubtful_addresses
+from nodeagent.plan.eligibility import doubtful_addresses
 from nodeagent.sources.node.identity import (
     ApiServers,
     find_api_servers,

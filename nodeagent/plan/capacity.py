@@ -1,11 +1,18 @@
-"""What fits: the limits of the relay, the first by precedence first, and who gets a relay address.
+"""What fits: the limits of the relay, the first by precedence first, and who gets which relay address.
 
 Only Services that can be served take a place: a pending, refused or excluded one takes none. Every node and
 CoreDNS must come to the same relay addresses, so nothing here depends on facts of one node.
+
+A relay address is a pure function of the set of load balancers, their creation times included
+(docs/decisions/0004): each takes the address that the hash of its name points at, or the next free one, in
+the order given: the listed, then the oldest. So one that is created later never moves another, and no node
+has to ask any other.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network
 
 from msgspec import Struct
 
@@ -13,10 +20,8 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.address_owners import Publications, published_addresses
-from nodeagent.plan.address_rules import AddressRules
+from nodeagent.plan.address_rules import AddressRules, Publications, published_addresses
 from nodeagent.plan.eligibility import Refusal
-from nodeagent.plan.relay_addresses import allocate
 
 
 class Capacity(Struct, frozen=True):
@@ -124,3 +129,28 @@ def _owns_any(
 ) -> bool:
     wanted = tuple(ports)
     return any(published.owner(Endpoint(address, port)) == ref for address in addresses for port in wanted)
+
+
+def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) -> dict[str, IPAddress]:
+    """Maps each Service's `namespace/name` to its address; those that find the range full are missing.
+
+    `services` are in order of precedence, each once.
+
+    The network's own address and IPv4's broadcast address are never given out, nor is IPv6's
+    subnet-router anycast address, which is the network's own (RFC 4291, 2.6.1).
+    """
+    spare = 2 if network.version == 4 else 1
+    slots = max(network.num_addresses - spare, 0)
+    taken: dict[int, str] = {}
+    for service in services:
+        if len(taken) >= slots:
+            break
+        slot = _preferred(service.ref.path, slots)
+        while slot in taken:
+            slot = (slot + 1) % slots
+        taken[slot] = service.ref.path
+    return {path: network[slot + 1] for slot, path in taken.items()}
+
+
+def _preferred(path: str, slots: int) -> int:
+    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") % slots

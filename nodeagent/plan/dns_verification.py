@@ -19,8 +19,8 @@ from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine, Verdict
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
-from nodeagent.plan.difference import difference
 from nodeagent.plan.hostnames import covering
+from nodeagent.plan.incremental import difference
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 
 _MOST_SHOWN = 4

@@ -14,13 +14,11 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef
-from nodeagent.plan.difference import changed_keys
 from nodeagent.plan.hostname_contest import Contender, blocked_decision, settle
-from nodeagent.plan.hostname_limits import HostnameLimits
-from nodeagent.plan.hostname_obstacles import NameObstacles, name_obstacles, obstacle
+from nodeagent.plan.hostname_obstacles import HostnameLimits, NameObstacles, name_obstacles, obstacle
+from nodeagent.plan.incremental import SortedRows, changed_keys
 from nodeagent.plan.load_balancer_lookup import MatchedClaim
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.sorted_rows import SortedRows
 
 
 @dataclass(slots=True, eq=False)

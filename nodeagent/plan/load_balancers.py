@@ -10,13 +10,10 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Listener, LoadBalancerDecision, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, Snapshot
-from nodeagent.plan.address_owners import Publications, publications
-from nodeagent.plan.address_rules import AddressRules, address_rules
+from nodeagent.plan.address_rules import AddressRules, Publications, address_rules, publications
 from nodeagent.plan.capacity import Capacity, share_out
 from nodeagent.plan.detection.decision import LISTED, Detection, detect
-from nodeagent.plan.eligibility import Eligible, Refusal, Terms, examine
-from nodeagent.plan.families import unsupported_families
-from nodeagent.plan.ip_mode import IPModePolicy
+from nodeagent.plan.eligibility import Eligible, IPModePolicy, Refusal, Terms, examine, unsupported_families
 from nodeagent.plan.precedence import by_precedence, listed_paths
 from nodeagent.plan.relay_service import RelayServiceContext, relay_by_service
 from nodeagent.plan.relaying import RelayContext, Relayed, relay

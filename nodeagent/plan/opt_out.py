@@ -1,9 +1,24 @@
-"""Whether the owner of an object asks that it be left alone."""
+"""Whether the owner of an object asks that it be left alone; and booleans of annotations as Go reads them."""
 
 from collections.abc import Mapping
 
+from nodeagent.errors import quoted
 from nodeagent.model.objects import EXCLUDE
-from nodeagent.plan.go_values import parse_bool
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def parse_bool(text: str) -> bool:
+    """The boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it refuses.
+
+    So `yes`, `on`, `tRUE` and anything with a space around it are errors, not false.
+    """
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f"{quoted(text)} is neither true nor false")
 
 
 def opt_out(annotations: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Redirect, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService
-from nodeagent.plan.address_owners import Publications, obstacle
+from nodeagent.plan.address_rules import Publications, obstacle
 from nodeagent.plan.eligibility import Eligible, Refusal
 from nodeagent.plan.relaying import Relayed
 

@@ -10,9 +10,8 @@ from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
 from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service
-from nodeagent.plan.address_owners import Publications, obstacle
-from nodeagent.plan.eligibility import Eligible, Refusal
-from nodeagent.plan.families import supported_part
+from nodeagent.plan.address_rules import Publications, obstacle
+from nodeagent.plan.eligibility import Eligible, Refusal, supported_part
 from nodeagent.plan.node_ports import NODE_PORTS
 
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 _ROOT = DAEMONSET.parent
 _RUNBOOK = (_ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 _DOCTOR = (_ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-_OF_NAMES = frozenset(
-    {"hostname_contest.py", "hostname_limits.py", "hostname_obstacles.py", "dns_verification.py"}
-)
+_OF_NAMES = frozenset({"hostname_contest.py", "hostname_obstacles.py", "dns_verification.py"})
 """Modules of the plan that decide on hostnames; the others decide on load balancers."""
 
 

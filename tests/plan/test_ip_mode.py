@@ -7,7 +7,7 @@ import pytest
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.ip_mode import doubtful_addresses
+from nodeagent.plan.eligibility import doubtful_addresses
 from tests.plan.made_up import FACTS, config, desired, of_service, point, redirects, service
 
 IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))

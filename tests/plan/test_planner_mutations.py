@@ -6,16 +6,16 @@ import pytest
 
 from nodeagent.model.facts import Facts, UserHostsLine
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan import difference as finding
 from nodeagent.plan import hostname_decisions
+from nodeagent.plan import incremental as finding
 from nodeagent.plan.claims import collecting
 from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.class_reports import ClassReports, Report
-from nodeagent.plan.hostname_limits import HostnameLimits
+from nodeagent.plan.hostname_obstacles import HostnameLimits
+from nodeagent.plan.incremental import SortedRows
 from nodeagent.plan.load_balancer_lookup import LoadBalancerLookup
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
 from nodeagent.plan.planner import Planner, plan
-from nodeagent.plan.sorted_rows import SortedRows
 from tests.plan.histories import History
 
 _HISTORIES = 300

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from operator import attrgetter
 
 from nodeagent.model.desired import NameDecision, Verdict
-from nodeagent.plan.difference import difference
+from nodeagent.plan.incremental import difference
 
 
 class NameCounts:

@@ -13,7 +13,7 @@ from nodeagent.agent.reporting.name_counts import NameCounts
 from nodeagent.agent.triggers import TriggerBatch
 from nodeagent.components.component import COMPONENTS
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision
-from nodeagent.plan.difference import difference
+from nodeagent.plan.incremental import difference
 from nodeagent.printable import shown_name
 
 PLAN = "plan"

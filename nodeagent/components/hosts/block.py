@@ -26,8 +26,7 @@ from nodeagent.components.hosts.lines import LegacyLine, OwnLines, legacy_lines,
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine
-from nodeagent.plan.difference import difference
-from nodeagent.plan.sorted_rows import SortedRows
+from nodeagent.plan.incremental import SortedRows, difference
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = b"# END nodeagent"

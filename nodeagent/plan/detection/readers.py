@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.plan.go_values import parse_bool
+from nodeagent.plan.opt_out import parse_bool
 
 Sent = ProxyVersion | Literal["off"]
 

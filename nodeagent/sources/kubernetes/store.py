@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from nodeagent.model.objects import Unreadable
-from nodeagent.plan.sorted_rows import SortedRows
+from nodeagent.plan.incremental import SortedRows
 from nodeagent.sources.kubernetes.list_watch import Key
 from nodeagent.sources.kubernetes.resources import Item
 

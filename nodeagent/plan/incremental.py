@@ -1,0 +1,120 @@
+"""What lets a pass cost what changed, not what exists: differences of values, and sorted rows. Pure.
+
+Objects are compared by identity, so that this costs nanoseconds for each object that stays. Whatever keeps
+objects from one pass to the next finds what to work on by it: the planner, the log, Events, metrics.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import eq, is_, is_not
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+_Value = TypeVar("_Value")
+_FEW = 8
+
+
+def identical(here: Sequence[object], there: Sequence[object]) -> bool:
+    """Return whether two sequences of one length are of the same objects."""
+    return all(map(is_, here, there))
+
+
+def difference(
+    before: Sequence[_Value],
+    after: Sequence[_Value],
+    key: Callable[[_Value], Any],
+    same: Callable[[Sequence[_Value], Sequence[_Value]], bool] = eq,
+) -> tuple[list[_Value], list[_Value]]:
+    """Return what to take from `before` and what to add so that the values of `after` are left.
+
+    Right for any two sequences: a value is in both results if it moved, or sits beside a change. Few are if
+    both are sorted by `key`.
+
+    Args:
+        before: values, as a tuple or a list.
+        after: values, as the same.
+        key: what they are sorted by.
+        same: compares parts of one length; `identical` lets no value take the place of an equal one.
+    """
+    removed: list[_Value] = []
+    added: list[_Value] = []
+    parts = [(0, len(before), 0, len(after))] if before is not after else []
+    while parts:
+        first, end, other, other_end = parts.pop()
+        here, there = before[first:end], after[other:other_end]
+        if len(here) == len(there) and same(here, there):
+            continue
+        if len(here) <= _FEW or not there:
+            removed += here
+            added += there
+            continue
+        middle = (first + end) // 2
+        split = bisect_left(after, key(before[middle]), other, other_end, key=key)
+        parts += ((middle, end, split, other_end), (first, middle, other, split))
+    return removed, added
+
+
+def changed_keys(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Return the keys of which one mapping has another object than the other, or none."""
+    if before is after:
+        return set()
+    changed = set(compress(after, map(is_not, after.values(), map(before.get, after))))
+    return changed | (before.keys() - after.keys())
+
+
+class _Orderable(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...  # noqa: ANN401 - as typeshed says it
+
+
+_Key = TypeVar("_Key", bound=_Orderable)
+_Row = TypeVar("_Row")
+
+_MANY = 16
+"""From one key in so many on, all rows are sorted again: to find one's place is slower by then."""
+
+
+class SortedRows(Generic[_Key, _Row]):
+    """Any number of rows for each key."""
+
+    def __init__(self) -> None:
+        self._keys: list[_Key] = []
+        self._rows: list[_Row] = []
+        self._tuple: tuple[_Row, ...] | None = ()
+
+    def update(self, changed: Mapping[_Key, Iterable[_Row]]) -> Self:
+        """Replace the rows of each of these keys."""
+        if not changed:
+            return self
+        if len(changed) * _MANY > len(self._keys):
+            self._rebuild(changed)
+        else:
+            for key, rows in changed.items():
+                first, end = bisect_left(self._keys, key), bisect_right(self._keys, key)
+                self._rows[first:end] = rows
+                self._keys[first:end] = [key] * (len(self._rows) - len(self._keys) + end - first)
+        self._tuple = None
+        return self
+
+    def rows(self) -> tuple[_Row, ...]:
+        """Return all rows; the same object until something changes."""
+        if self._tuple is None:
+            self._tuple = tuple(self._rows)
+        return self._tuple
+
+    def keys(self, first: _Key, end: _Key) -> list[_Key]:
+        """Return the keys that have rows, from `first` on and before `end`."""
+        return self._keys[bisect_left(self._keys, first) : bisect_left(self._keys, end)]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _rebuild(self, changed: Mapping[_Key, Iterable[_Row]]) -> None:
+        staying = [(key, row) for key, row in zip(self._keys, self._rows, strict=True) if key not in changed]
+        pairs = [*staying, *((key, row) for key, rows in changed.items() for row in rows)]
+        pairs.sort(key=_first)
+        self._keys = [key for key, _ in pairs]
+        self._rows = [row for _, row in pairs]
+
+
+def _first(pair: tuple[_Key, _Row]) -> _Key:
+    return pair[0]
