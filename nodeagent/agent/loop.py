@@ -11,7 +11,7 @@ from msgspec import Struct
 from nodeagent.agent.convergence import clean_up
 from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.agent.drift.node_watch import NodeWatch
-from nodeagent.agent.facts import Circumstances, read_circumstances
+from nodeagent.agent.node_context import NodeContext, read_node_context
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporting.event_recorder import EventRecorder
 from nodeagent.agent.reporting.health import DRIFT, HealthBoard
@@ -21,7 +21,7 @@ from nodeagent.agent.reporting.pass_reporter import PLAN, PassReporter
 from nodeagent.agent.reporting.probe_files import ProbeFiles
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.reporting.status_file import StatusFile
-from nodeagent.agent.reporting.watch_status import API, ApiState, Noticing
+from nodeagent.agent.reporting.watch_status import API, ApiState, WatcherHealth
 from nodeagent.agent.triggers import Triggers, seconds_until_pass
 from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.components.component import COMPONENTS
@@ -77,7 +77,7 @@ class Daemon:
         self._metrics = Metrics()
         self._board = HealthBoard([API, PLAN, *sorted(COMPONENTS), DRIFT])
         self._api = ApiState(connection, self._metrics, self._board)
-        self._noticing = Noticing(self._metrics, self._board)
+        self._noticing = WatcherHealth(self._metrics, self._board)
         self._announcer = EventRecorder(connection, settings.node_name)
         self._account = PassReporter(self._metrics, self._board, self._announcer)
         relay = config.relay
@@ -211,7 +211,7 @@ class Daemon:
             settings.node_name,
             self._config,
             self._components,
-            self._read_circumstances,
+            self._read_node_context,
             read_dns=self._prover.answers,
             adopt=settings.adopt,
         )
@@ -281,9 +281,9 @@ class Daemon:
         if first:
             spare_what_stays()
 
-    def _read_circumstances(self, snapshot: Snapshot, actual: ActualState) -> Circumstances:
+    def _read_node_context(self, snapshot: Snapshot, actual: ActualState) -> NodeContext:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
-        return read_circumstances(self._config, snapshot, actual, kubeconfigs, [self._connection.server])
+        return read_node_context(self._config, snapshot, actual, kubeconfigs, [self._connection.server])
 
     def _take_over_config(self) -> None:
         try:

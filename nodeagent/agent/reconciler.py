@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import Struct
 
 from nodeagent.agent.convergence import ALL, Convergence, converge
-from nodeagent.agent.facts import Circumstances, gather_facts, later
+from nodeagent.agent.node_context import NodeContext, gather_facts, later
 from nodeagent.agent.retries import ConflictStatus, RepairConflicts, Retries
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, Components
@@ -56,7 +56,7 @@ class Reconciler:
         node_name: This node.
         config: The configuration.
         components: What reads and changes the node.
-        read_circumstances: Reads the facts that change seldom.
+        read_node_context: Reads the facts that change seldom.
         read_dns: Tells what DNS said so far; it must not wait.
         adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as the components have it.
         clock: Monotonic seconds.
@@ -67,7 +67,7 @@ class Reconciler:
         node_name: str,
         config: Config,
         components: Components,
-        read_circumstances: Callable[[Snapshot, ActualState], Circumstances],
+        read_node_context: Callable[[Snapshot, ActualState], NodeContext],
         *,
         read_dns: Callable[[], Mapping[str, DnsAnswer]] = dict,
         adopt: bool = False,
@@ -76,11 +76,11 @@ class Reconciler:
         self._node_name = node_name
         self._config = config
         self._components = components
-        self._read_circumstances = read_circumstances
+        self._read_node_context = read_node_context
         self._read_dns = read_dns
         self._adopt = adopt
         self._clock = clock
-        self._around: Circumstances | None = None
+        self._around: NodeContext | None = None
         self._looked_for: object = None
         self._planner = Planner(config)
         self._wanted: Desired | None = None
@@ -151,7 +151,7 @@ class Reconciler:
     def _look_around(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
         worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
         if self._around is None or anew or worth_a_look != self._looked_for:
-            self._around = later(self._around, self._read_circumstances(snapshot, actual))
+            self._around = later(self._around, self._read_node_context(snapshot, actual))
             self._looked_for = worth_a_look
 
     def _ports_changed(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.agent.dns.verifier import ask_once
-from nodeagent.agent.facts import gather_facts, read_circumstances
+from nodeagent.agent.node_context import gather_facts, read_node_context
 from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
@@ -57,7 +57,7 @@ class Invocation(Struct, frozen=True):
         """
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        around = read_circumstances(self.config, snapshot, actual, kubeconfigs, servers)
+        around = read_node_context(self.config, snapshot, actual, kubeconfigs, servers)
         facts = gather_facts(self.node_name, around, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
         if desired.questions:

@@ -20,7 +20,7 @@ _MOST_ANNOTATION_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigMap:
+class CoreDnsConfigMap:
     """A ConfigMap as it was read; `raw` is the whole object, with what nodeagent knows nothing of."""
 
     namespace: str
@@ -56,7 +56,7 @@ class ConfigMap:
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
 
-def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> ConfigMap | None:
+def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> CoreDnsConfigMap | None:
     """Reads a ConfigMap; None where there is none. RBAC: get it by name. Raises SourceError."""
     path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
     try:
@@ -67,10 +67,12 @@ def read(connection: Connection, namespace: str, name: str, timeout: float = 10.
         raise SourceError(f"get {path}: the answer is invalid: {error}") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
         raise SourceError(f"get {path}: the answer is not a ConfigMap")
-    return ConfigMap(namespace, name, raw)
+    return CoreDnsConfigMap(namespace, name, raw)
 
 
-def changed(config_map: ConfigMap, texts: Mapping[str, str | None], previous: str | None) -> dict[str, Any]:
+def changed(
+    config_map: CoreDnsConfigMap, texts: Mapping[str, str | None], previous: str | None
+) -> dict[str, Any]:
     """Pure: the object with other texts, all else as it was.
 
     Args:
@@ -111,7 +113,9 @@ def changed(config_map: ConfigMap, texts: Mapping[str, str | None], previous: st
     }
 
 
-def replace(connection: Connection, config_map: ConfigMap, body: Mapping[str, Any], timeout: float) -> None:
+def replace(
+    connection: Connection, config_map: CoreDnsConfigMap, body: Mapping[str, Any], timeout: float
+) -> None:
     """Replaces it, unless somebody else has written it since. RBAC: update it by name.
 
     Raises:
@@ -125,7 +129,7 @@ def replace(connection: Connection, config_map: ConfigMap, body: Mapping[str, An
 
 
 def write(
-    connection: Connection, config_map: ConfigMap, edits: Sequence[Edit], seconds: Callable[[], float]
+    connection: Connection, config_map: CoreDnsConfigMap, edits: Sequence[Edit], seconds: Callable[[], float]
 ) -> None:
     """Writes the edits of one ConfigMap, which was read when they were decided.
 
@@ -145,7 +149,7 @@ def write(
     replace(connection, config_map, body, seconds())
 
 
-def put_back_previous(connection: Connection, config_map: ConfigMap, seconds: float) -> bool:
+def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seconds: float) -> bool:
     """Puts the Corefile back that was kept, byte for byte, whatever was edited since.
 
     Returns:
@@ -158,7 +162,7 @@ def put_back_previous(connection: Connection, config_map: ConfigMap, seconds: fl
     return True
 
 
-def _previous(config_map: ConfigMap, texts: Mapping[str, str | None]) -> str | None:
+def _previous(config_map: CoreDnsConfigMap, texts: Mapping[str, str | None]) -> str | None:
     """What is to be kept: the Corefile as it was before nodeagent's block came in; nothing once it is out."""
     before, after = config_map.data.get(COREFILE), texts.get(COREFILE)
     kept = config_map.annotations.get(PREVIOUS)

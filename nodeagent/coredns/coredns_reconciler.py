@@ -13,7 +13,7 @@ from msgspec import Struct
 from nodeagent.agent.dns.verifier import ask_once
 from nodeagent.agent.retries import ConflictStatus, RepairConflicts
 from nodeagent.config.options import Config
-from nodeagent.coredns.config_maps import ConfigMap, put_back_previous, read, write
+from nodeagent.coredns.config_maps import CoreDnsConfigMap, put_back_previous, read, write
 from nodeagent.coredns.corefile.managed_block import BlockNames, block_names, blocks_of
 from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_removal, path_of
@@ -32,9 +32,9 @@ from nodeagent.sources.node.identity import ApiServers, find_api_servers
 class Maps(Struct, frozen=True):
     """CoreDNS's ConfigMaps as they were read; None for one that is not there."""
 
-    main: ConfigMap
-    imported: ConfigMap | None = None
-    node_local: ConfigMap | None = None
+    main: CoreDnsConfigMap
+    imported: CoreDnsConfigMap | None = None
+    node_local: CoreDnsConfigMap | None = None
 
     @property
     def standing(self) -> MapContents:
@@ -45,7 +45,7 @@ class Maps(Struct, frozen=True):
             self.node_local.data if self.node_local else None,
         )
 
-    def of(self, path: str) -> ConfigMap:
+    def of(self, path: str) -> CoreDnsConfigMap:
         """The one with this namespace and name."""
         found = (self.main, self.imported, self.node_local)
         return next(one for one in found if one is not None and str(one) == path)
@@ -128,7 +128,7 @@ _FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0
 class OwnerConflict(Struct, frozen=True):
     """Somebody else puts a ConfigMap back again and again; `owner` is what they call themselves, if told."""
 
-    config_map: ConfigMap
+    config_map: CoreDnsConfigMap
     verdict: ConflictStatus
     owner: str
 
@@ -238,7 +238,7 @@ class CoreDnsReconciler:
             self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in edits
         )
 
-    def _judged(self, path: str, config_map: ConfigMap) -> list[OwnerConflict]:
+    def _judged(self, path: str, config_map: CoreDnsConfigMap) -> list[OwnerConflict]:
         verdict = self._fights.repaired(path)
         return [OwnerConflict(config_map, verdict, config_map.last_writer)] if verdict.fighting else []
 

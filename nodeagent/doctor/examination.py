@@ -13,7 +13,11 @@ from nodeagent.components.node import ActualState, read_listener_status
 from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
 from nodeagent.doctor.findings import Code, Finding
-from nodeagent.doctor.load_balancers import LoadBalancerObservation, load_balancer_finding, provider_of
+from nodeagent.doctor.load_balancer_findings import (
+    LoadBalancerObservation,
+    load_balancer_finding,
+    provider_of,
+)
 from nodeagent.doctor.names import (
     NameObservation,
     certificate_finding,

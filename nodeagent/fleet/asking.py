@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, field
 
-from nodeagent.agent.reporting.health import Limits
+from nodeagent.agent.reporting.health import BeatLimits
 from nodeagent.agent.reporting.status_file import (
     AGENT_STATUS_SCHEMA_VERSION,
     AgentStatus,
@@ -29,7 +29,7 @@ NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadab
 
 ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
-_STUCK_SECONDS = Limits().busy + 30
+_STUCK_SECONDS = BeatLimits().busy + 30
 """A pass may take `busy` seconds without a sign; the liveness probe restarts the agent after that."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.convergence import AppliedChange, Convergence
-from nodeagent.agent.facts import Circumstances
+from nodeagent.agent.node_context import NodeContext
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import build_components
@@ -16,7 +16,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.node.identity import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
 
-_AROUND = Circumstances(ApiServers(), (), (), {}, ServiceRules())
+_AROUND = NodeContext(ApiServers(), (), (), {}, ServiceRules())
 
 
 class Passes:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.convergence import compare
-from nodeagent.agent.facts import Circumstances, read_circumstances
+from nodeagent.agent.node_context import NodeContext, read_node_context
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.cli.document import encode
 from nodeagent.cli.report import report
@@ -60,8 +60,8 @@ class Node:
         )
         return self.watched.snapshot()
 
-    def _read(self, snapshot: Snapshot, actual: ActualState) -> Circumstances:
-        return read_circumstances(self.config, snapshot, actual, [], [self.watched.connection.server])
+    def _read(self, snapshot: Snapshot, actual: ActualState) -> NodeContext:
+        return read_node_context(self.config, snapshot, actual, [], [self.watched.connection.server])
 
 
 @contextmanager

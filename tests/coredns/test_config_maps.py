@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.config_maps import PREVIOUS, ConfigMap, changed, put_back_previous, read, write
+from nodeagent.coredns.config_maps import PREVIOUS, CoreDnsConfigMap, changed, put_back_previous, read, write
 from nodeagent.coredns.corefile.managed_block import with_blocks
 from nodeagent.coredns.editing import Edit
 from nodeagent.errors import ApplyError
@@ -37,7 +37,7 @@ def connection(api: ApiServer, connecting: Callable[[], Connection]) -> Connecti
     return connecting()
 
 
-def config_map(connection: Connection) -> ConfigMap:
+def config_map(connection: Connection) -> CoreDnsConfigMap:
     found = read(connection, "kube-system", "coredns")
     assert found is not None
     return found
@@ -120,5 +120,8 @@ def test_who_wrote_it_last() -> None:
         {"manager": "kustomize-controller", "time": "2026-01-03T00:00:00Z"},
         {"manager": "nodeagent", "time": "2026-01-04T00:00:00Z"},
     ]
-    assert ConfigMap("a", "b", {"metadata": {"managedFields": entries}}).last_writer == "kustomize-controller"
-    assert ConfigMap("a", "b", {"metadata": {}}).last_writer == ""
+    assert (
+        CoreDnsConfigMap("a", "b", {"metadata": {"managedFields": entries}}).last_writer
+        == "kustomize-controller"
+    )
+    assert CoreDnsConfigMap("a", "b", {"metadata": {}}).last_writer == ""

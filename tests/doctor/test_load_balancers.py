@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.doctor.findings import Code
-from nodeagent.doctor.load_balancers import (
+from nodeagent.doctor.load_balancer_findings import (
     LoadBalancerObservation,
     annotate,
     honors_ip_mode,

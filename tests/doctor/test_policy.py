@@ -10,7 +10,7 @@ import pytest
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import detections
-from nodeagent.doctor.load_balancers import remedies
+from nodeagent.doctor.load_balancer_findings import remedies
 from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot

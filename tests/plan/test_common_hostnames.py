@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.plan.claims.gateway_api import common_hostnames, intersection
+from nodeagent.plan.claims.route_claims import common_hostnames, intersection
 
 LABELS = ("a", "b", "example", "com")
 names = st.lists(st.sampled_from(LABELS), min_size=1, max_size=4).map(".".join)

@@ -4,7 +4,7 @@ import pytest
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ObjectRef, ParentRef, Route
-from nodeagent.plan.claims.gateway_api import selects
+from nodeagent.plan.claims.route_claims import selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
 from tests.plan.made_up import Found, desired, hosts, ingress, of_name, service
 

@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BeatLimits:
     """For how many seconds the loop may give no sign: between passes, and within one."""
 
     idle: float = 30.0
@@ -60,7 +60,7 @@ class PartHealth(Struct, frozen=True):
         return f"failed since {now - self.since:.0f} s: {printable('; '.join(filter(None, lines)))}"
 
 
-class Answer(Struct, frozen=True):
+class ProbeAnswer(Struct, frozen=True):
     """What a probe is told: yes or no, and the lines for a person."""
 
     ok: bool
@@ -81,16 +81,18 @@ class Health:
     synced_at: float | None = None
     parts: Mapping[str, PartHealth] = field(default_factory=lambda: MappingProxyType({}))
 
-    def alive(self, now: float, limits: Limits) -> Answer:
+    def alive(self, now: float, limits: BeatLimits) -> ProbeAnswer:
         """Pure: whether the loop gave a sign lately enough."""
         age = now - self.beat
         bound = limits.busy if self.busy else limits.idle
         doing = "in a pass" if self.busy else "waiting for events"
         if age <= bound:
-            return Answer(ok=True, text=f"alive: {doing}, last report {age:.0f} s ago\n")
-        return Answer(ok=False, text=f"stuck: {doing}, no report for {age:.0f} s (bound: {bound:.0f} s)\n")
+            return ProbeAnswer(ok=True, text=f"alive: {doing}, last report {age:.0f} s ago\n")
+        return ProbeAnswer(
+            ok=False, text=f"stuck: {doing}, no report for {age:.0f} s (bound: {bound:.0f} s)\n"
+        )
 
-    def ready(self, now: float) -> Answer:
+    def ready(self, now: float) -> ProbeAnswer:
         """Pure: whether this agent's first sync is applied, or it stands by; then a line for each part."""
         if self.role is Role.STANDBY:
             first = "ready: on standby"
@@ -102,7 +104,7 @@ class Health:
             first = "ready"
         role = f"role: {self.role}" + (f": {printable(self.role_note)}" if self.role_note else "")
         parts = (f"{name}: {part.text(now)}" for name, part in self.parts.items())
-        return Answer(ok=first.startswith("ready"), text="\n".join((first, role, *parts, "")))
+        return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, role, *parts, "")))
 
 
 class HealthBoard:
@@ -117,7 +119,7 @@ class HealthBoard:
     def __init__(
         self,
         parts: Iterable[str],
-        limits: Limits = Limits(),
+        limits: BeatLimits = BeatLimits(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -130,11 +132,11 @@ class HealthBoard:
         """How the agent is now."""
         return self._health
 
-    def alive(self) -> Answer:
+    def alive(self) -> ProbeAnswer:
         """The answer of /healthz."""
         return self._health.alive(self._clock(), self._limits)
 
-    def ready(self) -> Answer:
+    def ready(self) -> ProbeAnswer:
         """The answer of /readyz."""
         return self._health.ready(self._clock())
 

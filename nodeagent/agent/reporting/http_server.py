@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from nodeagent.agent.reporting.health import Answer, HealthBoard
+from nodeagent.agent.reporting.health import HealthBoard, ProbeAnswer
 from nodeagent.agent.reporting.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def not_found(known: Pages) -> Page:
     return Page(404, _TEXT, f"no such page; there are {', '.join(known)}\n".encode())
 
 
-def probe_page(answer: Answer) -> Page:
+def probe_page(answer: ProbeAnswer) -> Page:
     """A probe's answer as a page: 200 for yes, 503 for no."""
     return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))
 

@@ -99,7 +99,7 @@ def _is_done_without(state: ResourceState) -> bool:
     return state.optional and state.coverage in {Coverage.REFUSED, Coverage.NOT_SERVED}
 
 
-class Noticing:
+class WatcherHealth:
     """Compares how the watchers are with how they were.
 
     Args:

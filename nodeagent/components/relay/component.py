@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.components.relay import haproxy_config, process
-from nodeagent.components.relay.draining import Look, drain
+from nodeagent.components.relay.draining import DrainProgress, drain
 from nodeagent.components.relay.haproxy_sockets import (
     ReloadReply,
     ServerState,
@@ -208,7 +208,7 @@ class Relay:
         serving = read_worker(self._directory.stats_socket, _LOOK_SECONDS)
         return not isinstance(found, Unreachable) and not isinstance(serving, Unreachable)
 
-    def drain(self) -> Iterator[Look]:
+    def drain(self) -> Iterator[DrainProgress]:
         """Close the connections of a sidecar that is told to end: see `draining.drain`.
 
         Returns:

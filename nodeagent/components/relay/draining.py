@@ -36,7 +36,7 @@ _PART = re.compile(r"(\d+)([dhms])")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
-class Look(Struct, frozen=True):
+class DrainProgress(Struct, frozen=True):
     """One look at a HAProxy that drains: how many connections were `closed`, and how many are `left`."""
 
     closed: int
@@ -45,7 +45,7 @@ class Look(Struct, frozen=True):
 
 def drain(
     master_socket: Path, idle_seconds: float, longest_seconds: float, begin_seconds: float = _BEGIN_SECONDS
-) -> Iterator[Look]:
+) -> Iterator[DrainProgress]:
     """Close connections of a HAProxy that was told to end, each second, until it has ended.
 
     A connection with data on their way, in whichever direction, is in use. One that became busy in the moment
@@ -69,7 +69,7 @@ def drain(
         if began_at is not None:
             idle = 0.0 if now - began_at >= longest_seconds else idle_seconds
             looks = [_look(master_socket, pid, idle) for pid in (*found.workers, *found.old_workers)]
-            yield Look(sum(look.closed for look in looks), sum(look.left for look in looks))
+            yield DrainProgress(sum(look.closed for look in looks), sum(look.left for look in looks))
         elif now - asked_at >= begin_seconds:
             return
         _await_end(master_socket, _LOOK_SECONDS)
@@ -96,13 +96,13 @@ def idle_of(session: str) -> tuple[str, float] | None:
     return match["id"], max(0.0, (FIN_SECONDS if most <= FIN_SECONDS else IDLE_SECONDS) - most)
 
 
-def _look(path: Path, pid: int, idle_seconds: float) -> Look:
+def _look(path: Path, pid: int, idle_seconds: float) -> DrainProgress:
     answer = ask(path, f"@!{pid} show sess", _ASK_SECONDS, _MOST_BYTES)
     # It has ended meanwhile, or is too busy to answer: the next look tells.
     sessions = [] if isinstance(answer, Unreachable) else [*filter(None, map(idle_of, answer.splitlines()))]
     idle = [identifier for identifier, seconds in sessions if seconds >= idle_seconds]
     _close(path, pid, idle)
-    return Look(len(idle), len(sessions) - len(idle))
+    return DrainProgress(len(idle), len(sessions) - len(idle))
 
 
 def _close(path: Path, pid: int, sessions: Sequence[str]) -> None:

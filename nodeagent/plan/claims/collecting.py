@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nodeagent.model.objects import CLASS_ANNOTATION, ControllerRoute, Ingress, IngressClass, Route, Snapshot
 from nodeagent.plan.claims.claim import Claim, HintsPool, LoadBalancerHints
-from nodeagent.plan.claims.gateway_api import Parents, claims_of_route
+from nodeagent.plan.claims.route_claims import Parents, claims_of_route
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.incremental import difference, identical
 from nodeagent.plan.opt_out import opt_out

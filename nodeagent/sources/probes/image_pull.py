@@ -25,7 +25,7 @@ from nodeagent.sources.probes.connection_tests import (
     ask,
     ask_certificate,
 )
-from nodeagent.sources.probes.registry_http import Answer, ImageReference, NoAnswerError, RegistryHttp
+from nodeagent.sources.probes.registry_http import ImageReference, NoAnswerError, RegistryAnswer, RegistryHttp
 
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
@@ -284,7 +284,7 @@ class _Session:
 
     def _get(
         self, stage: Stage, url: str, headers: dict[str, str] | None = None, most: int = _LONGEST_ANSWER
-    ) -> Answer:
+    ) -> RegistryAnswer:
         sent = {"User-Agent": "nodeagent-doctor", **self._headers, **(headers or {})}
         try:
             return self._http.get(url, sent, most)

@@ -75,7 +75,7 @@ class NoAnswerError(NodeagentError):
     """No answer, or none that may be fetched; the text says from where, and why."""
 
 
-class Answer(Struct, frozen=True):
+class RegistryAnswer(Struct, frozen=True):
     """The last answer of a chain of redirects; `data` is cut where the caller's bound is."""
 
     status: int
@@ -101,7 +101,7 @@ class RegistryHttp:
         self._own = frozenset(resolve(image.host))
         self._deadline = time.monotonic() + _ALL_SECONDS
 
-    def get(self, url: str, headers: Mapping[str, str], most: int) -> Answer:
+    def get(self, url: str, headers: Mapping[str, str], most: int) -> RegistryAnswer:
         """Gets `url`, after up to five redirects; of the body `most` bytes at most.
 
         Authorization is sent to the host of `url` and to no other.
@@ -124,7 +124,7 @@ class RegistryHttp:
             url = _joined(url, location)
         raise NoAnswerError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
 
-    def _get(self, url: urllib3.util.Url, headers: Mapping[str, str], most: int) -> Answer:
+    def _get(self, url: urllib3.util.Url, headers: Mapping[str, str], most: int) -> RegistryAnswer:
         host, port = (url.host or "").strip("[]"), url.port or _HTTPS
         authority = f"[{host}]" if ":" in host else host
         named = authority if port == _HTTPS else f"{authority}:{port}"
@@ -142,7 +142,7 @@ class RegistryHttp:
 
     def _get_at(
         self, address: IPAddress, server: tuple[str, int], path: str, headers: Mapping[str, str], most: int
-    ) -> Answer:
+    ) -> RegistryAnswer:
         host, port = server
         left = self._deadline - time.monotonic()
         if left <= 0:
@@ -169,7 +169,7 @@ class RegistryHttp:
             )
             found = {name.lower(): value for name, value in response.headers.items()}
             body = b"" if response.status >= 300 else _read(response, most, deadline)
-            return Answer(response.status, found, body)
+            return RegistryAnswer(response.status, found, body)
         finally:
             pool.close()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.agent.reporting.health import HealthBoard, Limits
+from nodeagent.agent.reporting.health import BeatLimits, HealthBoard
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def board(*parts: str) -> tuple[HealthBoard, Clock]:
     clock = Clock()
-    return HealthBoard(parts, Limits(idle=30, busy=120), clock), clock
+    return HealthBoard(parts, BeatLimits(idle=30, busy=120), clock), clock
 
 
 def test_alive_as_long_as_the_loop_gives_signs() -> None:

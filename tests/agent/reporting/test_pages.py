@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.agent.reporting.health import HealthBoard, Limits
+from nodeagent.agent.reporting.health import BeatLimits, HealthBoard
 from nodeagent.agent.reporting.http_server import pages
 from tests.agent.reporting.happening import everything
 from tests.agent.reporting.scraping import read
@@ -26,7 +26,7 @@ def test_health_and_readiness_answer_200_or_503_with_the_reasons() -> None:
 
 def test_a_loop_that_hangs_is_not_alive() -> None:
     """503 from the server's own threads, which do not hang."""
-    board = HealthBoard([], Limits(idle=-1, busy=60))
+    board = HealthBoard([], BeatLimits(idle=-1, busy=60))
     with serving(pages(board, everything())) as service:
         assert get(service.bound, "/healthz").status == 503
         assert get(service.bound, "/healthz").body.startswith("stuck: ")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.agent.reporting.health import HealthBoard, Limits
+from nodeagent.agent.reporting.health import BeatLimits, HealthBoard
 from nodeagent.agent.reporting.probe_files import ProbeFiles, read_uptime
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
@@ -34,7 +34,7 @@ def passing(directory: Path) -> set[str]:
 
 def board(**limits: float) -> HealthBoard:
     """A board of an agent that writes."""
-    made = HealthBoard(["relay"], Limits(**limits))
+    made = HealthBoard(["relay"], BeatLimits(**limits))
     made.became_writer()
     return made
 

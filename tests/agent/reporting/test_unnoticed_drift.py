@@ -19,7 +19,7 @@ from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.agent.drift.watcher import Watcher, WatcherState
 from nodeagent.agent.reporting.health import DRIFT, HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
-from nodeagent.agent.reporting.watch_status import Noticing
+from nodeagent.agent.reporting.watch_status import WatcherHealth
 from nodeagent.config.options import Config
 from tests.agent.drift.recorder import Recorder
 from tests.root import needs_root
@@ -111,7 +111,7 @@ def test_it_is_told_everywhere_and_does_not_make_the_agent_unready(caplog: pytes
     metrics, board = Metrics(), HealthBoard([DRIFT])
     board.became_writer()
     board.synced()
-    noticing = Noticing(metrics, board)
+    noticing = WatcherHealth(metrics, board)
     bad = WatcherState("hosts", running=False, error="Too many open files")
     noticing.update([bad, WatcherState("dnat", running=True)], ["relay: master.sock: it does not answer"])
     noticing.update([bad, WatcherState("dnat", running=True)], ["relay: master.sock: it does not answer"])

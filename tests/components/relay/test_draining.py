@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay.draining import Look, drain, idle_of
+from nodeagent.components.relay.draining import DrainProgress, drain, idle_of
 from tests.components.relay.backend import Download, backend, connect
 from tests.components.relay.namespace import RELAY, RELAY_2, applier, apply, isolated, listener
 
@@ -29,7 +29,7 @@ class _Sidecar:
         command = f"until [ -e {config} ]; do :; done; exec haproxy -W -db -S {MASTER} -f {config}"
         self.process = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
         apply(self.relays, [A])
-        self.looks: list[Look] = []
+        self.looks: list[DrainProgress] = []
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGUSR1)

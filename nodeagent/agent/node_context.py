@@ -24,7 +24,7 @@ from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class NodeContext:
     """The facts that change seldom and cost most to read: a daemon reads them when it has a reason to."""
 
     api: ApiServers
@@ -34,13 +34,13 @@ class Circumstances:
     service_rules: ServiceRules
 
 
-def read_circumstances(
+def read_node_context(
     config: Config,
     snapshot: Snapshot,
     actual: ActualState,
     kubeconfigs: Iterable[Path],
     servers: Iterable[tuple[str, int]] = (),
-) -> Circumstances:
+) -> NodeContext:
     """Reads them once; changes nothing, and needs no right that an ordinary user lacks.
 
     The rules for Services (which need root) are read only where `snapshot` has a load balancer for which they
@@ -55,10 +55,10 @@ def read_circumstances(
     doubtful = doubtful_addresses(snapshot, config)
     addresses = actual.addresses.addresses if doubtful or config.relay.kind == "node" else ()
     holders = actual.components.relay.port_holders()
-    return Circumstances(api, addresses, tuple(sources), holders, caught_addresses(doubtful, addresses))
+    return NodeContext(api, addresses, tuple(sources), holders, caught_addresses(doubtful, addresses))
 
 
-def later(earlier: Circumstances | None, now: Circumstances) -> Circumstances:
+def later(earlier: NodeContext | None, now: NodeContext) -> NodeContext:
     """What counts of two readings: the later one, and of the earlier what the later one could not read."""
     if earlier is None:
         return now
@@ -67,7 +67,7 @@ def later(earlier: Circumstances | None, now: Circumstances) -> Circumstances:
 
 def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     node_name: str,
-    around: Circumstances,
+    around: NodeContext,
     config: Config,
     actual: ActualState,
     *,
