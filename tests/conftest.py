@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,15 @@ def soak(request: pytest.FixtureRequest) -> bool:
     """Whether a campaign (random operations, kills) is to run at full length, and not in its short form."""
     chosen: bool = request.config.getoption("--soak")
     return chosen
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """Requested by tests that configure this process's log: it would lead later tests to a closed file."""
+    root, own = logging.getLogger(), logging.getLogger("nodeagent")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])

@@ -3,7 +3,6 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
@@ -13,18 +12,9 @@ from hypothesis import strategies as st
 
 from nodeagent.cli.logs import LogFormat, LogLevel, configure, json_line, text_line
 
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
+
 MOMENT = datetime(2026, 11, 21, 9, 0, 0, 123456, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("nodeagent")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
 
 
 def record(message: str = "applied", level: int = logging.INFO, /, **fields: object) -> logging.LogRecord:

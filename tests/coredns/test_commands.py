@@ -135,6 +135,7 @@ def test_cleanup_without_a_lease_makes_none(api: ApiServer, coredns: Commands) -
     assert list(api.store.snapshot(api.store.resource("leases")).versions) == []
 
 
+@pytest.mark.usefixtures("logging_as_it_was")
 @pytest.mark.parametrize("command", ["run", "cleanup"])
 def test_a_lease_that_is_no_name_is_an_error(coredns: Commands, command: str) -> None:
     code, _, err = coredns(command, "--lease", "nodeagent")
