@@ -60,16 +60,20 @@ _PYTHON = f"""{_NOTE}
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """A directory of programs, to come first in PATH."""
-    for name, text in (("docker", _DOCKER), ("kind", _KIND), ("kubectl", _KUBECTL), ("python", _PYTHON)):
-        (tmp_path / name).write_text(text, "ascii")
-        (tmp_path / name).chmod(0o755)
-    return tmp_path
+    return _write_programs(tmp_path)
 
 
-def test_the_steps_are_played_on_the_workers_and_nothing_is_left(programs: Path) -> None:
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, after the script has run to its end."""
+    programs = _write_programs(tmp_path_factory.mktemp("accepted"))
     done = _accept(programs)
     assert done.returncode == 0, done.stderr
-    noted = _noted(programs)
+    return programs
+
+
+def test_the_steps_are_played_on_the_workers_and_nothing_is_left(accepted: Path) -> None:
+    noted = _noted(accepted)
     played = next(line for line in noted if "tests.acceptance cluster" in line)
     assert f"--docker --node {_NODES[1]} --node {_NODES[2]} --load-balancer 172.30.99.10" in played
     assert "--pod-image localhost/testbed:1" in played
@@ -82,31 +86,28 @@ def test_the_steps_are_played_on_the_workers_and_nothing_is_left(programs: Path)
     assert not kubeconfig.parent.exists()
 
 
-def test_the_load_balancer_sends_proxy_to_both_workers_and_has_every_name(programs: Path) -> None:
-    _accept(programs)
-    lines = (programs / "haproxy.cfg").read_text("ascii").splitlines()
+def test_the_load_balancer_sends_proxy_to_both_workers_and_has_every_name(accepted: Path) -> None:
+    lines = (accepted / "haproxy.cfg").read_text("ascii").splitlines()
     assert "    bind 172.30.99.10:443" in lines
     for node, address in zip(_NODES[1:], ("172.30.99.130", "172.30.99.131"), strict=True):
         assert any(f"server {node} {address}:30443 send-proxy " in line for line in lines)
-    (made,) = (line for line in _noted(programs) if line.startswith("docker create"))
+    (made,) = (line for line in _noted(accepted) if line.startswith("docker create"))
     assert all(f"--network-alias {name}" in made for name in NAMES)
     haproxy = yaml.safe_load((REPOSITORY / "daemonset/base/kustomization.yaml").read_text("utf-8"))["images"]
     tag = next(image["newTag"] for image in haproxy if image["name"] == "haproxy")
     assert made.endswith(f" haproxy:{tag}")
 
 
-def test_every_image_that_a_pod_must_have_is_loaded(programs: Path) -> None:
-    _accept(programs)
-    (loaded,) = (line for line in _noted(programs) if line.startswith("kind load"))
+def test_every_image_that_a_pod_must_have_is_loaded(accepted: Path) -> None:
+    (loaded,) = (line for line in _noted(accepted) if line.startswith("kind load"))
     assert loaded.endswith(f"nodeagent:vagrant {IMAGE}")
-    built = {line.split("--tag ")[1].split()[0] for line in _noted(programs) if "buildx build" in line}
+    built = {line.split("--tag ")[1].split()[0] for line in _noted(accepted) if "buildx build" in line}
     assert built == {"nodeagent:vagrant", IMAGE}
 
 
-def test_what_is_applied_leaves_the_clusters_dns_its_address(programs: Path, tmp_path: Path) -> None:
+def test_what_is_applied_leaves_the_clusters_dns_its_address(accepted: Path, tmp_path: Path) -> None:
     """The DNS of a cluster by kubeadm gets 10.96.0.10; the virtual machines' ingress controller has it."""
-    _accept(programs)
-    applied = json.loads((programs / "applied").read_text("utf-8"))["items"]
+    applied = json.loads((accepted / "applied").read_text("utf-8"))["items"]
     taken = [obj["spec"].get("clusterIP") for obj in applied if obj["kind"] == "Service"]
     assert len(taken) == 2
     assert str(INGRESS_SERVICE.cluster_ip) not in taken
@@ -167,6 +168,13 @@ def test_shellcheck_finds_nothing() -> None:
     shellcheck = Path(sys.executable).parent / "shellcheck"
     done = subprocess.run([shellcheck, _SCRIPT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def _write_programs(directory: Path) -> Path:
+    for name, text in (("docker", _DOCKER), ("kind", _KIND), ("kubectl", _KUBECTL), ("python", _PYTHON)):
+        (directory / name).write_text(text, "ascii")
+        (directory / name).chmod(0o755)
+    return directory
 
 
 def _accept(programs: Path, path: str = "", **environment: str) -> CompletedProcess[str]:
