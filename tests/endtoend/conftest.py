@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,11 +38,26 @@ def world(as_root: None, combination: Combination) -> Iterator[World]:
 @pytest.fixture
 def agent(world: World, combination: Combination, tmp_path: Path) -> Iterator[Agent]:
     """Nodeagent on node1; after the test it cleans up, and the node must be as it was before."""
+    with _on_node1(world, combination, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def kept_agent(
+    world: World, combination: Combination, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Agent]:
+    """The same for a module and combination: each test begins with what the one before has applied."""
+    with _on_node1(world, combination, tmp_path_factory.mktemp("kept")) as made:
+        yield made
+
+
+@contextmanager
+def _on_node1(world: World, combination: Combination, directory: Path) -> Iterator[Agent]:
     node = world.node1
     before = read_state(node)
-    manifests = tmp_path / "manifests"
+    manifests = directory / "manifests"
     shutil.copytree(world.manifests, manifests)
-    config = tmp_path / "nodeagent.yaml"
+    config = directory / "nodeagent.yaml"
     shutil.copy(NODEAGENT_CONFIG, config)
     made = Agent(node, manifests, config)
     configure(made, dnat={"backend": combination.backend})

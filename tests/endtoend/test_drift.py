@@ -68,7 +68,9 @@ def _has_our_table(host: Host) -> bool:
 
 
 def _replace_hosts_file(host: Host) -> None:
-    host.run(["sh", "-ec", "echo '127.0.0.1 localhost' >/etc/hosts.new; mv /etc/hosts.new /etc/hosts"])
+    """By another file, with the user's lines alone."""
+    without = "sed '/^# BEGIN nodeagent/,/^# END nodeagent/d' /etc/hosts >/etc/hosts.new"
+    host.run(["sh", "-ec", f"{without}; mv /etc/hosts.new /etc/hosts"])
 
 
 def _edit_block(host: Host) -> None:
@@ -85,6 +87,15 @@ def _delete_relay_address(host: Host) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def relays(world: World, kept_agent: Agent) -> list[str]:
+    """The addresses of the relay, as they are written in URLs."""
+    (load_balancer,) = kept_agent.plan("-o", "json").document["loadBalancers"]
+    found = [bracketed(ip_address(text)) for text in load_balancer["relayAddresses"]]
+    assert len(found) == len(world.families)
+    return found
+
+
 @pytest.mark.parametrize(
     ("damage", "part", "heals"),
     [
@@ -98,25 +109,26 @@ def _delete_relay_address(host: Host) -> None:
         pytest.param(_delete_relay_address, "Relay addresses", "+ ", id="address deleted"),
     ],
 )
-@pytest.mark.usefixtures("hosts_file")
-def test_damage_is_seen_and_healed(
-    world: World, agent: Agent, damage: Callable[[Host], None], part: str, heals: str
+def test_damage_is_seen_and_healed(  # noqa: PLR0913, PLR0917 - three of them are the case
+    world: World,
+    kept_agent: Agent,
+    relays: list[str],
+    damage: Callable[[Host], None],
+    part: str,
+    heals: str,
 ) -> None:
-    assert agent.apply().exit_code == 0
-    (load_balancer,) = agent.plan("-o", "json").document["loadBalancers"]
-    relays = [bracketed(ip_address(text)) for text in load_balancer["relayAddresses"]]
-    assert len(relays) == len(world.families)
+    assert kept_agent.apply().exit_code == 0
     damage(world.node1)
-    status = agent.status()
+    status = kept_agent.status()
     assert status.exit_code == 2, status
     assert f"Drift\n  {part}\n" in status.stdout
     silent = damage in (_kill_haproxy, _kill_worker, _empty_run_directory, _delete_relay_address)
     assert [f"{relay}:443 does not answer" in status.stdout for relay in relays] == [silent] * len(relays)
-    plan = agent.plan()
+    plan = kept_agent.plan()
     assert plan.exit_code == 2, plan
     assert f"node node1: to change: {part};" in plan.stdout
-    healed = agent.apply()
+    healed = kept_agent.apply()
     assert healed.exit_code == 0, healed
     assert heals in healed.stdout
-    assert agent.status().exit_code == 0
+    assert kept_agent.status().exit_code == 0
     assert_served(world, world.node1, NAMED[1], *by_address(world))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from tests.endtoend.asking import NAMED, assert_cut, assert_served, unnamed
 from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import USUAL, in_pairs
+from tests.testbed.agent import Agent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.endtoend.matrix import Combination
-    from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
 pytestmark = in_pairs
@@ -31,9 +33,9 @@ _SMALL_LAYER_MIB = 8
     "sections", [_BOTH, _DNAT, _HOSTS], ids=["dnat and hosts", "dnat alone", "hosts alone"]
 )
 def test_the_node_and_its_pods_are_served(
-    world: World, agent: Agent, sections: Mapping[str, Mapping[str, object]]
+    world: World, kept_agent: Agent, combination: Combination, sections: Mapping[str, Mapping[str, object]]
 ) -> None:
-    _apply(agent, sections)
+    _apply(kept_agent, combination, sections)
     assert_served(world, world.node1, *NAMED)
     if sections is not _HOSTS:
         assert_served(world, world.node1, *unnamed(world))
@@ -45,17 +47,19 @@ def test_the_node_and_its_pods_are_served(
         assert_cut(world, host, NAMED[0])
 
 
-def test_a_large_layer_is_pulled_whole(world: World, agent: Agent, combination: Combination) -> None:
+def test_a_large_layer_is_pulled_whole(world: World, kept_agent: Agent, combination: Combination) -> None:
     # How much can matter to HAProxy alone, and to it in one combination as in all.
     image = world.push_image(_LAYER_MIB if combination == USUAL else _SMALL_LAYER_MIB)
-    _apply(agent, _BOTH)
+    _apply(kept_agent, combination, _BOTH)
     pulled = world.node1.pull(image)
     assert pulled.ok, pulled.stderr
     world.node1.containers.remove(image)
 
 
-def test_traffic_from_outside_is_not_touched(world: World, agent: Agent) -> None:
-    _apply(agent, _BOTH)
+def test_traffic_from_outside_is_not_touched(
+    world: World, kept_agent: Agent, combination: Combination
+) -> None:
+    _apply(kept_agent, combination, _BOTH)
     with world.client_through(world.node1):
         # It bears its own PROXY line, or none: either way nodeagent adds none.
         for url in NAMED:
@@ -66,25 +70,30 @@ def test_traffic_from_outside_is_not_touched(world: World, agent: Agent) -> None
         assert_cut(world, world.client, *NAMED)
 
 
-def test_kube_proxy_writing_its_rules_anew_changes_nothing(world: World, agent: Agent) -> None:
-    _apply(agent, _DNAT)
+def test_kube_proxy_writing_its_rules_anew_changes_nothing(
+    world: World, kept_agent: Agent, combination: Combination
+) -> None:
+    _apply(kept_agent, combination, _DNAT)
     world.node1.kube_proxy.sync()
     for host in (world.node1, world.pod1):
         assert_served(world, host, NAMED[0])
-    assert agent.status().exit_code == 0
+    assert kept_agent.status().exit_code == 0
 
 
 def test_ip_mode_proxy_is_not_believed_where_kube_proxy_ignores_it(
-    world: World, agent: Agent, combination: Combination
+    world: World, kept_agent: Agent, combination: Combination, tmp_path: Path
 ) -> None:
     """As with kube-proxy before Kubernetes 1.30: its rules, of each shape, name the address all the same."""
     if combination.family != "dual":
         pytest.skip("both families at once tell as much as each of them")
+    agent = Agent(kept_agent.host, tmp_path / "manifests", kept_agent.config)
+    shutil.copytree(kept_agent.manifests, agent.manifests)
     for file in agent.manifests.iterdir():
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace("ipMode: VIP", "ipMode: Proxy"), encoding="utf-8")
+    assert agent.cleanup().exit_code == 0
     assert_cut(world, world.node1, NAMED[0])
-    _apply(agent, _BOTH)
+    _apply(agent, combination, _BOTH)
     assert_served(world, world.node1, NAMED[0])
     (decision,) = agent.status("-o", "json").document["loadBalancers"]
     assert {remark.partition(": ")[2] for remark in decision["remarks"]} == {
@@ -92,7 +101,8 @@ def test_ip_mode_proxy_is_not_believed_where_kube_proxy_ignores_it(
     }
 
 
-def _apply(agent: Agent, sections: Mapping[str, Mapping[str, object]]) -> None:
-    configure(agent, **sections)
+def _apply(agent: Agent, combination: Combination, sections: Mapping[str, Mapping[str, object]]) -> None:
+    usual: _Sections = {"hosts": {"enabled": True}, "dnat": {"backend": combination.backend}}
+    configure(agent, **{**usual, **sections})
     answer = agent.apply()
     assert answer.exit_code == 0, answer
