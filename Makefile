@@ -9,8 +9,8 @@ LOCKS := locks/build.txt locks/agent.txt locks/dev.txt
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile
 # Tests mostly wait for programs, so three at a time are faster on two cores. WORKERS=0 runs them one by one.
 WORKERS ?= 3
-# In the order of the folders, and not those with the most tests first: the few long ones would come last.
-IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Each worker begins with a part of the folders, in their order, and takes over half of what another has left.
+IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # Tests that need no root are run without it: for root, as an ordinary user of a user namespace, who owns what root owns.
 # Where root may not make one (in a container without privileges), it may make none of the others either.
 AS_USER := unshare --user --map-user=65534 --map-group=65534 --
@@ -64,13 +64,13 @@ test: test-packages $(VENV)/.release ## all tests but the long forms of test-soa
 	@failed=0; $(MAKE) --no-print-directory test-unit || failed=1; $(MAKE) --no-print-directory test-root || failed=1; exit $$failed
 
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
-	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not root and not matrix and not apiserver'
+	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix and not apiserver'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix'
 
 test-apiserver: test-packages ## the simulated API's own tests, after a change of tests/apiserver; records that they passed
-	@$(ORDINARY_USER) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m apiserver tests/apiserver
+	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m apiserver tests/apiserver
 	@$(BIN)/python -m tests.apiserver.tested
 
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
