@@ -10,7 +10,7 @@ from nodeagent.model.desired import NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 
 _INGRESS = ObjectRef("Ingress", "shop", "web")
-_CODES = {Verdict.SERVED: "Proven", Verdict.SKIPPED: "NotAskedYet", Verdict.REFUSED: "NotProven"}
+_CODES = {Verdict.SERVED: "Verified", Verdict.SKIPPED: "NotAskedYet", Verdict.REFUSED: "NotVerified"}
 
 passes = st.lists(st.dictionaries(st.integers(0, 20), st.sampled_from(Verdict)), max_size=8)
 
