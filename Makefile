@@ -94,11 +94,12 @@ test-fresh: test-packages ## the demo and a few tests on a minimal Debian 12, or
 bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, 5 minutes)
 	@$(BIN)/python -m benchmarks
 
-lint: venv ## ruff, mypy --strict and the direction of imports
+lint: venv ## ruff, mypy --strict, the direction of imports and the words of texts for users
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m release.wording
 
 deploy: venv ## write daemonset/deploy.yaml anew from the base
 	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml

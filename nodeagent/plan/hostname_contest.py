@@ -142,7 +142,9 @@ def _decide_alone(contenders: Sequence[Contender], facts: Facts, config: Config)
         return contender.blocked
     plan = contender.match.load_balancer
     if plan is None:
-        raise AssertionError(f"a claim of no load balancer got as far as its proof: {contender.claim.ref}")
+        raise AssertionError(
+            f"a claim of no load balancer got as far as its verification: {contender.claim.ref}"
+        )
     asked = _is_asked(contenders, config)
     unwritten = _unwritten(contender, plan)
     if unwritten is not None:

@@ -1,0 +1,92 @@
+"""The words that texts for users avoid, with what to write instead: `make lint` looks for them.
+
+It reads README.md, the pages of docs/, the alerts and the dashboard, and from nodeagent/ the help texts and
+messages: string literals of more than one word. It does not read docstrings, comments and docs/decisions.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+
+INSTEAD: Final = {
+    r"stands?|stood": "exists, is set, is in a file",
+    r"told|tells of|tells again": "reported, logged",
+    r"anew": "again; restarted, reloaded",
+    r"for want of|lest": "because ... is missing; so that ... not",
+    r"whoever|somebody|nobody": "anyone who can; another program; no process",
+    r"makes it so|mends?|mended": "applies it; fixes, repairs",
+    r"by hand": "manually",
+    r"astray": "to a wrong address",
+    r"remed(?:y|ies|ied)": "fix, fixed",
+    r"PROXY line": "PROXY header (version 2 is not a line)",
+    r"proofs?|prove[ns]?": "verification, verified",
+    r"in force": "active, in effect",
+    r"can't be had|to be had": "is not available, could not get",
+    r"shall": "is to, must, or the present tense",
+    r"quarrels?|strives?": "conflict; tries to",
+    r"none of ours|bears?": "not nodeagent's; has, carries",
+    r"colours?|behaviours?|honours?|licences?": "the US spelling",
+}
+
+# A text in which the word is right, with the reason.
+EXCEPTIONS: Final = {
+    "user nobody": "the name of a user",
+    "0013-dns-proof.md": "the name of a file",
+}
+
+
+class Hit(NamedTuple):
+    """One word to avoid."""
+
+    place: str
+    word: str
+    instead: str
+
+    def __str__(self) -> str:
+        """Return the hit on one line, as a compiler reports an error."""
+        return f"{self.place}: {self.word!r}: write: {self.instead}"
+
+
+def hits(place: str, text: str, first_line: int = 1) -> Iterator[Hit]:
+    """Yield the words to avoid in a text, each with its line. Pure."""
+    for kept in EXCEPTIONS:
+        text = text.replace(kept, "")
+    for number, line in enumerate(text.split("\n"), first_line):
+        for pattern, instead in INSTEAD.items():
+            for found in re.finditer(rf"\b(?:{pattern})\b", line, re.IGNORECASE):
+                yield Hit(f"{place}:{number}", found.group(), instead)
+
+
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the string literals of more than one word, but for docstrings, each with its line. Pure."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
+            continue
+        if " " in node.value:
+            yield node.lineno, node.value
+
+
+def main() -> int:
+    """Print every hit of the tree; return 1 if there is one."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages += sorted((ROOT / "daemonset" / "monitoring").iterdir())
+    found = [
+        hit for page in pages for hit in hits(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))
+    ]
+    for module in sorted((ROOT / "nodeagent").rglob("*.py")):
+        for line, text in messages(module.read_text(encoding="utf-8")):
+            found += hits(str(module.relative_to(ROOT)), text, line)
+    for hit in found:
+        print(hit)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
