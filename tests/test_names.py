@@ -8,7 +8,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "nodeagent"
 
 # The same part of a component has the same name in each.
-SHAPES = {"__init__", "component", "state", "change", "errors"}
+SHAPES = {"__init__", "component", "state", "errors"}
 
 # A watcher is named like what it watches, a command's file like the command.
 NAMED_AFTER = {"agent/drift", "cli"}

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, Preview, State
-from nodeagent.components.dnat.change import DnatChange
-from nodeagent.components.hosts.change import HostsState
+from nodeagent.components.dnat.state import DnatChange
+from nodeagent.components.hosts.state import HostsState
 from nodeagent.components.node import ActualState, Components, ready_listeners
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress

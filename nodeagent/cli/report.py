@@ -6,8 +6,8 @@ from typing import Literal
 from nodeagent.agent.convergence import Comparison
 from nodeagent.cli import document as doc
 from nodeagent.components.addresses.state import AddressChange
-from nodeagent.components.dnat.change import DnatChange
-from nodeagent.components.hosts.change import HostsChange
+from nodeagent.components.dnat.state import DnatChange
+from nodeagent.components.hosts.state import HostsChange
 from nodeagent.components.node import ListenerStatus
 from nodeagent.components.relay.state import RelayChange
 from nodeagent.model.addresses import Endpoint

@@ -12,10 +12,10 @@ from msgspec import Struct
 from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.component import COMPONENTS, Component, ComponentName, State
-from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.hosts.change import HostsState
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.hosts.component import Hosts
+from nodeagent.components.hosts.state import HostsState
 from nodeagent.components.relay import Relay, RelayState
 from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.config.options import Config

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nodeagent.agent.convergence import Comparison
 from nodeagent.components.component import ComponentName
-from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.agent.convergence import compare
-from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.hosts.file import is_mount_point
 from nodeagent.components.node import ActualState, read_listener_status
 from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nodeagent.agent.convergence import Comparison
 from nodeagent.components.addresses.state import AddressChange, AddressState
-from nodeagent.components.dnat.change import DnatState
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.findings import Code

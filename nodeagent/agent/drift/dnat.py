@@ -26,9 +26,9 @@ from nodeagent.agent.drift.netlink_socket import (
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
-from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nft_script import TABLE
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.dnat.xt_tables import lock_path
 from nodeagent.errors import ApplyError
 

@@ -7,8 +7,8 @@ from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
-from nodeagent.components.hosts.change import HostsState
 from nodeagent.components.hosts.file import Reading, is_mount_point, read
+from nodeagent.components.hosts.state import HostsState
 from nodeagent.errors import ApplyError
 
 _FILE = inotify.MODIFY | inotify.ATTRIB | inotify.CLOSE_WRITE

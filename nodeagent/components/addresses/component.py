@@ -1,4 +1,4 @@
-"""The relay addresses as a component of the node. EFFECTS by netlink; decision.py decides."""
+"""The relay addresses as a component of the node. Effects by netlink; state.py decides."""
 
 from collections.abc import Iterable, Mapping
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from nodeagent.components.dnat.change import DnatChange, DnatState
+from nodeagent.components.dnat.state import DnatChange, DnatState
 from nodeagent.errors import ApplyError
 
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
 from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.change import DnatChange, DnatState, difference
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nft_script import replacement
 from nodeagent.components.dnat.nftables import (
@@ -22,6 +21,7 @@ from nodeagent.components.dnat.nftables import (
     NftPermissionError,
     NftProgram,
 )
+from nodeagent.components.dnat.state import DnatChange, DnatState, difference
 from nodeagent.components.dnat.xt_questions import missing_table
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nodeagent.components.component import PartlyAppliedError
 from nodeagent.components.dnat.backend import NotConverged
-from nodeagent.components.dnat.change import DnatChange, DnatState, difference, without_families
+from nodeagent.components.dnat.state import DnatChange, DnatState, difference, without_families
 from nodeagent.components.dnat.xt_layout import (
     ABSENT,
     FAMILIES,

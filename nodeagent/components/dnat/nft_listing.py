@@ -15,7 +15,6 @@ from ipaddress import ip_address, ip_network
 import msgspec
 from msgspec import Raw, Struct
 
-from nodeagent.components.dnat.change import DnatState, owner_of
 from nodeagent.components.dnat.nft_script import (
     FAMILIES,
     GUARD_PRIORITY,
@@ -27,6 +26,7 @@ from nodeagent.components.dnat.nft_script import (
     protocol_name,
     range_sets,
 )
+from nodeagent.components.dnat.state import DnatState, owner_of
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect

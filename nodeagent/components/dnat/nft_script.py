@@ -15,7 +15,7 @@ then, the node goes on after some seconds, and the next pass finds a table that 
 
 from collections.abc import Callable, Iterator
 
-from nodeagent.components.dnat.change import DnatChange, comment_of
+from nodeagent.components.dnat.state import DnatChange, comment_of
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
 
@@ -214,7 +214,7 @@ def hold(desired: DnatRules) -> str:
     """The text that puts the holding table in place of whatever stands under its name, in one transaction.
 
     Args:
-        desired: What is about to stand, as `delta.normalised` returns it. Its guard stands meanwhile.
+        desired: What is about to stand, as `state.normalised` returns it. Its guard stands meanwhile.
     """
     sets = "".join(_held_set(family) + sets_of_ranges(family) for family in FAMILIES)
     chains = (

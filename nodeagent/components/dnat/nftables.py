@@ -13,10 +13,10 @@ import subprocess
 from dataclasses import replace
 
 from nodeagent.components.dnat.backend import NotConverged
-from nodeagent.components.dnat.change import DnatChange, DnatState, difference, normalised
 from nodeagent.components.dnat.nft_listing import state_of
 from nodeagent.components.dnat.nft_script import TABLE, hold, removal, replacement
 from nodeagent.components.dnat.nft_script import script as nft_script
+from nodeagent.components.dnat.state import DnatChange, DnatState, difference, normalised
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import DnatRules
 from nodeagent.programs import find_program, run_program

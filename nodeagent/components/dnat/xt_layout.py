@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from nodeagent.components.dnat.change import DnatState, comment_of, owner_of
+from nodeagent.components.dnat.state import DnatState, comment_of, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
@@ -63,7 +63,7 @@ def layout(desired: DnatRules) -> Layout:
     """Every table's part; an empty part for a table in which nothing of ours shall stand.
 
     Args:
-        desired: As `delta.normalised` returns it.
+        desired: As `state.normalised` returns it.
     """
     made: dict[Key, TableLayout] = {}
     for family in FAMILIES:

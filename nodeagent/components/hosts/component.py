@@ -14,7 +14,6 @@ from nodeagent.components.hosts.block import (
     names_and_addresses,
     parse,
 )
-from nodeagent.components.hosts.change import HostsChange, HostsState, How
 from nodeagent.components.hosts.file import (
     ChangedMeanwhileError,
     MountPointError,
@@ -33,6 +32,7 @@ from nodeagent.components.hosts.in_place import (
     write_state,
 )
 from nodeagent.components.hosts.lines import OwnLines
+from nodeagent.components.hosts.state import HostsChange, HostsState, How
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.desired import Desired, HostsLine

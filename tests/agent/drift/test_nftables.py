@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.drift.dnat import NftablesWatcher
-from nodeagent.components.dnat.change import difference
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import difference
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.components.dnat.network import Namespace

@@ -6,8 +6,8 @@ import pytest
 
 from nodeagent.agent.drift import dnat
 from nodeagent.agent.drift.dnat import XtablesWatcher
-from nodeagent.components.dnat.change import difference
 from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.dnat.state import difference
 from nodeagent.model.desired import DnatRules
 from tests.agent.drift.recorder import Recorder, running
 from tests.components.dnat.network import Namespace

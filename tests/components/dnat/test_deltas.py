@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.change import comment_of, difference, grown, normalised
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import comment_of, difference, grown, normalised
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect

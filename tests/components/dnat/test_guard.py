@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.change import difference
+from nodeagent.components.dnat.state import difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.world import LB, NODE, OUTSIDE, POD, RELAY, World, apply, both_families, guarded
 

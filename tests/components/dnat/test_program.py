@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from nodeagent import programs
-from nodeagent.components.dnat.change import DnatState, difference
 from nodeagent.components.dnat.component import Dnat, choose
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
@@ -17,6 +16,7 @@ from nodeagent.components.dnat.nftables import (
     NftPermissionError,
     NftProgram,
 )
+from nodeagent.components.dnat.state import DnatState, difference
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, DnatRules
 from tests.components.dnat.network import Namespace

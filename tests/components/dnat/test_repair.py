@@ -1,8 +1,8 @@
 import pytest
 
 from nodeagent.components.dnat.backend import DnatBackend, NotConverged
-from nodeagent.components.dnat.change import DnatState
 from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
+from nodeagent.components.dnat.state import DnatState
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import NODE, World, apply, guarded
 

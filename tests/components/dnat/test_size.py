@@ -9,8 +9,8 @@ from select import select
 import pytest
 
 from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.change import DnatChange, DnatState, difference
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import DnatChange, DnatState, difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import apply, redirect

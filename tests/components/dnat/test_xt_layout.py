@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeagent.components.dnat.change import normalised
+from nodeagent.components.dnat.state import normalised
 from nodeagent.components.dnat.xt_layout import TREE, TableLayout, layout
 from nodeagent.components.dnat.xt_rules import XtRule
 from nodeagent.model.addresses import Endpoint, Family, IPAddress

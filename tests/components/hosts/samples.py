@@ -5,9 +5,9 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from nodeagent.components.hosts.block import BlockLines, assemble, parse
-from nodeagent.components.hosts.change import HostsChange, HostsState
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.lines import OwnLines
+from nodeagent.components.hosts.state import HostsChange, HostsState
 from nodeagent.model.desired import Desired, HostsLine
 
 NETWORKS = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"), ip_network("10.96.7.7/32"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN, END, ChangedNames
-from nodeagent.components.hosts.change import HostsChange
 from nodeagent.components.hosts.in_place import Journal, store_journal
+from nodeagent.components.hosts.state import HostsChange
 from nodeagent.errors import ApplyError
 from tests.components.hosts.private_mounts import in_private_mounts, mount
 from tests.components.hosts.samples import (
