@@ -13,12 +13,13 @@ from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-PARTS = ("latency", "memory", "cost", "cpu", "decisions", "redirects", "dns", "api")
+PARTS = ("latency", "memory", "growth", "cost", "cpu", "storm", "decisions", "redirects", "dns", "api")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
 _MANY = 5000
 _CPU_NAMES = 1000
+_GROWTH_EVENTS = 50_000
 
 
 def _arguments() -> argparse.Namespace:
@@ -72,7 +73,7 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
 
 
 def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
-    if not {"latency", "memory", "cost", "cpu"} & {*parts}:
+    if not {"latency", "memory", "growth", "cost", "cpu", "storm"} & {*parts}:
         return
     standing = [f"site-{number:05}" for number in range(names)]
     api.hold_ingresses(standing)
@@ -93,6 +94,10 @@ def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Nam
             yield resources.busy(api, daemon, names, arguments.seconds)
         if "memory" in parts and names:
             yield resources.memory_later(daemon, names)
+        if "storm" in parts and names >= _CPU_NAMES:
+            yield resources.storm(api, daemon, standing)
+        if "growth" in parts and names == _CPU_NAMES:
+            yield resources.growth(api, daemon, standing, _GROWTH_EVENTS)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The simulated API server in the testbed, and what the benchmark does to it."""
 
 import json
+import ssl
+import subprocess
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from http import HTTPStatus
@@ -8,13 +10,15 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from benchmarks.entering import HttpConnection
+from benchmarks.entering import HttpsConnection
 from tests.apiserver import objects
 from tests.testbed import addresses
 from tests.testbed.world import MANIFESTS, World
 
 ROOT = Path(__file__).parents[1]
 _PORT = 6443
+_ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
+_NEW_KEY = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 # The real server sends one about once a minute (KEP-956).
 _BOOKMARK_SECONDS = 60
 
@@ -42,20 +46,30 @@ def host_of(name: str) -> str:
 class Api:
     """The API server in the testbed's host `lb`, as a process, steered from here.
 
+    A program on node1 with `environment` reaches it as in a pod, with a ServiceAccount.
+
     Args:
         world: where it runs.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.kubeconfig = world.tmp / "kubeconfig"
         server = str(addresses.LB)
+        self.environment = {"KUBERNETES_SERVICE_HOST": server, "KUBERNETES_SERVICE_PORT": str(_PORT)}
+        certificate, key = world.tmp / "apiserver.crt", world.tmp / "apiserver.key"
+        names = ("-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName=IP:{server}")
+        files = ("-keyout", str(key), "-out", str(certificate))
+        subprocess.run([*_NEW_KEY, *names, *files], check=True, capture_output=True)
+        world.node1.run(["mkdir", "-p", _ACCOUNT])
+        world.node1.run(["tee", f"{_ACCOUNT}/token"], stdin="bench\n")
+        world.node1.run(["tee", f"{_ACCOUNT}/ca.crt"], stdin=certificate.read_text("ascii"))
         command = [sys.executable, "-m", "tests.apiserver", "--address", server, "--port", str(_PORT)]
-        command += ["--objects", str(MANIFESTS), "--kubeconfig", str(self.kubeconfig)]
+        command += ["--objects", str(MANIFESTS), "--tls-cert", str(certificate), "--tls-key", str(key)]
         command += ["--bookmarks", str(_BOOKMARK_SECONDS)]
         process = world.lb.popen(command, log="apiserver", env={"PYTHONPATH": str(ROOT)})
         world.lb.await_port(_PORT, process)
-        self._control = HttpConnection(world.lb, server, _PORT)
+        self._tls = ssl.create_default_context(cafile=certificate)
+        self._control = HttpsConnection(world.lb, server, _PORT, self._tls)
         self._touches = 0
 
     def close(self) -> None:
@@ -72,6 +86,14 @@ class Api:
     def create_ingress(self, name: str, *, reported: bool = True) -> None:
         """Create an Ingress, or write its status once its controller has `reported`."""
         self._send("apply", {"objects": [ingress(name, reported=reported)]})
+
+    def move_ingresses(self, names: Iterable[str], prefix: str) -> None:
+        """Let each of these Ingresses ask for another host: its own with the prefix."""
+        moved = [ingress(name) for name in names]
+        for each in moved:
+            each["spec"]["rules"][0]["host"] = prefix + host_of(each["metadata"]["name"])
+            each["spec"].pop("tls", None)
+        self._send("apply", {"objects": moved})
 
     def delete_ingress(self, name: str) -> None:
         """Delete it again."""
@@ -107,7 +129,7 @@ class Api:
 
     def bare_watch(self) -> Generator[None, None, None]:
         """Watch what `touch` changes, as the barest of clients on node1; yields at each line."""
-        connection = HttpConnection(self.world.node1, str(addresses.LB), _PORT)
+        connection = HttpsConnection(self.world.node1, str(addresses.LB), _PORT, self._tls)
         connection.request("GET", "/api/v1/configmaps?watch=true", headers={"Accept": "application/json"})
         response = connection.getresponse()
         try:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -75,7 +75,11 @@ class Daemon:
 
     def await_hosts(self, names: list[str], seconds: float) -> None:
         """Wait until all these names stand in the hosts file."""
-        expected = {host_of(name).encode() for name in names}
+        self.await_names_of(map(host_of, names), seconds)
+
+    def await_names_of(self, hosts: Iterable[str], seconds: float = _START_SECONDS) -> None:
+        """Wait until all these hosts are in the hosts file."""
+        expected = {host.encode() for host in hosts}
         wait_until(
             lambda: expected <= set(self.hosts_file.read_bytes().split()),
             "all names in the hosts file",
@@ -141,8 +145,8 @@ def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Ite
     node = api.world.node1
     config = _config(api.world.tmp / "bench.yaml", hosts)
     python = [sys.executable, "-m", "nodeagent"]
-    environment = {"PYTHONPATH": str(ROOT)}
-    options = ["--config", str(config), "--kubeconfig", str(api.kubeconfig), "--node", node.name]
+    environment = {"PYTHONPATH": str(ROOT), **api.environment}
+    options = ["--config", str(config), "--node", node.name]
     process = node.popen([*python, "run", *options], log="nodeagent", env=environment)
     try:
         yield Daemon(node, process)

@@ -4,6 +4,7 @@ import ctypes
 import http.client
 import os
 import socket
+import ssl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -52,3 +53,23 @@ class HttpConnection(http.client.HTTPConnection):
         self.sock.settimeout(self.timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.connect((self.host, self.port))
+
+
+class HttpsConnection(HttpConnection):
+    """The same with TLS.
+
+    Args:
+        host: where the client is.
+        server: the server's address.
+        port: its port.
+        tls: whom it trusts.
+    """
+
+    def __init__(self, host: Host, server: str, port: int, tls: ssl.SSLContext) -> None:
+        super().__init__(host, server, port)
+        self._tls = tls
+
+    def connect(self) -> None:
+        """Connect from the host's network, and secure the connection."""
+        super().connect()
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)

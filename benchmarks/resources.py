@@ -2,23 +2,30 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from benchmarks.api import Api
+from benchmarks.api import Api, host_of
 from benchmarks.daemon import Cpu, Daemon
 from benchmarks.figures import Figure, Goal
 
 MEMORY = "Memory of the agent's process"
 CPU = "CPU time"
 COST = "CPU time of one Ingress"
+STORM = "A storm"
+MEMORY_LATER = "Memory after many events"
 BYTES = "Read from the API"
 
-_MEMORY_GOALS = {1000: Goal("resident", 70.0), 10_000: Goal("peak", 120.0)}
+_MEMORY_GOALS = {1000: Goal("resident", 55.0), 10_000: Goal("resident", 90.0)}
 _IDLE_GOAL = Goal("percent", 0.2)
+_BUSY_GOALS = {10_000: Goal("percent", 30.0)}
+_STORM_SECONDS, _STORM_STEPS = 10.0, 40
+_STORM_GOAL = Goal("after", 2.0)
+_GROWTH_NAMES = 50
+_GROWTH_GOAL = Goal("growth", 5.0)
 _EVENTS_A_SECOND = 10
 _COST_GOALS = {10_000: Goal("agent", 40.0), 50_000: Goal("agent", 80.0)}
-_LONE_SECONDS, _MORE_REST_A_NAME = 0.15, 40e-6
+_LONE_SECONDS, _MORE_REST_A_NAME = 0.15, 10e-6
 
 
 def memory(daemon: Daemon, names: int) -> Figure:
@@ -89,7 +96,35 @@ def busy(api: Api, daemon: Daemon, names: int, seconds: float) -> Figure:
         api.answered()
     daemon.await_rest()
     what = f"{_EVENTS_A_SECOND} Ingress events/s"
-    return _cpu(what, names, daemon.cpu() - before, seconds)
+    return _cpu(what, names, daemon.cpu() - before, seconds, _BUSY_GOALS.get(names))
+
+
+def storm(api: Api, daemon: Daemon, standing: Sequence[str], prefix: str = "moved-") -> Figure:
+    """Measure how long after its end a storm is over: each Ingress gets another host within 10 s."""
+    daemon.await_rest()
+    began, before = time.monotonic(), daemon.cpu()
+    for step in range(_STORM_STEPS):
+        time.sleep(max(0.0, began + step * _STORM_SECONDS / _STORM_STEPS - time.monotonic()))
+        api.move_ingresses(standing[step::_STORM_STEPS], prefix)
+        api.answered()
+    ended = time.monotonic()
+    daemon.await_names_of(prefix + host_of(name) for name in standing)
+    columns = {"storm": ended - began, "after": time.monotonic() - ended, "CPU": (daemon.cpu() - before).own}
+    return Figure(STORM, "each Ingress changes", "s", len(standing), columns, _STORM_GOAL)
+
+
+def growth(api: Api, daemon: Daemon, standing: Sequence[str], events: int) -> Figure:
+    """Measure the memory before and after that many changes of the same Ingresses."""
+    names = standing[:_GROWTH_NAMES]
+    daemon.await_rest()
+    before = daemon.memory()["resident"]
+    for number in range(events // len(names)):
+        api.move_ingresses(names, f"g{number}-")
+        api.answered()
+    daemon.await_rest()
+    after = daemon.memory()["resident"]
+    columns = {"before": before, "after": after, "growth": after - before}
+    return Figure(MEMORY_LATER, f"{events} events", "MB", len(standing), columns, _GROWTH_GOAL)
 
 
 def _coming_and_going(api: Api) -> Iterator[partial[None]]:

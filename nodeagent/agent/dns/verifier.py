@@ -18,6 +18,7 @@ from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.plan.incremental import changed_keys
 from nodeagent.sources.node.name_resolution import find_upstreams
 
 if TYPE_CHECKING:
@@ -108,8 +109,10 @@ class DnsVerifier:
             if wanted is self._wanted:
                 return
             before, now = self._wanted, self._clock()
-            changed = {name for name, question in wanted.items() if _is_other(before.get(name), question)}
-            if wanted.keys() != before.keys():
+            differing = changed_keys(before, wanted)
+            staying = differing & before.keys() & wanted.keys()
+            changed = {name for name in staying if before[name] != wanted[name]}
+            if differing - staying:
                 self._agenda.want({name: question.namespace for name, question in wanted.items()}, now)
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
@@ -241,11 +244,6 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
         return _Known(DnsAnswer(reply), same, 1, now)
     since = now if before.failing_since is None else before.failing_since
     return _Known(DnsAnswer(reply, before.answer.told), same, before.failures + 1, since)
-
-
-def _is_other(before: DnsQuestion | None, question: DnsQuestion) -> bool:
-    """Whether a name is asked for otherwise than before; False for a new one."""
-    return before is not None and before is not question and before != question
 
 
 def _meaning(reply: DnsReply, matters: frozenset[IPAddress]) -> tuple[object, ...]:
