@@ -39,7 +39,7 @@ def ingress(name: str, *, reported: bool = True) -> JsonObject:
 
 
 def host_of(name: str) -> str:
-    """The host that an Ingress of this name asks for."""
+    """Return the host that an Ingress of this name asks for."""
     return f"{name}.example.test"
 
 

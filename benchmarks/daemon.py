@@ -157,7 +157,7 @@ def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Ite
 
 
 def _config(path: Path, hosts: Mapping[str, object]) -> Path:
-    """The testbed's configuration, with the benchmark's own load balancer and limits beyond any size."""
+    """Return the testbed's configuration, with the benchmark's load balancer and limits beyond any size."""
     document = yaml.safe_load(NODEAGENT_CONFIG.read_text(encoding="utf-8"))
     listed = {"namespace": LB_NAMESPACE, "name": LB_NAME, "proxyProtocol": "v1"}
     document["loadBalancers"]["services"].append(listed)

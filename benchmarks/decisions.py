@@ -64,7 +64,7 @@ def measure(names: int) -> Iterator[Figure]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """The least that replaces a file durably."""
+    """Do the least that replaces a file durably."""
     temporary = path.with_name("new")
     with temporary.open("wb") as file:
         file.write(content)

@@ -40,7 +40,7 @@ class Figure:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that `share` (0..1) of all do not exceed: one that was really measured."""
+    """Return the smallest value that `share` (0..1) of all do not exceed: one that was really measured."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 

@@ -14,7 +14,7 @@ from benchmarks.figures import Figure, Goal
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers hold for: cores, kernel, versions, and how busy the machine is."""
+    """Return what the numbers hold for: cores, kernel, versions, and how busy the machine is."""
     return {
         "cores": os.cpu_count(),
         "cpu": _cpu_model(),
@@ -28,12 +28,12 @@ def machine() -> dict[str, Any]:
 
 
 def load() -> list[float]:
-    """The machine's load over the last one, five and fifteen minutes."""
+    """Return the machine's load over the last one, five and fifteen minutes."""
     return [round(average, 2) for average in os.getloadavg()]
 
 
 def document(figures: Iterable[Figure], about: dict[str, Any]) -> bytes:
-    """The figures as JSON."""
+    """Return the figures as JSON."""
     found = {
         "schemaVersion": "1",
         "machine": about,

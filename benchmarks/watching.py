@@ -55,7 +55,7 @@ class Witness(ABC):
 
     @abstractmethod
     def fileno(self) -> int:
-        """The descriptor that is readable when something happened."""
+        """Return the descriptor that is readable when something happened."""
 
     def _moments(self, what: str) -> Iterator[float]:
         """Yield the time (monotonic seconds) at each sign of life; NothingHappenedError without one."""
@@ -88,7 +88,7 @@ class HostsFileWitness(Witness):
         os.close(self._inotify)
 
     def fileno(self) -> int:
-        """The descriptor that is readable when something happened."""
+        """Return the descriptor that is readable when something happened."""
         return self._inotify
 
     def await_with(self, line: bytes) -> float:
@@ -133,7 +133,7 @@ class DnatWitness(Witness):
         self._socket.close()
 
     def fileno(self) -> int:
-        """The descriptor that is readable when something happened."""
+        """Return the descriptor that is readable when something happened."""
         return self._socket.fileno()
 
     def wait(self, kind: int, address: IPv4Address) -> float:

@@ -7,7 +7,7 @@ from nodeagent.cli.main import run
 
 
 def main() -> None:
-    """Runs the command line and exits with its code."""
+    """Run the command line and exit with its code."""
     # If an extension module crashes, the threads' stacks are in the log.
     faulthandler.enable()
     sys.exit(run(sys.argv[1:]))

@@ -20,7 +20,10 @@ class ApplyError(NodeagentError):
 
 
 def one_line(text: object) -> str:
-    """The text on one line, with what could steer a terminal escaped: reasons hold other people's words."""
+    """Return the text on one line, with what could steer a terminal escaped.
+
+    Reasons hold other people's words.
+    """
     return printable(" ".join(str(text).split()))
 
 

@@ -73,7 +73,7 @@ def _whole(desired: Desired, _: ActualState) -> Desired:
 
 
 def _guard(desired: Desired, actual: ActualState) -> Desired | None:
-    """The guard alone, before anything listens that other hosts should not reach."""
+    """Return the guard alone, before anything listens that other hosts should not reach."""
     guard = replace(desired.dnat, redirects=(), pods=())
     if not guard:
         return None

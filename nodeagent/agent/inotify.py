@@ -77,7 +77,7 @@ class Inotify:
         self._reader.start()
 
     def fileno(self) -> int:
-        """The descriptor to poll for reading."""
+        """Return the descriptor to poll for reading."""
         return self._bell
 
     def watch_directory(self, path: Path, mask: int) -> int:

@@ -114,7 +114,7 @@ class Daemon:
         self._reload = False
 
     def run(self) -> None:
-        """Runs until SIGTERM or SIGINT; to be called in the main thread.
+        """Run until SIGTERM or SIGINT; to be called in the main thread.
 
         Raises:
             NodeagentError: it can't begin: the run directory or the telemetry address can't be had.
@@ -223,7 +223,7 @@ class Daemon:
         self._watch.start()
 
     def _keep_watching(self) -> None:
-        """Tries again what could not be watched; tells of it, and of what the relay's last reading noted."""
+        """Try again what could not be watched; report it, and of what the relay's last reading noted."""
         if self._watch is None or self._reconciler is None:
             self._noticing.update(())
             return

@@ -41,7 +41,7 @@ def read_node_context(
     kubeconfigs: Iterable[Path],
     servers: Iterable[tuple[str, int]] = (),
 ) -> NodeContext:
-    """Reads them once; changes nothing, and needs no right that an ordinary user lacks.
+    """Read them once; changes nothing, and needs no right that an ordinary user lacks.
 
     The rules for Services (which need root) are read only where `snapshot` has a load balancer for which they
     matter. Where they can't be read, a note says so.
@@ -59,7 +59,10 @@ def read_node_context(
 
 
 def later(earlier: NodeContext | None, now: NodeContext) -> NodeContext:
-    """What counts of two readings: the later one, and of the earlier what the later one could not read."""
+    """Return what counts of two readings.
+
+    The later one, and of the earlier what the later one could not read.
+    """
     if earlier is None:
         return now
     return replace(now, service_rules=now.service_rules.after(earlier.service_rules))
@@ -75,7 +78,7 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     dns: Mapping[str, DnsAnswer] = MappingProxyType({}),
     wanted: tuple[HostsLine, ...] = (),
 ) -> Facts:
-    """The facts as they are now, with what DNS said so far. Changes nothing, asks nobody.
+    """Return the facts as they are now, with what DNS said so far. Changes nothing, asks nobody.
 
     Where the block is as it was written for the lines that were `wanted` last, it says no more than they do.
 

@@ -177,7 +177,10 @@ class Reconciler:
     def _admitted(
         self, drift: Mapping[ComponentName, str]
     ) -> tuple[dict[ComponentName, str], frozenset[ComponentName]]:
-        """The drift to mend now, with what was held and is due; and the components that are held on."""
+        """Return the drift to mend now, with what was held and is due.
+
+        And the components that are held on.
+        """
         now = self._clock()
         due = {name: what for name, (when, what) in self._held.items() if when <= now}
         self._held = {name: entry for name, entry in self._held.items() if entry[0] > now}
@@ -188,7 +191,7 @@ class Reconciler:
     def _repairs(
         self, done: Convergence, drift: Mapping[ComponentName, str], changed: AbstractSet[ComponentName]
     ) -> dict[ComponentName, Repair]:
-        """The components where something had to be mended that nobody had asked to change."""
+        """Return the components where something had to be mended that nobody had asked to change."""
         mended = {change.component for change in done.changes} & set(drift) - changed
         repairs = {}
         for name in sorted(mended):
@@ -218,7 +221,10 @@ _RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
 
 
 def changed_components(before: Desired | None, after: Desired) -> frozenset[ComponentName]:
-    """The components for which `after` wants something else than `before`; all of them without a before."""
+    """Return the components for which `after` wants something else than `before`.
+
+    All of them without a before.
+    """
     if before is None:
         return ALL
     compared: dict[ComponentName, bool] = {
@@ -231,5 +237,5 @@ def changed_components(before: Desired | None, after: Desired) -> frozenset[Comp
 
 
 def with_dependents(components: Iterable[ComponentName]) -> frozenset[ComponentName]:
-    """The components and all that rest on them."""
+    """Return the components and all that rest on them."""
     return frozenset(dependent for name in components for dependent in _RESTS_ON_IT[name])

@@ -37,7 +37,7 @@ class Retries:
         return dict(self._failures)
 
     def failed(self, part: ComponentName, reason: str, now: float) -> Failure:
-        """Notes a failure; the next try is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
+        """Note a failure; the next try is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
         earlier = self._failures.get(part)
         attempts = earlier.attempts + 1 if earlier else 1
         pause = backoff(attempts, _FIRST_SECONDS, _LONGEST_SECONDS)
@@ -51,7 +51,7 @@ class Retries:
         return self._failures.pop(part, None)
 
     def due(self, now: float) -> frozenset[ComponentName]:
-        """The parts whose time has come."""
+        """Return the parts whose time has come."""
         return frozenset(part for part, failure in self._failures.items() if failure.due <= now)
 
 
@@ -170,7 +170,7 @@ class RepairConflicts(Generic[_Part]):
         return max(0.0, record.last + self._delay(record) - self._clock())
 
     def fighting(self) -> frozenset[_Part]:
-        """The parts that are fought over now."""
+        """Return the parts that are fought over now."""
         now = self._clock()
         return frozenset(
             part

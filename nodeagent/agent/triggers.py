@@ -73,7 +73,7 @@ class Triggers:
         self._latest = 0.0
 
     def cluster_changed(self) -> None:
-        """An object of the cluster is not what it was."""
+        """Note that an object of the cluster has changed."""
         with self._lock:
             self._events += 1
             self._note()
@@ -84,34 +84,34 @@ class Triggers:
             self._note()
 
     def drifted(self, part: ComponentName, what: str) -> None:
-        """A part of the node may not stand as it was left; `what` was seen. The first sight is kept."""
+        """Note that a part of the node might have changed; `what` was seen. The first one is kept."""
         with self._lock:
             self._drift.setdefault(part, what)
             self._note()
 
     def wake(self) -> None:
-        """Ends the loop's wait without calling for a pass: a signal came, or ownership changed.
+        """End the loop's wait without calling for a pass: a signal came, or ownership changed.
 
         Takes no lock: a signal's handler may call it.
         """
         os.eventfd_write(self._bell, 1)
 
     def waiting(self) -> Waiting | None:
-        """What waits for a pass; None when nothing does."""
+        """Return what waits for a pass; None when nothing does."""
         with self._lock:
             if self._first is None:
                 return None
             return Waiting(self._events, self._first, self._latest)
 
     def wait(self, timeout: float | None) -> None:
-        """Returns when something new calls or wakes, or after `timeout` seconds (None: never)."""
+        """Return when something new calls or wakes, or after `timeout` seconds (None: never)."""
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         if poll.poll(None if timeout is None else int(timeout * 1000) + 1):
             os.eventfd_read(self._bell)
 
     def take(self) -> TriggerBatch:
-        """Takes all calls; what comes later calls for another pass."""
+        """Take all calls; what comes later calls for another pass."""
         with self._lock:
             calls = TriggerBatch(self._events, dict(self._drift), self._first)
             self._events, self._drift, self._first = 0, {}, None

@@ -115,7 +115,7 @@ def _anonymous(pieces: list[Piece]) -> list[Piece]:
 
 
 def _contents(pieces: Iterable[Piece], *, anonymize: bool) -> list[str]:
-    """What the archive holds, and what a reader of it learns."""
+    """Return what the archive holds, and what a reader of it learns."""
     lines = ["This archive contains:"]
     missing = []
     for piece in pieces:

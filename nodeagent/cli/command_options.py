@@ -16,27 +16,27 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _Command]:  # noqa: ANN401 - click's
-    """An option that may also be given as an environment variable: NODEAGENT_ and its name."""
+    """Return an option that may also be given as an environment variable: NODEAGENT_ and its name."""
     variable = f"NODEAGENT_{name.lstrip('-').upper().replace('-', '_')}"
     return click.option(name, *short, envvar=variable, show_envvar=True, **attributes)
 
 
 def running_options(command: _Command) -> _Command:
-    """Adds the options that every command has, `run` included."""
+    """Add the options that every command has, `run` included."""
     for add in (_NODE, _KUBECONFIG, _CONFIG):
         command = add(command)
     return command
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Adds the options of commands that are about a cluster, and about no node of it."""
+    """Add the options of commands that are about a cluster, and about no node of it."""
     for add in (_KUBECONFIG, _CONFIG):
         command = add(command)
     return command
 
 
 def common_options(command: _Command) -> _Command:
-    """Adds the options that every command has which may work on manifests."""
+    """Add the options that every command has which may work on manifests."""
     for add in (_NODE, _KUBECONFIG, _MANIFESTS, _CONFIG):
         command = add(command)
     return command
@@ -97,14 +97,14 @@ telemetry_option = option(
 
 
 def log_options(command: _Command) -> _Command:
-    """Adds the options of the log."""
+    """Add the options of the log."""
     for add in (_LOG_LEVEL, _LOG_FORMAT):
         command = add(command)
     return command
 
 
 def listen_address(text: str | None) -> ListenAddress | None:
-    """What `--telemetry-listen` says. Raises ConfigError."""
+    """Return what `--telemetry-listen` says. Raises ConfigError."""
     try:
         return ListenAddress.parse(text) if text else None
     except ValueError as error:

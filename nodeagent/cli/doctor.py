@@ -209,7 +209,7 @@ _WIDTH = max(len(verdict.value) for verdict in CheckVerdict)
 
 
 def doctor_text(summary: Summary, findings: Sequence[Finding]) -> str:
-    """The sentence, a table for each group of checks, the remedies, as `terminal_text` gives it."""
+    """Return the sentence, a table for each group of checks, the remedies, as `terminal_text` gives it."""
     lines: list[Line] = [Styled(summary.sentence, _OVERALL[summary.overall], bold=True), ""]
     for title, checks in GROUPS.items():
         rows = [finding for check in checks for finding in findings if finding.check == check]

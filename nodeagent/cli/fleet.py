@@ -97,7 +97,7 @@ def fleet(  # noqa: PLR0913 - the options
 
 
 def _watch(asking: Asking, interval: float, output: str) -> int:
-    """Rounds until Ctrl-C. That the API server did not answer is shown; it may in the next round."""
+    """Run rounds until Ctrl-C. If the API server does not answer, show that; it might in the next round."""
     code = 1
     try:
         while True:
@@ -126,7 +126,7 @@ def _round(asking: Asking) -> Iterator[NodeRow]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error while it is a terminal; gone when it is full."""
+    """Yield a bar on standard error while it is a terminal; gone when it is full."""
     if not sys.stderr.isatty():
         yield lambda: None
         return

@@ -42,15 +42,15 @@ class Invocation(Struct, frozen=True):
     adopt: bool
 
     def actual_state(self) -> ActualState:
-        """The actual state of the configuration's components, to be read where it is asked for."""
+        """Return the actual state of the configuration's components, to be read where it is asked for."""
         return ActualState(build_components(self.config, adopt=self.adopt))
 
     def desired(self, actual: ActualState) -> Desired:
-        """What shall stand on this node now; see `view`."""
+        """Return what shall stand on this node now; see `view`."""
         return self.view(actual).desired
 
     def view(self, actual: ActualState) -> View:
-        """The cluster, this node, and what shall stand on it now.
+        """Return the cluster, this node, and what shall stand on it now.
 
         Names that need proof are asked for, ten seconds at most. Raises SourceError when the objects can't be
         had.
@@ -66,11 +66,14 @@ class Invocation(Struct, frozen=True):
         return View(snapshot, facts, desired)
 
     def snapshot(self) -> Snapshot:
-        """The cluster's objects. Raises SourceError when they are not available."""
+        """Return the cluster's objects. Raises SourceError when they are not available."""
         return self._observe()[0]
 
     def ask_cluster(self) -> ClusterAnswers:
-        """What the API server says besides its objects; manifests say nothing of that. Raises nothing."""
+        """Return what the API server says besides its objects; manifests say nothing of that.
+
+        Raises nothing.
+        """
         if self.manifests is not None:
             why = "manifests do not contain it"
             return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))
@@ -81,11 +84,11 @@ class Invocation(Struct, frozen=True):
             return ask_cluster(connection, self.node_name)
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Holds the node's lock: one writer at a time. Raises ApplyError when another keeps it."""
+        """Hold the node's lock: one writer at a time. Raises ApplyError when another keeps it."""
         return exclusive(Path(self.config.relay.run_dir), LOCK_SECONDS)
 
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
-        """The objects, and the API servers (host, port) that were asked for them."""
+        """Return the objects, and the API servers (host, port) that were asked for them."""
         service = self.config.relay.existing_service
         config_maps = self.config.load_balancers.config_map_names
         if self.manifests is not None:
@@ -106,7 +109,7 @@ def invocation(
     manifests: Path | None = None,
     adopt: bool = False,
 ) -> Invocation:
-    """Reads the configuration and settles the node's name. Raises ConfigError."""
+    """Read the configuration and settles the node's name. Raises ConfigError."""
     return Invocation(
         config=read_config(config),
         node_name=node or default_node_name(),

@@ -43,7 +43,7 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def configure(log_format: LogFormat, level: LogLevel) -> None:
-    """Sends all logs of this process to standard error; called again, it replaces what it set up.
+    """Send all logs of this process to standard error; called again, it replaces what it set up.
 
     Args:
         log_format: how a record is written.
@@ -106,7 +106,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    """The record's fields, the exception and the stack as the last ones."""
+    """Yield the record's fields, the exception and the stack as the last ones."""
     fields = getattr(record, "fields", None)
     if isinstance(fields, Mapping):
         for key, value in fields.items():
@@ -128,7 +128,7 @@ def _text_value(value: object) -> str:
 
 
 def _json_value(value: object) -> object:
-    """The value where JSON has its like, its text otherwise. NaN and infinity are none of JSON's."""
+    """Return the value where JSON has its like, its text otherwise. NaN and infinity are none of JSON's."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -148,7 +148,10 @@ def masked(text: str) -> str:
 
 
 def _cleaned(text: str) -> str:
-    """What looks like a secret is masked, then what is too long is cut: the end of an error says most."""
+    """Mask what looks like a secret, then shorten what is too long.
+
+    The end of an error says most.
+    """
     text = masked(text)
     if len(text) <= _LONGEST:
         return text

@@ -22,7 +22,7 @@ def report(
     comparison: Comparison,
     standing: Mapping[Endpoint, ListenerStatus] | None = None,
 ) -> doc.Document:
-    """The document; `standing` for a status."""
+    """Return the document; `standing` for a status."""
     written = comparison.written_names
     return doc.Document(
         schema_version="1",

@@ -21,7 +21,7 @@ _TITLES: Mapping[ComponentName, str] = {
 
 
 def plan_text(node_name: str, desired: Desired, comparison: Comparison) -> str:
-    """What would change and why, whole, as `terminal_text` gives it."""
+    """Return what would change and why, whole, as `terminal_text` gives it."""
     return terminal_text(
         [
             *_decisions(desired, comparison.notes),
@@ -38,7 +38,7 @@ def status_text(
     comparison: Comparison,
     standing: Mapping[Endpoint, ListenerStatus],
 ) -> str:
-    """What stands on the node, for each load balancer and each name."""
+    """Return what stands on the node, for each load balancer and each name."""
     lines: list[Line] = []
     for decision in desired.load_balancers:
         lines += _load_balancer(decision, desired)
@@ -60,7 +60,7 @@ def status_text(
 
 
 def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> str:
-    """What would change of CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
+    """Return what would change of CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
     lines: list[Line] = [*_decisions(decided, remarks)]
     for path, diff in diffs.items():
         lines += _section(f"ConfigMap {path}", _coloured(diff))
@@ -72,7 +72,10 @@ def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, s
 
 
 def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
-    """What was done, step by step, and what was not, and why; `nothing` is what to say of no step at all."""
+    """Return what was done, step by step, and what was not, and why.
+
+    `nothing` is what to say of no step at all.
+    """
     lines: list[Line] = [line for change in done.changes for line in _step(change.component, change.text)]
     lines += _section("Not served", _refusals(done.desired))
     if not done.changes and not done.errors:
@@ -82,7 +85,10 @@ def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
 
 
 def _refusals(desired: Desired) -> Iterator[Line]:
-    """What an administrator should look at: load balancers and names that were refused, unusable objects."""
+    """Yield what an administrator should look at.
+
+    Load balancers and names that were refused, unusable objects.
+    """
     for decision in desired.load_balancers:
         if decision.verdict is Verdict.REFUSED:
             yield from _load_balancer(decision, desired)
@@ -123,7 +129,7 @@ def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[Lin
 
 
 def _written_marks(desired: Desired, written: frozenset[str] | None) -> dict[str, str]:
-    """What stands of each served name, in a word; unknown where the hosts file could not be read."""
+    """Return what stands of each served name, in a word; unknown where the hosts file could not be read."""
     served = [decision.name for decision in desired.names if decision.verdict is Verdict.SERVED]
     if written is None:
         return dict.fromkeys(served, " [unknown]")

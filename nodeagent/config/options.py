@@ -21,7 +21,7 @@ class DnsName(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The name, or ValueError with what to write instead."""
+        """Return the name, or ValueError with what to write instead."""
         if text.startswith((".", "*.")):
             raise ValueError(f"{text!r}: write it without the leading {text[: text.index('.') + 1]!r}")
         if len(text) > LONGEST_HOSTNAME or not re.fullmatch(HOSTNAME, text):
@@ -36,7 +36,10 @@ class InterfaceName(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The name, or ValueError: the kernel takes 1 to 15 bytes without slash or space (dev_valid_name)."""
+        """Return the name, or ValueError.
+
+        The kernel takes 1 to 15 bytes without slash or space (dev_valid_name).
+        """
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", text) or text in {".", ".."}:
             raise ValueError(f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
         return cls(text)
@@ -47,7 +50,7 @@ class AbsolutePath(PurePosixPath):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The path, or ValueError for a relative one or one with a control character in it."""
+        """Return the path, or ValueError for a relative one or one with a control character in it."""
         path = cls(text)
         if not path.is_absolute() or any(ord(letter) < 32 for letter in text):
             raise ValueError(f"{text!r} is not an absolute path")
@@ -59,7 +62,7 @@ class RelayRange4(IPv4Network):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
+        """Return the range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
         network = cls(text)
         if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
@@ -71,7 +74,7 @@ class RelayRange6(IPv6Network):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The range, or ValueError: from /64 to /125 (seven addresses)."""
+        """Return the range, or ValueError: from /64 to /125 (seven addresses)."""
         network = cls(text)
         if not 64 <= network.prefixlen <= 125 or "%" in text or network.is_loopback or network.is_multicast:
             raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
@@ -85,7 +88,10 @@ class PodNetwork(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The range, or ValueError; one wider than any cluster's (/8, /32) would take in foreign traffic."""
+        """Return the range, or ValueError.
+
+        One wider than any cluster's (/8, /32) would take in foreign traffic.
+        """
         network = ip_network(text)
         if "%" in text or network.prefixlen < (8 if network.version == 4 else 32):
             raise ValueError(f"{text!r} is not a range of pod addresses")
@@ -104,7 +110,10 @@ class AddressRange(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The range, or ValueError for text that is not a range, has host bits set, or names an interface."""
+        """Return the range.
+
+        ValueError: text that is not a range, has host bits set, or names an interface.
+        """
         if "%" in text:
             raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
         ip_network(text)
@@ -123,7 +132,7 @@ class ListenAddress(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The address, or ValueError with what to write instead."""
+        """Return the address, or ValueError with what to write instead."""
         if not text:
             return cls(text)
         host, _, port = text.rpartition(":")
@@ -157,7 +166,7 @@ class DnsServer(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The server, or ValueError with what to write instead."""
+        """Return the server, or ValueError with what to write instead."""
         server = cls(text)
         try:
             _ = server.endpoint

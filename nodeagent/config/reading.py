@@ -63,7 +63,7 @@ def parse_config(text: str, file: str) -> Config:
 
 
 def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
-    """Yields (line, key, problem) for all that is wrong at and below `node`."""
+    """Yield (line, key, problem) for all that is wrong at and below `node`."""
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
         yield from _mapping_problems(node, expected, key)
     elif get_origin(expected) is UnionType and (wanted := _structs(expected)):
@@ -153,7 +153,7 @@ def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type 
 
 
 def _checked(expected: type[Any], value: object) -> object:
-    """Builds the types of options that check themselves; their ValueError becomes the option's problem."""
+    """Build the types of options that check themselves; their ValueError becomes the option's problem."""
     if not isinstance(value, str):
         raise ValueError(f"expected text, got {value!r}")  # noqa: TRY004 - msgspec passes ValueError on
     return expected.parse(value) if hasattr(expected, "parse") else expected(value)

@@ -57,7 +57,7 @@ class CoreDnsConfigMap:
 
 
 def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> CoreDnsConfigMap | None:
-    """Reads a ConfigMap; None where there is none. RBAC: get it by name. Raises SourceError."""
+    """Read a ConfigMap; None where there is none. RBAC: get it by name. Raises SourceError."""
     path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
     try:
         raw = json.loads(connection.get_json(path, timeout=timeout))
@@ -116,7 +116,7 @@ def changed(
 def replace(
     connection: Connection, config_map: CoreDnsConfigMap, body: Mapping[str, Any], timeout: float
 ) -> None:
-    """Replaces it, unless somebody else has written it since. RBAC: update it by name.
+    """Replace it, unless somebody else has written it since. RBAC: update it by name.
 
     Raises:
         ConflictError: somebody has; nothing was changed.
@@ -131,7 +131,7 @@ def replace(
 def write(
     connection: Connection, config_map: CoreDnsConfigMap, edits: Sequence[Edit], seconds: Callable[[], float]
 ) -> None:
-    """Writes the edits of one ConfigMap, which was read when they were decided.
+    """Write the edits of one ConfigMap, which was read when they were decided.
 
     Args:
         connection: To the API server.
@@ -150,7 +150,7 @@ def write(
 
 
 def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seconds: float) -> bool:
-    """Puts the Corefile back that was kept, byte for byte, whatever was edited since.
+    """Put the Corefile back that was kept, byte for byte, whatever was edited since.
 
     Returns:
         Whether there was one. Raises as `write`.
@@ -163,7 +163,10 @@ def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seco
 
 
 def _previous(config_map: CoreDnsConfigMap, texts: Mapping[str, str | None]) -> str | None:
-    """What is to be kept: the Corefile as it was before nodeagent's block came in; nothing once it is out."""
+    """Return what is to be kept: the Corefile as it was before nodeagent's block came in.
+
+    Nothing once it is out.
+    """
     before, after = config_map.data.get(COREFILE), texts.get(COREFILE)
     kept = config_map.annotations.get(PREVIOUS)
     if before is None or after is None:

@@ -108,7 +108,7 @@ class CoreDnsReporter:
 
 
 def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
-    """Logs the texts that were not said; gives what is said now."""
+    """Log the texts that were not said; gives what is said now."""
     now = set(texts)
     for text in sorted(now - said):
         _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
@@ -194,7 +194,7 @@ class Controller:
         self._ending = False
 
     def run(self) -> None:
-        """Runs until SIGTERM or SIGINT; to be called in the main thread.
+        """Run until SIGTERM or SIGINT; to be called in the main thread.
 
         Raises:
             NodeagentError: it can't begin: the telemetry address can't be had.

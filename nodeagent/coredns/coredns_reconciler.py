@@ -46,13 +46,13 @@ class Maps(Struct, frozen=True):
         )
 
     def of(self, path: str) -> CoreDnsConfigMap:
-        """The one with this namespace and name."""
+        """Return the one with this namespace and name."""
         found = (self.main, self.imported, self.node_local)
         return next(one for one in found if one is not None and str(one) == path)
 
 
 def read_maps(connection: Connection, config: Config) -> Maps:
-    """Reads them all. RBAC: get each by name.
+    """Read them all. RBAC: get each by name.
 
     Raises:
         SourceError: one could not be read, or the one with the Corefile is not there.
@@ -88,7 +88,9 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 
 def _families(snapshot: Snapshot) -> frozenset[int]:
-    """The address families that the cluster's pods speak, by a Node's word; both where nothing is known.
+    """Return the address families that the cluster's pods speak, by a Node's word.
+
+    Both where nothing is known.
 
     The relay of a family that no node speaks has no address: a pod would try in vain.
     """
@@ -110,7 +112,10 @@ def cluster_facts(api: ApiServers, maps: Maps, snapshot: Snapshot) -> Facts:
 
 
 def _standing(maps: Maps, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddress]]:
-    """The names that CoreDNS answers now, with their addresses: a rewritten one has the relay Service's."""
+    """Return the names that CoreDNS answers now, with their addresses.
+
+    A rewritten one has the relay Service's.
+    """
     texts = [*maps.main.data.values(), *(maps.imported.data.values() if maps.imported else ())]
     try:
         found = block_names(texts)
@@ -197,7 +202,7 @@ class CoreDnsReconciler:
         self._ours.clear()
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
-        """Makes one pass.
+        """Make one pass.
 
         Raises:
             SourceError: a ConfigMap can't be read; nothing was changed.
@@ -284,7 +289,7 @@ def look(connection: Connection, node_name: str, config: Config, *, adopt: bool)
 def clean_up(
     connection: Connection, config: Config, may_write: Callable[[], float] = lambda: _WRITE_SECONDS
 ) -> tuple[Edit, ...]:
-    """Takes our block out of every ConfigMap; gives what was changed. Idempotent.
+    """Remove our block from every ConfigMap; return what was changed. Idempotent.
 
     Raises:
         CorefileError: a marker has lost its twin; nothing was changed.
@@ -300,7 +305,7 @@ def clean_up(
 def restore(
     connection: Connection, config: Config, may_write: Callable[[], float] = lambda: _WRITE_SECONDS
 ) -> tuple[str, ...]:
-    """Puts the Corefiles back that were kept, whatever was edited since; gives the ConfigMaps.
+    """Put the Corefiles back that were kept, whatever was edited since; return the ConfigMaps.
 
     Raises:
         CorefileError: none was kept.
@@ -325,7 +330,7 @@ def keeping_others_out(
     identity: str,
     wait: Callable[[float], None] = time.sleep,
 ) -> LeaderElector | None:
-    """Takes the controllers' lease, so that none of them writes; waits until that of a dead one is over.
+    """Take the controllers' lease, so that none of them writes; wait until that of a dead one has expired.
 
     Returns:
         The holder, to be released; None where there is no lease, and so no controller.

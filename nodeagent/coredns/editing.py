@@ -75,7 +75,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
 
 
 def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[Source]:
-    """What the Corefile imports from the import ConfigMap, without our own block.
+    """Yield what the Corefile imports from the import ConfigMap, without our own block.
 
     What can't be read is left out: CoreDNS itself complains of it, and it sets no names.
     """
@@ -145,7 +145,7 @@ class Edit(Struct, frozen=True):
         return self.before != self.after
 
     def diff(self) -> str:
-        """A unified diff, for a person."""
+        """Return a unified diff, for a person."""
         where = f"{self.config_map}/{self.key}"
         before, after = ((text or "").splitlines() for text in (self.before, self.after))
         lines = difflib.unified_diff(before, after, where, where, lineterm="")
@@ -209,7 +209,7 @@ def decide(
 
 
 def decide_removal(standing: MapContents, config: Config) -> tuple[Edit, ...]:
-    """The edits that take our block out of everything, every other byte staying as it is.
+    """Return the edits that take our block out of everything, every other byte staying as it is.
 
     Raises:
         CorefileError: a marker has lost its twin.
@@ -238,7 +238,7 @@ class _Lines:
         self._config = config
 
     def of(self, block: Block) -> list[str]:
-        """A relay Service is found by its name where the cluster's names are known, else by its address."""
+        """Find a relay Service by its name where the cluster's names are known, else by its address."""
         relay, domain = self._config.relay, self._config.hosts.cluster_domain
         cluster = any(
             plugin.name == "kubernetes" and covering(domain, map(_bare, plugin.arguments))
@@ -318,7 +318,10 @@ def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:
 
 
 def _edited(user: str, lines_for: Callable[[Block], list[str]]) -> str:
-    """The text with our block; refused is what CoreDNS would not take, or what changes anything else."""
+    """Return the text with our block.
+
+    Refused is what CoreDNS would not take, or what changes anything else.
+    """
     after = with_blocks(user, lines_for)
     parse(after)
     if without_blocks(after) != user:

@@ -52,7 +52,7 @@ class LeaseTiming(Struct, frozen=True):
 
     @classmethod
     def of(cls, duration: float) -> Self:
-        """The same proportions for another duration."""
+        """Return the same proportions for another duration."""
         return cls(duration, duration * 2 / 3, duration * 2 / 15)
 
     @property
@@ -153,7 +153,7 @@ class LeaderElector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends that, and gives the lease back if it is held. The caller writes no more by then."""
+        """End that, and release the Lease if it is held. The caller writes no more by then."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(2 * self._timing.request + 1)
@@ -174,7 +174,7 @@ class LeaderElector:
                 self.error = None
 
     def confirm(self) -> float:
-        """Looks the Lease up once more, right before a write.
+        """Look the Lease up once more, right before a write.
 
         Returns:
             The seconds that the write may take.
@@ -199,7 +199,7 @@ class LeaderElector:
         return left
 
     def release(self) -> None:
-        """Gives the lease back, if it is held, so that another need not wait. Idempotent; never raises."""
+        """Release the Lease, if it is held, so that another need not wait. Idempotent; never raises."""
         with self._lock:
             if not self.is_leader:
                 return

@@ -75,12 +75,12 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
 
 
 def left(decision: NameDecision, code: str, reason: str) -> NameDecision:
-    """The decision turned into one that leaves the name alone."""
+    """Return the decision turned into one that leaves the name alone."""
     return replace(decision, verdict=Verdict.SKIPPED, code=code, reason=reason)
 
 
 def _closer(name: str, sources: Sequence[Source]) -> str | None:
-    """The server block of a zone below `.` that CoreDNS hands the name to, for a person."""
+    """Return the server block of a zone below `.` that CoreDNS hands the name to, for a person."""
     bare = name.removeprefix("*.")
     for source in sources:
         for server in source.corefile.servers:
@@ -90,7 +90,7 @@ def _closer(name: str, sources: Sequence[Source]) -> str | None:
 
 
 def children(names: Iterable[str], wildcard: str) -> frozenset[str]:
-    """The labels of those of the names that the wildcard would stand for."""
+    """Return the labels of those of the names that the wildcard would stand for."""
     below = wildcard.removeprefix("*")
     labels = (name.removesuffix(below) for name in names if name.endswith(below))
     return frozenset(label for label in labels if label and "." not in label and label != "*")
@@ -115,7 +115,7 @@ def fit(
     size: Callable[[Sequence[Answer]], int],
     most: int,
 ) -> Naming:
-    """Returns as much of `naming` as has room; the rest is skipped with the code BlockFull.
+    """Return as much of `naming` as has room; the rest is skipped with the code BlockFull.
 
     Args:
         naming: All that is to be answered.
@@ -157,7 +157,10 @@ def fit(
 
 
 def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> Iterator[str]:
-    """The exact names, or the wildcards: of each namespace in turn, as many bytes of one as of another."""
+    """Return the exact names, or the wildcards.
+
+    Of each namespace in turn, as many bytes of one as of another.
+    """
     owners: dict[str, str] = {}
     for decision in naming.decisions:
         if decision.verdict is Verdict.SERVED:

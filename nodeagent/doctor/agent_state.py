@@ -48,7 +48,7 @@ class AgentObservation:
 
 
 def agent_findings(seen: AgentObservation) -> list[Finding]:
-    """A finding for each thing that nodeagent keeps; one alone where it keeps nothing."""
+    """Return a finding for each thing that nodeagent keeps; one alone where it keeps nothing."""
     if not seen.present:
         return [_absent(seen)]
     return [_agent(seen), *_relay(seen.standing.values()), *_dnat(seen)]
@@ -150,7 +150,7 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
 
 
 def overtaking(rules: KubeProxy, backend: str) -> list[str]:
-    """The base chains of nftables that translate before nodeagent's.
+    """Return the base chains of nftables that translate before nodeagent's.
 
     Its own run at a priority that no other should have: one beside it, in an order nobody knows, counts.
     Legacy iptables runs at -100 (NF_IP_PRI_NAT_DST), as kube-proxy's nftables mode does: there only what runs
@@ -190,7 +190,7 @@ class PodsObservation:
 
 
 def pods_finding(seen: PodsObservation) -> Finding:
-    """The finding for a node on which nodeagent serves a load balancer."""
+    """Return the finding for a node on which nodeagent serves a load balancer."""
     if seen.redirected and not seen.socket_balancer:
         return Finding(Code.PodsByDnat, _SUBJECT, "served by DNAT, like the node itself")
     if seen.by_coredns:

@@ -150,7 +150,7 @@ def _on_node(question: Question) -> list[Finding]:
 def _connections(
     question: Question, hosts: Mapping[ObjectRef, str], knowledge: Knowledge
 ) -> tuple[list[Finding], list[Finding]]:
-    """What was found of the load balancers, and of the connections to them."""
+    """Return what was found of the load balancers, and of the connections to them."""
     detected = _detected(question)
     asked = [
         (service, detected[service.ref].versions)
@@ -214,7 +214,7 @@ def _dnat(actual: ActualState) -> DnatState | None:
 
 
 def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoint, Endpoint]:
-    """The relays that something leads to: by DNAT, or because their address stands on this node."""
+    """Return the relays that something leads to: by DNAT, or because their address stands on this node."""
     standing = {address.address for address in question.facts.addresses if address.ours}
     found = {
         match: relay
@@ -265,7 +265,7 @@ def _pods(
 
 
 def _right_addresses(question: Question) -> dict[str, frozenset[str]]:
-    """The addresses that are right for each load balancer's name: its own, and its relay's."""
+    """Return the addresses that are right for each load balancer's name: its own, and its relay's."""
     decided = {decision.load_balancer: decision for decision in question.desired.load_balancers}
     found = {}
     for name in question.desired.names:
@@ -325,7 +325,7 @@ def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> 
 
 
 def examine_images(question: Question, balancers: Iterable[Finding], resolver: HostResolver) -> list[Finding]:
-    """Looks for registries behind the load balancers of which `balancers` tell."""
+    """Look for registries behind the load balancers of which `balancers` tell."""
     pods = question.cluster.pods
     if pods is None:
         seen = f"the pods of this node are not known: {question.cluster.reason('pods')}"

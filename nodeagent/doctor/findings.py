@@ -207,7 +207,7 @@ class Summary(Struct, frozen=True):
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> Summary:
-    """The sentence begins with `where` ("node node1", or "this cluster") and ends with the warnings.
+    """Return the sentence begins with `where` ("node node1", or "this cluster") and ends with the warnings.
 
     Warnings, and what could not be read without leaving the main question open, change nothing else.
     """

@@ -50,7 +50,7 @@ class LoadBalancerObservation(Struct, frozen=True):
 
 
 def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
-    """The finding.
+    """Return the finding.
 
     `kubernetes` is the cluster's version, `policy_api` that of its MutatingAdmissionPolicies; each is empty
     where it is not known.
@@ -167,7 +167,7 @@ def provider_of(service: Service, node: Node | None) -> Provider | None:
 def remedies(
     service: Service, provider: Provider | None, kubernetes: str, policy_api: str = ""
 ) -> tuple[str, ...]:
-    """The ways out, the best first.
+    """Return the ways out, the best first.
 
     Args:
         service: the load balancer.
@@ -219,7 +219,7 @@ def _by_hostname(service: Service, provider: Provider | None) -> list[str]:
 
 
 def annotate(service: Service, annotation: str) -> str:
-    """The command, ready to paste, for an annotation in YAML (`key: "value"`)."""
+    """Return the command, ready to paste, for an annotation in YAML (`key: "value"`)."""
     key, _, value = annotation.partition(": ")
     pair = shlex.quote(f"{key}={value.strip(chr(34))}")
     return f"$ kubectl annotate service -n {service.ref.namespace} {service.ref.name} {pair}"

@@ -124,7 +124,7 @@ _CERTIFICATE_REMEDIES = {
 
 
 def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Finding:
-    """The finding for `name`, asked at `where` (a Service's path)."""
+    """Return the finding for `name`, asked at `where` (a Service's path)."""
     return Finding(
         code=_BY_TRUST[seen.trust],
         subject=name,
@@ -143,7 +143,7 @@ _WITHOUT_AGENT = frozenset({Code.IPModeProxy, Code.HostnameOnly, Code.Tolerated,
 
 
 def registry_of(image: str) -> str:
-    """The registry's host and port in an image's name: its first part, if it has a dot or a colon.
+    """Return the registry's host and port in an image's name: its first part, if it has a dot or a colon.
 
     As distribution/reference decides it, which every container runtime follows.
     """

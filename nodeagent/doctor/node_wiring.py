@@ -13,7 +13,7 @@ _STUBS = frozenset({"127.0.0.53", "127.0.0.54"})
 def wiring_findings(
     rules: KubeProxy, environment: Environment, *, mounted: bool, hosts_written: bool
 ) -> list[Finding]:
-    """A finding for each part of the node.
+    """Return a finding for each part of the node.
 
     Args:
         rules: what the kernel holds.

@@ -61,7 +61,7 @@ _BY_ENDING = {
 
 
 def signature(outcome: ProbeOutcome | None) -> Signature:
-    """The class of an outcome; None was not asked."""
+    """Return the class of an outcome; None was not asked."""
     if outcome is None:
         return Signature.UNKNOWN
     if outcome.ending is Ending.STATUS:
@@ -132,7 +132,7 @@ class Demand(Enum):
 
 
 def demand(controller: Answers) -> Demand:
-    """What the controller wants."""
+    """Return what the controller wants."""
     plain, first, second = (works(outcome) for outcome in controller.all)
     if plain:
         return Demand.EITHER if first or second else Demand.PLAIN
@@ -145,7 +145,7 @@ def demand(controller: Answers) -> Demand:
 
 
 def conclude(seen: PathObservation) -> Code:
-    """The code for one address and port; the first rule that holds decides."""
+    """Return the code for one address and port; the first rule that holds decides."""
     wants = demand(seen.controller)
     if seen.proxy is None:
         return _of_unknown_load_balancer(seen, wants)
@@ -172,7 +172,7 @@ def _relay_works(seen: PathObservation) -> bool:
 
 
 def _of_cut(seen: PathObservation, wants: Demand) -> Code:
-    """A plain connection to the address does not work."""
+    """Conclude from a plain connection to the address that does not work."""
     if wants is Demand.DOWN:
         return Code.ControllerDown
     if seen.redirected:

@@ -103,7 +103,10 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
 
 
 def _annotations(service: Service, detection: Detection) -> dict[str, str]:
-    """The annotations by which the Service was told to send PROXY; none where the configuration says it."""
+    """Return the annotations by which the Service was told to send PROXY.
+
+    None where the configuration says it.
+    """
     if detection.code != ANNOTATED:
         return {}
     keys = [PROXY_PROTOCOL] if PROXY_PROTOCOL in service.annotations else []
@@ -179,7 +182,10 @@ def _condition(target: PolicyTarget) -> str:
 
 
 def _literal(text: str) -> str:
-    """A CEL string, with escapes for quotes and all but printable ASCII ("Language definition: Strings")."""
+    """Return a CEL string, with escapes for quotes and all but printable ASCII.
+
+    See "Language definition", "Strings".
+    """
     return "'" + "".join(_letter(letter) for letter in text) + "'"
 
 
@@ -208,7 +214,7 @@ def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
 
 
 def trust_finding(nodes: NodeAddresses) -> Finding:
-    """The list to paste: every node's own addresses as single ones, and never a range.
+    """Return the list to paste: every node's own addresses as single ones, and never a range.
 
     A range of pods would let every pod claim any client address (docs/controllers.md).
     """

@@ -55,7 +55,7 @@ def find_targets(
     resolved: Mapping[str, tuple[IPAddress, ...]],
     facts: Facts,
 ) -> tuple[Target, ...]:
-    """What to connect to.
+    """Return what to connect to.
 
     Args:
         services: the load balancers to look at, with the version of the PROXY line that each port is known
@@ -79,7 +79,9 @@ def find_targets(
 
 
 def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> dict[ObjectRef, str]:
-    """The name to ask each load balancer for: `wanted` where it serves that, else the first name it serves.
+    """Return the name to ask each load balancer for.
+
+    `wanted` where it serves that, else the first name it serves.
 
     A `wanted` name that no load balancer is known to serve is asked of all of them.
     """
@@ -99,7 +101,7 @@ def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> 
 
 
 def published_names(services: Iterable[Service]) -> tuple[str, ...]:
-    """The names of load balancers that are published by name alone, to be looked up."""
+    """Return the names of load balancers that are published by name alone, to be looked up."""
     return tuple(
         dict.fromkeys(
             point.hostname

@@ -134,7 +134,7 @@ def _log(asking: Asking, pod: str, container: str) -> str:
 
 
 def _objects(asking: Asking, path: str, query: Mapping[str, str]) -> str:
-    """An object or a list as JSON, indented, without what is written twice or may be confidential.
+    """Return an object or a list as JSON, indented, without what is written twice or may be confidential.
 
     managedFields and kubectl's copy repeat the object; a variable of a container may hold a password.
     """
@@ -217,7 +217,7 @@ def _walk(value: Any, *, within: bool) -> Iterator[str]:  # noqa: ANN401 - JSON
 
 
 def _zone(name: str) -> str:
-    """The last two labels; empty for a name that is never replaced."""
+    """Return the last two labels; empty for a name that is never replaced."""
     plain = name.removeprefix("*.").rstrip(".").lower()
     if any(plain == public or plain.endswith(f".{public}") for public in _PUBLIC):
         return ""

@@ -11,7 +11,7 @@ Family = Literal[4, 6]
 
 
 def sort_key(address: IPAddress) -> tuple[int, int]:
-    """A key that sorts addresses of both families: IPv4 first, then by number."""
+    """Return a key that sorts addresses of both families: IPv4 first, then by number."""
     return (address.version, int(address))
 
 
@@ -25,5 +25,5 @@ class Endpoint(Struct, frozen=True):
         return f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"
 
     def sort_key(self) -> tuple[int, int, int]:
-        """A key that sorts endpoints by family, address, port."""
+        """Return a key that sorts endpoints by family, address, port."""
         return (*sort_key(self.address), self.port)

@@ -132,7 +132,10 @@ class Facts:
 
 
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:
-    """The user id of who has this address and port, or this port on every address; None if nobody. Pure."""
+    """Return the user id of who has this address and port, or this port on every address. Pure.
+
+    None if no process has it.
+    """
     everywhere = Endpoint(IPv4Address(0) if bind.address.version == 4 else IPv6Address(0), bind.port)
     found = holders.get(bind)
     return holders.get(everywhere) if found is None else found

@@ -123,7 +123,7 @@ def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRu
 
 
 def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
-    """The node's and the API server's addresses.
+    """Return the node's and the API server's addresses.
 
     An address that is alone in its network (/32, /128) and that neither the Node nor outgoing connections
     bear is a load balancer's: kube-vip and keepalived put them on the interface of one node.
@@ -155,19 +155,19 @@ class Publications(Struct, frozen=True):
     by_address: Mapping[IPAddress, tuple[tuple[ObjectRef, frozenset[int]], ...]]
 
     def owner(self, endpoint: Endpoint) -> ObjectRef:
-        """The Service that has the address and port. Raises KeyError if none publishes them."""
+        """Return the Service that has the address and port. Raises KeyError if none publishes them."""
         for ref, ports in self.by_address[endpoint.address]:
             if endpoint.port in ports:
                 return ref
         raise KeyError(endpoint)
 
     def first(self, address: IPAddress) -> ObjectRef | None:
-        """The Service that hostnames at this address belong to; None if it is no Service's."""
+        """Return the Service that hostnames at this address belong to; None if it is no Service's."""
         found = self.by_address.get(address)
         return found[0][0] if found else None
 
     def before(self, ref: ObjectRef, address: IPAddress) -> ObjectRef | None:
-        """The Service that comes before `ref` at the address; None if `ref` is the first one there."""
+        """Return the Service that comes before `ref` at the address; None if `ref` is the first one there."""
         first = self.first(address)
         return None if first is None or first == ref else first
 
@@ -185,7 +185,7 @@ def publications(services: Iterable[Service], listed: Iterable[str]) -> Publicat
 
 
 def published_addresses(service: Service, *, listed: bool) -> tuple[IPAddress, ...]:
-    """The addresses of the status, and of a listed Service the externalIPs, in this order."""
+    """Return the addresses of the status, and of a listed Service the externalIPs, in this order."""
     return tuple(dict.fromkeys((*service.load_balancer_ips, *(service.external_ips if listed else ()))))
 
 

@@ -132,7 +132,7 @@ def _owns_any(
 
 
 def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) -> dict[str, IPAddress]:
-    """Maps each Service's `namespace/name` to its address; those that find the range full are missing.
+    """Map each Service's `namespace/name` to its address; those that find the range full are missing.
 
     `services` are in order of precedence, each once.
 

@@ -50,7 +50,7 @@ NOT_ALLOWED = Verification(Verdict.REFUSED, "NotVerified", "not verified: no suf
 
 
 def allowed(name: str, options: HostsOptions) -> Verification | None:
-    """The decision on a name that the administrator trusts without DNS; None for any other."""
+    """Return the decision on a name that the administrator trusts without DNS; None for any other."""
     suffix = covering(name, options.allow)
     return Verification(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
 
@@ -120,7 +120,7 @@ def _unasked(*, stands: bool) -> Verification:
 
 
 def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Verification:
-    """What DNS told last, now that it tells nothing; what stands, where nothing is remembered."""
+    """Return what DNS told last, now that it tells nothing; what stands, where nothing is remembered."""
     code, why = _failure(answer.latest, load_balancer)
     told = answer.told
     before = _meaning(told, load_balancer) if told else _Meaning.SAYS_NOTHING
@@ -168,7 +168,7 @@ def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Verificat
 
 
 def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str]:
-    """The code and the words for a reply that says nothing of the name."""
+    """Return the code and the words for a reply that says nothing of the name."""
     if _is_echo(reply, load_balancer):
         # Written as an answer of DNS this would be a circle: withdrawn because of its own line, proven
         # without it, and so on for ever.

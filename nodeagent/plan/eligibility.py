@@ -36,7 +36,7 @@ class IPModePolicy(Struct, frozen=True):
 
 
 def doubtful_addresses(snapshot: Snapshot, config: Config) -> frozenset[IPAddress]:
-    """The addresses of which only this node's own rules can tell whether they are short-circuited.
+    """Return the addresses of which only this node's own rules can tell whether they are short-circuited.
 
     They are those in ipMode Proxy of load balancers that send PROXY; without any, no rules need to be read.
     """
@@ -133,7 +133,7 @@ def examine(
 
 
 def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
-    """The addresses of the status that are short-circuited, and remarks on what is special about some."""
+    """Return the addresses of the status that are short-circuited, and remarks on special ones."""
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for point in service.points:
@@ -152,7 +152,7 @@ def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IP
 
 
 def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
-    """The externalIPs that count: kube-proxy short-circuits them as well.
+    """Return the externalIPs that count: kube-proxy short-circuits them as well.
 
     Whoever may write a Service may put any address there (CVE-2020-8554), so an administrator has to name the
     Service, and even then they take no address that this node itself or the API server has.

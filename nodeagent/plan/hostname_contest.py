@@ -60,7 +60,9 @@ def settle(claimed: Sequence[Contender], facts: Facts, config: Config) -> tuple[
 
 
 def _one_a_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
-    """The oldest claim for each load balancer, the oldest first; the oldest of all where none is known.
+    """Return the oldest claim for each load balancer, the oldest first.
+
+    The oldest of all where none is known.
 
     One that DNS can give another load balancer is not the same, and one that only DNS can give any comes
     last. One that is blocked stands back behind another one for its load balancer, whether DNS can give that
@@ -81,7 +83,7 @@ def _one_a_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
 
 
 def _with_heirs(contenders: Sequence[Contender]) -> Sequence[Contender]:
-    """A line that stands is the oldest claim's that can have one, or another one's of its namespace."""
+    """Give an existing line to the oldest claim that can have one, or to another one of its namespace."""
     first = next((contender for contender in contenders if contender.blocked is None), contenders[0])
     namespace = first.claim.ref.namespace
     if all(contender.claim.ref.namespace == namespace for contender in contenders):
@@ -92,7 +94,7 @@ def _with_heirs(contenders: Sequence[Contender]) -> Sequence[Contender]:
 def _borne_out(
     contenders: Sequence[Contender], facts: Facts, config: Config
 ) -> tuple[Contender, NameDecision] | None:
-    """The oldest claim that DNS bears out, with its decision; None if there is none."""
+    """Return the oldest claim that DNS bears out, with its decision; None if there is none."""
     if not _is_asked(contenders, config):
         return None
     for contender in contenders:
@@ -136,7 +138,7 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
 
 
 def _decide_alone(contenders: Sequence[Contender], facts: Facts, config: Config) -> NameDecision:
-    """The decision on the oldest claim, where DNS bears out none: its own, or that it is trusted."""
+    """Return the decision on the oldest claim, where DNS bears out none: its own, or that it is trusted."""
     contender = contenders[0]
     if contender.blocked is not None:
         return contender.blocked
@@ -171,7 +173,7 @@ def _unwritten(contender: Contender, plan: LoadBalancerPlan) -> NameDecision | N
 def _lost(
     contender: Contender, winner: Contender, won: NameDecision, facts: Facts, config: Config
 ) -> NameDecision:
-    """The decision on a claim for a name that is another load balancer's.
+    """Return the decision on a claim for a name that is another load balancer's.
 
     It rests on DNS as the winner's does: an answer that matters to either may turn the two.
     """

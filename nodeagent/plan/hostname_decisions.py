@@ -119,7 +119,7 @@ class HostnameDecisions:
         self._unions = {}
 
     def _touched_by(self, facts: Facts) -> set[str]:
-        """The hostnames whose decisions rest on facts that have changed."""
+        """Return the hostnames whose decisions rest on facts that have changed."""
         before = self._facts
         if _rules(before) != _rules(facts):
             for known in self._hostnames.values():
@@ -173,7 +173,7 @@ class HostnameDecisions:
         return tuple(contenders)
 
     def _limited(self, contender: Contender) -> Contender:
-        """The contender, blocked if the limits leave it out."""
+        """Return the contender, blocked if the limits leave it out."""
         refusal = self._limits.refusal(contender.claim.ref.namespace, contender.name)
         if refusal is None or contender.blocked is not None:
             return contender
@@ -198,7 +198,7 @@ class HostnameDecisions:
                 changed.setdefault(line.address, {})[name] = (line,)
 
     def _question(self, decisions: Iterable[NameDecision]) -> DnsQuestion | None:
-        """What DNS is asked for a hostname; None if it is not asked."""
+        """Return what DNS is asked for a hostname; None if it is not asked."""
         question: DnsQuestion | None = None
         for decision in decisions:
             if not decision.by_dns or decision.load_balancer is None:
@@ -237,12 +237,12 @@ class HostnameDecisions:
 
 
 def _rules(facts: Facts) -> tuple[object, ...]:
-    """What of the facts can forbid any hostname."""
+    """Return what of the facts can forbid any hostname."""
     return facts.node_names, facts.api_server_names, facts.takes_wildcards
 
 
 def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
-    """The namespaces that have opted out of a hostname, each with the reason.
+    """Return the namespaces that have opted out of a hostname, each with the reason.
 
     Where several objects of a namespace claim it, the oldest decides. No other namespace is bound by that.
     """

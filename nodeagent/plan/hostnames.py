@@ -9,7 +9,10 @@ _NAME = re.compile(HOSTNAME)
 
 
 def canonical(host: str) -> str:
-    """The host in the form it is compared and written in: lower case, no final dot (RFC 1035, 2.3.3)."""
+    """Return the host in the form it is compared and written in.
+
+    Lower case, no final dot (RFC 1035, 2.3.3).
+    """
     return host.lower().removesuffix(".")
 
 
@@ -33,7 +36,10 @@ def is_wildcard(name: str) -> bool:
 
 
 def covering(name: str, suffixes: Iterable[str]) -> str | None:
-    """The first of `suffixes` that `name` equals or stands below, label by label; None if there is none."""
+    """Return the first of `suffixes` that `name` equals or stands below, label by label.
+
+    None if there is none.
+    """
     ends = tuple(suffixes)
     if not name.endswith(ends):  # most names, decided without a loop
         return None

@@ -184,7 +184,7 @@ class LoadBalancerLookup:
         return self._reports.learn()
 
     def _path_reported(self, hints: LoadBalancerHints) -> str:
-        """The load balancer that an object of a class reports; empty without either."""
+        """Return the load balancer that an object of a class reports; empty without either."""
         path = self._reported.get(hints)
         if path is None:
             found = self._by_status(hints) if hints.ingress_class and hints.points else None
@@ -193,7 +193,7 @@ class LoadBalancerLookup:
         return path
 
     def _match(self, claim: Claim) -> LoadBalancerMatch:
-        """The load balancer of what asks for names: the first way that leads to one or to a reason."""
+        """Return the load balancer of what asks for names: the first way that leads to one or to a reason."""
         hints = claim.hints
         if hints not in self._found:
             self._found[hints] = self._by_hints(hints)
@@ -257,7 +257,10 @@ class LoadBalancerLookup:
         return None
 
     def _by_learned_class(self, claim: Claim) -> LoadBalancerMatch | None:
-        """The load balancer that older Ingresses of the class report; of several, the first report's."""
+        """Return the load balancer that older Ingresses of the class report.
+
+        Of several, the first report's.
+        """
         ingress_class = claim.hints.ingress_class
         learned = self._reports.learned.get(ingress_class, {}) if ingress_class else {}
         older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
@@ -270,7 +273,10 @@ class LoadBalancerLookup:
         return LoadBalancerMatch(plans[0], how=how, choice=self._choice if served else self._served)
 
     def _by_only_candidate(self, claim: Claim) -> LoadBalancerMatch:
-        """The only one that sends PROXY; of several the first with a place, unless DNS chooses another."""
+        """Return the only one that sends PROXY.
+
+        Of several the first with a place, unless DNS chooses another.
+        """
         first = self._first
         if first is None:
             return LoadBalancerMatch(
@@ -289,7 +295,7 @@ class LoadBalancerLookup:
         return LoadBalancerMatch(first, how=how, choice=self._choice)
 
     def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
-        """The classes that the load balancer is known to serve, when the object is of none of them."""
+        """Return the classes that the load balancer is known to serve, when the object is of none of them."""
         known = self._reports.serves.get(plan.service.ref.path, {})
         serves = [key for key, age in known.items() if _is_evidence(age, claim)]
         hints = claim.hints
@@ -303,13 +309,15 @@ class LoadBalancerLookup:
 
 
 def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan | None:
-    """The first that is served, here or without nodeagent; the first at all if none is."""
+    """Return the first that is served, here or without nodeagent; the first at all if none is."""
     placed = (plan for plan in plans if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
     return next(placed, plans[0] if plans else None)
 
 
 def _order(claim: Claim, match: LoadBalancerMatch) -> tuple[object, ...]:
-    """The oldest first; of a Route that is attached to two Gateways, the load balancer that is relayed.
+    """Return the oldest first.
+
+    Of a Route that is attached to two Gateways, the load balancer that is relayed.
 
     The rest tells objects of two API groups apart that are called the same.
     """
@@ -363,7 +371,7 @@ def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
 
 
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[LoadBalancerPlan]]:
-    """The load balancers at each address and hostname, the first by precedence first.
+    """Return the load balancers at each address and hostname, the first by precedence first.
 
     One without TCP ports serves no names: it comes last.
     """

@@ -151,7 +151,10 @@ def _by_relay_service(
     published: Publications,
     examined: Mapping[ObjectRef, Eligible | Refusal],
 ) -> _Relay:
-    """The first by precedence that can be relayed has the relay Service; `examined` is in that order."""
+    """Give the relay Service to the first by precedence that can be relayed.
+
+    `examined` is in that order.
+    """
     context = RelayServiceContext(
         name=config.relay.service,
         service=snapshot.relay_service,
@@ -282,7 +285,7 @@ def _refused(question: _Question, refusal: Refusal, *, proxy: bool = False) -> L
 
 
 def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:
-    """This node's address a family: its Node object's first, else the one outgoing connections bear."""
+    """Return this node's address per family: its Node object's first, else that of outgoing connections."""
     reported: Iterable[IPAddress] = snapshot.node.addresses if snapshot.node else ()
     found: dict[int, IPAddress] = {}
     for address in (*reported, *facts.source_addresses):

@@ -10,7 +10,7 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def parse_bool(text: str) -> bool:
-    """The boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it refuses.
+    """Return the boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it refuses.
 
     So `yes`, `on`, `tRUE` and anything with a space around it are errors, not false.
     """

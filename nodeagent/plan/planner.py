@@ -88,14 +88,14 @@ class _Relayed:
 
 
 def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
-    """The node's own names are those of its Node object, too: none of them is ever written."""
+    """Add the names of the Node object to the node's own names: none of them is ever written."""
     if snapshot.node is None:
         return facts
     return replace(facts, node_names=facts.node_names | {canonical(name) for name in snapshot.node.names})
 
 
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:
-    """The relay's whole ranges, of the families in use: nobody else may reach what listens there."""
+    """Return the relay's whole ranges, of the families in use: nobody else may reach what listens there."""
     used = {address.address.version for address in addresses}
     relay = config.relay
     return tuple(network for network in (relay.ipv4, relay.ipv6) if network.version in used)

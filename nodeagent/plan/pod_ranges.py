@@ -27,7 +27,7 @@ class PodRanges(Struct, frozen=True):
 
 
 def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
-    """The ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules none is redirected.
+    """Return the ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules none is redirected.
 
     Pods that neither DNAT nor CoreDNS serves are worth a remark.
     """
@@ -69,7 +69,7 @@ def _why_unserved(config: Config) -> str:
 
 
 def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
-    """What contradicts these ranges: Cilium's own address on a node is from the node's pod range."""
+    """Return what contradicts these ranges: Cilium's own address on a node is from the node's pod range."""
     found = sorted(
         str(each.address)
         for each in facts.addresses

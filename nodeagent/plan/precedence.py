@@ -24,7 +24,7 @@ class _Aged(Protocol):
 
 
 def by_age(found: _Aged) -> Age:
-    """A key that sorts the oldest first; an object without a creation time counts as the newest."""
+    """Return a key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)
 

@@ -74,7 +74,7 @@ def relay_by_service(ref: ObjectRef, eligible: Eligible, context: RelayServiceCo
 
 
 def _target(match: Endpoint, relay: RelayService, context: RelayServiceContext) -> Endpoint | str:
-    """The pod that serves the port, or why there is none."""
+    """Return the pod that serves the port, or why there is none."""
     port = next((port for port in relay.ports if port.port == match.port and port.protocol == "TCP"), None)
     if port is None:
         return f"port {match.port}: not redirected: {relay.ref} has no such port"
@@ -91,7 +91,7 @@ def _target(match: Endpoint, relay: RelayService, context: RelayServiceContext) 
 
 
 def _preference(endpoint: RelayEndpoint, node_name: str) -> tuple[bool, bytes]:
-    """This node's own pod first, then by rendezvous hashing: nodes spread, and one pod's end moves few."""
+    """Return a sort key: this node's own pod first, then rendezvous hashing, so one pod's end moves few."""
     weight = hashlib.sha256(f"{node_name} {endpoint.address}".encode()).digest()
     return (endpoint.node_name == node_name, weight)
 

@@ -168,7 +168,7 @@ def _taken(match: Endpoint, relays: Mapping[int, IPAddress], context: RelayConte
 def _listener(
     bind: Endpoint, service: Service, version: ProxyVersion | None, context: RelayContext
 ) -> Listener:
-    """Sends to the ClusterIP of the bind's family; to the other one where the Service has only that."""
+    """Send to the ClusterIP of the bind's family; to the other one where the Service has only that."""
     family = bind.address.version
     same_family = [address for address in service.cluster_ips if address.version == family]
     server = Endpoint((same_family or service.cluster_ips)[0], bind.port)

@@ -90,7 +90,7 @@ class Resolver:
         servers: tuple[Endpoint, ...],
         deadline: float,
     ) -> _Part:
-        """The answer to one question; a chain that a server leaves unfinished is asked on."""
+        """Return the answer to one question; a chain that a server leaves unfinished is asked on."""
         part = self._ask_around(name, question, servers, deadline)
         for _ in range(_MOST_HOPS):
             if part.further is None:

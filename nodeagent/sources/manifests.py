@@ -79,7 +79,7 @@ def read_manifests(
     relay: tuple[str, str] | None = None,
     config_maps: Iterable[tuple[str, str]] = (),
 ) -> Snapshot:
-    """Reads the manifests in `directory` (not below it, as kubectl does), or one file of that name.
+    """Read the manifests in `directory` (not below it, as kubectl does), or one file of that name.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
     relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; EndpointSlices and ConfigMaps
@@ -108,7 +108,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
-    """Yields (file:line, document); a document that can't be parsed goes to `unreadable`, alone."""
+    """Yield (file:line, document); a document that can't be parsed goes to `unreadable`, alone."""
     shown = printable(str(file))
     try:
         size = file.stat().st_size
@@ -161,7 +161,7 @@ def _load(part: str) -> Any:  # noqa: ANN401 - any YAML value
 
 
 def _split(text: str) -> Iterator[tuple[int, str]]:
-    """Yields (number of its first line, text) of each document, so that a broken one hides no other."""
+    """Yield (number of its first line, text) of each document, so that a broken one hides no other."""
     start = 0
     for separator in _SEPARATOR.finditer(text):
         part = text[start : separator.start()]
@@ -186,7 +186,7 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
 
 
 def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> None:
-    """The items of a List, or of a typed one (ServiceList), whose items need not name their kind."""
+    """Return the items of a List, or of a typed one (ServiceList), whose items need not name their kind."""
     items = document.get("items") or []
     if not isinstance(items, list):
         gathered.unreadable.append(Unreadable(where, "a List whose items are not a list"))

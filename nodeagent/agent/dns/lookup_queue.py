@@ -62,7 +62,7 @@ def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> floa
 
 
 def lane_after(pause: float) -> Lane:
-    """The lane of a name that was asked and pauses for so many seconds."""
+    """Return the lane of a name that was asked and pauses for so many seconds."""
     return Lane.STABLE if pause >= LONGEST_SECONDS * (1 - _SPREAD) else Lane.LIVELY
 
 
@@ -102,7 +102,7 @@ class LookupQueue:
             self._put(name, now + self._chance(), Lane.FIRST)
 
     def hasten(self, names: Iterable[str], now: float, lane: Lane) -> None:
-        """These names are due now, unless they wait in an earlier lane."""
+        """Make these names due now, unless they wait in an earlier lane."""
         for name in sorted(self._wanted.keys() & names):
             if name not in self._due:
                 self._overtaken.add(name)
@@ -110,7 +110,7 @@ class LookupQueue:
                 self._put(name, now + self._chance(), lane)
 
     def take(self, now: float) -> str | None:
-        """The name to ask now, if there is one; `asked` must follow."""
+        """Return the name to ask now, if there is one; `asked` must follow."""
         for lane, queue in self._lanes.items():
             queue.drop_stale(self._due, lane)
             name = queue.take(now)
@@ -126,7 +126,7 @@ class LookupQueue:
         return min(queue.pause(now) for queue in self._lanes.values())
 
     def asked(self, name: str, due: float, lane: Lane = Lane.LIVELY) -> None:
-        """The name was asked and is due again then; at once if it changed meanwhile."""
+        """Note that the name was looked up and is due again then; at once if it changed meanwhile."""
         if name in self._wanted and name not in self._due:
             if name in self._overtaken:
                 due, lane = -math.inf, Lane.FIRST

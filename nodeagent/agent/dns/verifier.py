@@ -126,14 +126,17 @@ class DnsVerifier:
             self._news.notify()
 
     def answers(self) -> Mapping[str, DnsAnswer]:
-        """What is known now, without names that were not asked yet; the same object until that changes."""
+        """Return what is known now, without names that were not asked yet.
+
+        The same object until that changes.
+        """
         with self._lock:
             if self._answers is None:
                 self._answers = {name: known.answer for name, known in self._known.items()}
             return self._answers
 
     def failing_since(self) -> dict[str, float]:
-        """The names that can't be asked for now, each with the clock's seconds since when."""
+        """Return the names that can't be asked for now, each with the clock's seconds since when."""
         with self._lock:
             return {
                 name: known.failing_since
@@ -142,7 +145,7 @@ class DnsVerifier:
             }
 
     def await_answers(self, seconds: float) -> None:
-        """Returns when every wanted name was asked, or after `seconds`."""
+        """Return when every wanted name was asked, or after `seconds`."""
         with self._lock:
             self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
 
@@ -183,7 +186,7 @@ class DnsVerifier:
                 self._note(name, reply)
 
     def _await_turn(self) -> tuple[str, Ask] | None:
-        """Waits until a name may be asked; None at the end. Tells of changes meanwhile."""
+        """Wait until a name may be asked; None at the end. Tells of changes meanwhile."""
         with self._lock:
             while not self._ended:
                 now = self._clock()
@@ -247,7 +250,10 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
 
 
 def _meaning(reply: DnsReply, matters: frozenset[IPAddress]) -> tuple[object, ...]:
-    """What of a reply can change a decision: servers that rotate their addresses change nothing by it."""
+    """Return what of a reply can change a decision.
+
+    Servers that rotate their addresses change nothing by it.
+    """
     return reply.outcome, matters.intersection(reply.addresses), reply.unanswered
 
 
@@ -256,7 +262,7 @@ _ONCE_PER_SECOND: Final = 200.0
 
 
 def ask_upstream(options: HostsOptions) -> Ask:
-    """The way to ask for one name; which servers are to be asked is looked up for each."""
+    """Return the way to ask for one name; which servers are to be asked is looked up for each."""
 
     @cache
     def resolver() -> "Resolver":

@@ -64,7 +64,7 @@ class Notifications:
             raise
 
     def fileno(self) -> int:
-        """The descriptor to poll for reading."""
+        """Return the descriptor to poll for reading."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -117,5 +117,5 @@ def attributes(data: bytes, offset: int) -> dict[int, bytes]:
 
 
 def text(value: bytes) -> str:
-    """An attribute that holds a string, without its final zero. PURE."""
+    """Return an attribute that holds a string, without its final zero. PURE."""
     return value.rstrip(b"\0").decode(errors="replace")

@@ -46,7 +46,7 @@ class NodeWatch:
             watcher.start()
 
     def stop(self) -> None:
-        """Ends; no call of `on_drift` begins afterwards."""
+        """End; no call of `on_drift` begins afterwards."""
         for watcher in self._watchers:
             watcher.stop()
 
@@ -56,7 +56,7 @@ class NodeWatch:
 
     @contextmanager
     def own_changes(self) -> Iterator[None]:
-        """Holds back all calls while the block changes the node; `settle` then tells ours from others'."""
+        """Hold back all calls while the block changes the node; `settle` then report ours from others'."""
         with ExitStack() as stack:
             for watcher in self._watchers:
                 stack.enter_context(watcher.quiet())

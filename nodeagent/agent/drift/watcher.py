@@ -140,7 +140,7 @@ class Watcher(ABC, Generic[_StateT]):
 
     @abstractmethod
     def _descriptors(self) -> tuple[int, ...]:
-        """What to wait on."""
+        """Return what to wait on."""
 
     @abstractmethod
     def _read(self) -> None:
@@ -158,7 +158,7 @@ class Watcher(ABC, Generic[_StateT]):
         return None
 
     def _trouble(self) -> str:
-        """What a watch that runs nonetheless waits for; for the state."""
+        """Return what a watch that runs nonetheless waits for; for the state."""
         return ""
 
     def _ring(self) -> None:

@@ -28,11 +28,11 @@ class DecisionCollector:
         self.desired = Desired()
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The families without samples, for the registry's check of names."""
+        """Return the families without samples, for the registry's check of names."""
         return self._families(Desired())
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The families of the plan as it is now."""
+        """Return the families of the plan as it is now."""
         return self._families(self.desired)
 
     def _families(self, desired: Desired) -> Iterator[GaugeMetricFamily]:
@@ -67,11 +67,11 @@ class ProofCollector:
         self.failing_since: FailingSince = dict
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The family, with nothing kept."""
+        """Return the family, with nothing kept."""
         return [_kept_seconds(0.0)]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The family as it is now."""
+        """Return the family as it is now."""
         failing = self.failing_since()
         names = self._decisions.desired.names if failing else ()
         since = [failing[one.name] for one in names if one.code == "Kept" and one.name in failing]
@@ -93,7 +93,7 @@ class RelayCollector:
         self.statistics: RelayStatistics | None = None
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The families without samples; HAProxy is not asked."""
+        """Return the families without samples; HAProxy is not asked."""
         return _relay_families()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

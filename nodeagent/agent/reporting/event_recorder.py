@@ -45,7 +45,9 @@ class PendingEvent(Struct, frozen=True):
 
 
 def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """What is refused, as few Events: one for each load balancer, and one for each kind of refused names.
+    """Return what is refused, as few Events.
+
+    One for each load balancer, and one for each kind of refused names.
 
     Every node says the same in the same words, so that one Event serves all. A port that another program
     holds is that node's own matter.
@@ -122,7 +124,7 @@ class EventRecorder:
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
     def announce(self, announcement: PendingEvent) -> None:
-        """Takes it over and returns at once; what is beyond the budget or the queue is left unsaid."""
+        """Take it over and return at once; what is beyond the budget or the queue is left unsaid."""
         if self._queue.full() or not self._budget.allow((announcement.service, announcement.code)):
             return
         self._queue.put(announcement)

@@ -133,35 +133,38 @@ class HealthBoard:
         return self._health
 
     def alive(self) -> ProbeAnswer:
-        """The answer of /healthz."""
+        """Return the answer of /healthz."""
         return self._health.alive(self._clock(), self._limits)
 
     def ready(self) -> ProbeAnswer:
-        """The answer of /readyz."""
+        """Return the answer of /readyz."""
         return self._health.ready(self._clock())
 
     def beat(self) -> None:
-        """The loop gives a sign: at least every `Limits.idle` seconds between passes, or within a pass."""
+        """Report that the loop is alive.
+
+        At least every `Limits.idle` seconds between passes, or within a pass.
+        """
         with self._lock:
             self._health = replace(self._health, beat=self._clock())
 
     def pass_began(self) -> None:
-        """The loop begins a pass, which may take up to `Limits.busy` seconds without a sign."""
+        """Note that the loop begins a pass, which may take up to `Limits.busy` seconds without a sign."""
         with self._lock:
             self._health = replace(self._health, beat=self._clock(), busy=True)
 
     def pass_ended(self) -> None:
-        """The pass is over, however it ended."""
+        """Note that the pass is over, however it ended."""
         with self._lock:
             self._health = replace(self._health, beat=self._clock(), busy=False)
 
     def part_ok(self, name: str) -> None:
-        """The part is as it should be. Raises KeyError for a part that is none."""
+        """Note that the part is in the desired state. Raises KeyError for a part that is none."""
         with self._lock:
             self._set(name, PartHealth(known=True))
 
     def part_failed(self, name: str, error: str) -> None:
-        """The part fails with these words; the time counts from the first failure in a row.
+        """Note that the part fails with these words; the time counts from the first failure in a row.
 
         Raises KeyError for a part that is none.
         """
@@ -171,7 +174,7 @@ class HealthBoard:
             self._set(name, PartHealth(known=True, error=error, since=since))
 
     def became_writer(self) -> None:
-        """This agent writes on the node from now on."""
+        """Note that this agent writes on the node from now on."""
         with self._lock:
             self._health = replace(self._health, role=Role.WRITER, role_note="")
 

@@ -42,7 +42,7 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 def pages(board: HealthBoard, metrics: Metrics) -> Pages:
-    """The three pages; probes get 200 for yes and 503 for no."""
+    """Return the three pages; probes get 200 for yes and 503 for no."""
     return {
         "/healthz": lambda: probe_page(board.alive()),
         "/readyz": lambda: probe_page(board.ready()),
@@ -51,7 +51,7 @@ def pages(board: HealthBoard, metrics: Metrics) -> Pages:
 
 
 def metrics_page(exposition: bytes) -> Page:
-    """A scrape's answer as a page."""
+    """Return a scrape's answer as a page."""
     return Page(200, CONTENT_TYPE, exposition)
 
 
@@ -66,7 +66,7 @@ def not_found(known: Pages) -> Page:
 
 
 def probe_page(answer: ProbeAnswer) -> Page:
-    """A probe's answer as a page: 200 for yes, 503 for no."""
+    """Return a probe's answer as a page: 200 for yes, 503 for no."""
     return Page(200 if answer.ok else 503, _TEXT, answer.text.encode("utf-8", "backslashreplace"))
 
 
@@ -92,7 +92,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Listens no longer; answers that are under way may still end. Idempotent."""
+        """Listen no longer; answers that are under way may still end. Idempotent."""
         self._server.stop()
         self._thread.join()
 
@@ -110,7 +110,7 @@ class _Server(ThreadingHTTPServer):
         self._stopping = False
 
     def serve_until_closed(self) -> None:
-        """Serves until `stop`. Not serve_forever: that wakes up twice a second to look whether it may end."""
+        """Serve until `stop`. Not serve_forever: that wakes up twice a second to look whether it may end."""
         with self.socket:
             while not self._stopping:
                 self.handle_request()
@@ -124,7 +124,7 @@ class _Server(ThreadingHTTPServer):
             return  # closed already, by the thread's end
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accepts a connection."""
+        """Accept a connection."""
         try:
             return super().get_request()
         except OSError:
@@ -134,7 +134,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: "socket.socket | tuple[bytes, socket.socket]", client: object) -> None:
-        """Gives the connection a thread; one too many is cut."""
+        """Give each connection a thread; close one too many."""
         if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -147,14 +147,14 @@ class _Server(ThreadingHTTPServer):
     def process_request_thread(
         self, request: "socket.socket | tuple[bytes, socket.socket]", client: object
     ) -> None:
-        """Serves one connection, in its own thread."""
+        """Serve one connection, in its own thread."""
         try:
             super().process_request_thread(request, client)
         finally:
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base's
-        """Logs what went wrong with a connection in one record; a client that went away is no error."""
+        """Log what went wrong with a connection in one record; a client that went away is no error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             _log.exception("Could not make a page")
 

@@ -173,21 +173,21 @@ class Metrics:
         self._objects[resource].set(count)
 
     def covered(self, resource: str, coverage: Coverage) -> None:
-        """This is what the API server gives of the resource now."""
+        """Note what the API server provides of the resource now."""
         for state in Coverage:
             self._coverage[resource, state].set(state is coverage)
 
     def decided(self, desired: Desired) -> None:
-        """The plan in force is this one; it is counted when somebody asks, not now."""
+        """Set the current plan; it is counted when it is collected, not now."""
         self._decisions.desired = desired
 
     def applied(self, part: ComponentName, seconds: float) -> None:
-        """The applier ran for `seconds` and its part is as desired; there may have been nothing to change."""
+        """Note that the applier succeeded in `seconds`, whether or not there was anything to change."""
         self._applies[part].inc()
         self._apply_seconds[part].observe(seconds)
 
     def apply_failed(self, part: ComponentName, seconds: float) -> None:
-        """The part's applier ran for `seconds` and failed."""
+        """Note that the part's applier failed after `seconds`."""
         self._failures[part].inc()
         self.applied(part, seconds)
 
@@ -196,7 +196,7 @@ class Metrics:
         self._latency.observe(seconds)
 
     def repaired(self, part: ComponentName) -> None:
-        """A change that somebody else made to the part was undone."""
+        """Count an external change to the part that was reverted."""
         self._repairs[part].inc()
 
     def fight_began(self, part: ComponentName) -> None:
@@ -205,7 +205,7 @@ class Metrics:
         self._fighting[part].set(1)
 
     def fight_ended(self, part: ComponentName) -> None:
-        """The other program has given up, or was stopped."""
+        """Note that the other program gave up, or was stopped."""
         self._fighting[part].set(0)
 
     def unnoticed(self, part: ComponentName, *, missing: bool) -> None:
@@ -217,19 +217,19 @@ class Metrics:
         self._relay_notes.set(count)
 
     def watch_restarted(self, resource: str) -> None:
-        """The watch ended, for whatever reason, and is begun anew."""
+        """Count a watch that ended, for whatever reason, and is restarted."""
         self._watch_restarts[resource].inc()
 
     def relisted(self, resource: str) -> None:
-        """The whole list was read again."""
+        """Count a complete list that was read again."""
         self._relists[resource].inc()
 
     def api_answered(self) -> None:
-        """The API server answered a request as it should."""
+        """Note that the API server answered a request as expected."""
         self._api_up.set(1)
 
     def api_lost(self) -> None:
-        """The API server did not answer, or refused (401, 403, 5xx)."""
+        """Note that the API server did not answer, or denied the request (401, 403, 5xx)."""
         self._api_up.set(0)
 
     def api_read(self, count: int) -> None:
@@ -241,7 +241,7 @@ class Metrics:
         self._last_sync.set(at)
 
     def became_writer(self) -> None:
-        """This agent writes on the node from now on."""
+        """Note that this agent writes on the node from now on."""
         self._writer.set(1)
 
     def became_standby(self) -> None:
@@ -249,15 +249,15 @@ class Metrics:
         self._writer.set(0)
 
     def config_reloaded(self) -> None:
-        """The configuration was read anew and is in force."""
+        """Count a configuration that was reloaded and is active."""
         self._reloads["ok"].inc()
 
     def config_rejected(self) -> None:
-        """The configuration was read anew and is bad; the old one stays in force."""
+        """Count a new configuration that was rejected; the old one stays active."""
         self._reloads["rejected"].inc()
 
     def dns_asked(self, outcome: DnsOutcome) -> None:
-        """A name was asked of DNS, and the asking ended so."""
+        """Count a lookup of a hostname in DNS by its outcome."""
         self._dns_asked[outcome].inc()
 
     def watch_dns(self, failing_since: "FailingSince") -> None:
@@ -277,7 +277,7 @@ _Value = TypeVar("_Value", bound=str)
 
 
 def _each(metric: "_Metric", values: Iterable[_Value]) -> "dict[_Value, _Metric]":
-    """The metric's series for each of the label values, made now so that they stand at 0."""
+    """Return the metric's series for each of the label values, made now so that they stand at 0."""
     return {value: metric.labels(value) for value in values}
 
 
@@ -312,7 +312,7 @@ class CoreDnsMetrics:
         self._generate = client.generate_latest
 
     def leads(self, *, leading: bool) -> None:
-        """It holds the lease, or does not."""
+        """Note whether it holds the lease."""
         self._leader.set(leading)
 
     def synced(self, at: float, names: int) -> None:
@@ -321,7 +321,7 @@ class CoreDnsMetrics:
         self._names.set(names)
 
     def failed(self) -> None:
-        """A pass failed, or a part of it."""
+        """Count a pass that failed, or a part of which failed."""
         self._failures.inc()
 
     def exposition(self) -> bytes:

@@ -41,7 +41,7 @@ class PassReporter:
         self._fought: frozenset[str] = frozenset()
 
     def begin_anew(self) -> None:
-        """The next pass tells everything: this agent has just become the node's writer."""
+        """Report everything in the next pass: this agent has just become the node's writer."""
         self._told = None
 
     def of_pass(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
@@ -92,7 +92,7 @@ Fields = dict[str, object]
 
 
 def narrate(done: NodePass, before: Desired | None) -> None:
-    """Logs what was decided anew since `before`, what was done, mended and what failed."""
+    """Log what was decided anew since `before`, what was done, mended and what failed."""
     narrate_decisions(done.convergence.desired, before)
     for part, repair in done.repairs.items():
         _say(logging.WARNING, "Repaired drift", {"part": part, "found": repair.found})
@@ -119,7 +119,7 @@ def narrate(done: NodePass, before: Desired | None) -> None:
 
 
 def narrate_decisions(after: Desired, before: Desired | None) -> None:
-    """Logs what was decided anew since `before`: load balancers, names, objects that can't be read."""
+    """Log what was decided anew since `before`: load balancers, names, objects that can't be read."""
     _lines(logging.INFO, _load_balancers(after, before))
     _lines(logging.INFO, _names(after, before))
     _lines(logging.WARNING, _unreadable(after, before))
@@ -165,7 +165,10 @@ def _key(decision: NameDecision) -> tuple[object, ...]:
 
 
 def _said(decision: NameDecision) -> tuple[object, ...]:
-    """What is worth a line: an answer of DNS that differs from the last by its addresses alone is not."""
+    """Return what is worth a line.
+
+    An answer of DNS that differs from the last by its addresses alone is not.
+    """
     return (
         decision.verdict,
         decision.code,

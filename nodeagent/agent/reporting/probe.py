@@ -20,7 +20,7 @@ class NoAgentError(Exception):
 
 
 def ask(run_dir: str, page: str, timeout: float = _SECONDS) -> tuple[int, str]:
-    """The HTTP status and the text of an agent's page, such as `/readyz`.
+    """Return the HTTP status and the text of an agent's page, such as `/readyz`.
 
     Args:
         run_dir: the agent's `relay.runDir`.
@@ -62,7 +62,7 @@ def _exchange(path: str, request: bytes, deadline: float) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the page; 0 when the agent says yes, 1 when it says no or does not answer."""
+    """Print the page; 0 when the agent says yes, 1 when it says no or does not answer."""
     if len(arguments) != 2:
         sys.stderr.write("usage: probe RUN_DIR PAGE, such as /run/nodeagent /readyz\n")
         return 1

@@ -109,7 +109,7 @@ class TelemetryServer:
         Thread(target=self._retry, args=(self._endpoint,), name="telemetry-bind", daemon=True).start()
 
     def close(self) -> None:
-        """Serves no longer, and removes the unix socket, with those that killed agents left. Idempotent."""
+        """Serve no longer, and remove the unix socket, with those that killed agents left. Idempotent."""
         self._closing.set()
         with self._lock:
             servers, self._servers = self._servers, []
@@ -134,7 +134,7 @@ class TelemetryServer:
             raise TelemetryError(f"no socket for health and metrics in {run_dir}: {error}") from error
 
     def _try_tcp(self, endpoint: Endpoint) -> OSError | None:
-        """Serves at the endpoint, or tells why that can't be now."""
+        """Serve at the endpoint, or report why that can't be now."""
         try:
             listening = listen_tcp(endpoint)
         except OSError as error:
@@ -160,7 +160,7 @@ _FRESH_SECONDS = 10.0
 
 
 def listen_tcp(endpoint: Endpoint) -> socket.socket:
-    """A listening socket at the endpoint; `[::]` takes IPv4 too. Port 0: the kernel chooses.
+    """Return a listening socket at the endpoint; `[::]` takes IPv4 too. Port 0: the kernel chooses.
 
     With SO_REUSEADDR, so that connections that just ended don't hinder a restart, and without SO_REUSEPORT:
     service.py says why.
@@ -178,7 +178,9 @@ def listen_tcp(endpoint: Endpoint) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """A listening socket at `path`, which only this user may open; its directory (0700) is made if needed.
+    """Return a listening socket at `path`, which only this user may open.
+
+    Its directory (0700) is made if needed.
 
     A socket that an earlier process with the same number left at `path` is replaced.
 
@@ -199,7 +201,7 @@ def listen_unix(path: str) -> socket.socket:
 
 
 def remove_stale(run_dir: Path) -> None:
-    """Removes the sockets of agents that are gone, of whatever container; those that answer stay. Idempotent.
+    """Remove the sockets of agents that are gone, of whatever container; those that answer stay. Idempotent.
 
     Raises:
         OSError: the directory can't be read or changed.

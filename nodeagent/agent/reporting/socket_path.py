@@ -14,12 +14,12 @@ _SUFFIX = ".http"
 
 
 def own_socket(run_dir: str) -> str:
-    """The path of this process's socket. Raises OSError without /proc."""
+    """Return the path of this process's socket. Raises OSError without /proc."""
     return os.path.join(run_dir, f"{_own_prefix()}{os.getpid()}{_SUFFIX}")  # noqa: PTH118 - pathlib is slow to import
 
 
 def sockets(run_dir: str, *, own_namespace: bool) -> list[str]:
-    """The paths of agents' sockets, newest first: of this PID namespace, or of all.
+    """Return the paths of agents' sockets, newest first: of this PID namespace, or of all.
 
     A crash may leave a socket that nobody listens on. A directory that is not there holds none.
 

@@ -36,7 +36,7 @@ class ApiState:
         self._told: dict[str, float] = {}
 
     def update(self, states: Sequence[ResourceState]) -> None:
-        """Takes over how the watches are now; to be called now and then by the loop."""
+        """Take over how the watches are now; to be called now and then by the loop."""
         objects: Counter[str] = Counter({"configmaps": 0})
         for state in states:
             objects[_resource(state)] += state.objects
@@ -90,7 +90,10 @@ class ApiState:
 
 
 def _resource(state: ResourceState) -> str:
-    """The metrics' name of it: how many ConfigMaps there are, and their names, are no labels' business."""
+    """Return the metrics' name of it.
+
+    How many ConfigMaps there are, and their names, are no labels' business.
+    """
     return "configmaps" if state.name.startswith("configmap ") else state.name
 
 

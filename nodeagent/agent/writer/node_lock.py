@@ -68,7 +68,7 @@ class NodeLock:
             return False
 
     def owner(self) -> str:
-        """The process id that the lock's owner wrote, as that process sees itself."""
+        """Return the process id that the lock's owner wrote, as that process sees itself."""
         if self._descriptor < 0:
             return "unknown"
         return os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
@@ -114,7 +114,7 @@ class NodeLock:
 
 @contextmanager
 def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
-    """Holds the node's lock while the block runs; makes `run_dir` (0700) if needed.
+    """Hold the node's lock while the block runs; make `run_dir` (0700) if needed.
 
     Waits up to `timeout` seconds for another writer. A run directory that is empty but for the lock when
     the block ends goes with it: no trace is left on a node that was cleaned up.

@@ -85,7 +85,7 @@ def stands(run_dir: Path, agent: Agent, descriptor: int) -> bool:
 
 
 def newest(run_dir: Path, but: Agent) -> Agent | None:
-    """The newest living agent that is newer than `but`; None when it is the newest itself."""
+    """Return the newest living agent that is newer than `but`; None when it is the newest itself."""
     for agent in sorted(_agents(run_dir), reverse=True):
         if agent <= but:
             return None

@@ -60,12 +60,12 @@ class KernelAddress(Struct, frozen=True):
 
 
 def label_on_lo(device: str) -> str:
-    """The label of an IPv4 address on `lo`: at most 15 bytes (IFNAMSIZ - 1), as for an interface."""
+    """Return the label of an IPv4 address on `lo`: at most 15 bytes (IFNAMSIZ - 1), as for an interface."""
     return f"lo:{device}"[:15]
 
 
 def owned(found: KernelAddress, ranges: Ranges, device: str, *, device_is_ours: bool) -> InterfaceAddress:
-    """The address as the planner sees it, with the verdict whether it is ours."""
+    """Return the address as the planner sees it, with the verdict whether it is ours."""
     in_range = any(found.address in network for network in ranges)
     if found.interface == device:
         ours = in_range and device_is_ours
@@ -127,7 +127,7 @@ class Netlink:
         self._route = route
 
     def link(self, name: str) -> Link | None:
-        """The interface of that name, or None. Asks for it alone: a node has hundreds, one a pod."""
+        """Return the interface of that name, or None. Asks for it alone: a node has hundreds, one a pod."""
         index = _index(name)
         if index is None:
             return None
@@ -227,7 +227,7 @@ class Netlink:
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
-    """A netlink socket in this thread's network namespace, closed at the end.
+    """Yield a netlink socket in this thread's network namespace, closed at the end.
 
     Raises:
         ApplyError: no socket was to be had.
@@ -242,7 +242,7 @@ def opened() -> Iterator[Netlink]:
 
 @cache
 def _iproute() -> Any:  # noqa: ANN401 - pyroute2 has no types
-    """The class IPRoute, without the rest of its package.
+    """Return the class IPRoute, without the rest of its package.
 
     The package's `__init__` imports all of it (NDB, IPVS, 9P ...). A package that is only a path stands in
     for it while IPRoute is imported, and is removed again: whatever imports pyroute2 later gets all of it.

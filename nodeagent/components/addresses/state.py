@@ -83,7 +83,7 @@ class AddressChange:
 
 
 def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> AddressChange:
-    """The change from `state` to `desired`.
+    """Return the change from `state` to `desired`.
 
     An address that stands on `lo` although the device exists is moved: added there first, then removed here.
     Where the addresses stand on `lo` and there is no device they stay: nothing is wrong with them.
@@ -116,7 +116,10 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
 
 
 def _home(state: AddressState) -> str:
-    """The device for new addresses: `lo` only while addresses of ours are there and the device is not."""
+    """Return the device for new addresses.
+
+    `lo` only while addresses of ours are there and the device is not.
+    """
     return "lo" if state.status == "absent" and state.ours else state.device
 
 

@@ -91,7 +91,7 @@ _SCRATCH = "nodeagent_probe"
 
 
 def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
-    """The backend for the option `dnat.backend`.
+    """Return the backend for the option `dnat.backend`.
 
     Args:
         option: As in the configuration. `auto` takes nftables where it works, else legacy iptables.
@@ -143,7 +143,7 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
 
 
 def _iptables_obstacle() -> str:
-    """What legacy iptables lacks in both families; empty when it works in one."""
+    """Return what legacy iptables lacks in both families; empty when it works in one."""
     families: tuple[Family, Family] = (4, 6)
     missing = [missing_table(family, "nat") for family in families]
     return "" if "" in missing else "; ".join(missing)
@@ -168,7 +168,7 @@ class ExclusiveBackend:
         self._other: DnatBackend = iptables if chosen == "nftables" else nftables
 
     def read(self) -> DnatState:
-        """What stands of either; see `DnatBackend.read`."""
+        """Return what stands of either; see `DnatBackend.read`."""
         state = self._chosen.read()
         left = self._other.read()
         return replace(state, superseded=(self._other.name, left)) if left.present else state

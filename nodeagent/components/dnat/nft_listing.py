@@ -106,7 +106,7 @@ class _Gathered:
 
 
 def state_of(listing: bytes) -> DnatState:
-    """The state that a listing of our table tells.
+    """Return the state that a listing of our table tells.
 
     Args:
         listing: The standard output of `nft -j list table inet nodeagent`.
@@ -246,7 +246,7 @@ def _comment(value: _Value) -> str:
 
 
 def _bare(value: str | _Value) -> str | _Value:
-    """The element itself, out of the wrapping it has when it bears a comment."""
+    """Return the element itself, out of the wrapping it has when it bears a comment."""
     return value.elem.val if isinstance(value, _Value) and value.elem else value
 
 
@@ -286,7 +286,7 @@ _ADDRESS_TYPES = {
 
 
 def _words(value: str | list[str]) -> list[str]:
-    """Flags: newer versions print a lone one without a list around it."""
+    """Return the flags: newer versions print a lone one without a list around it."""
     return sorted([value] if isinstance(value, str) else value)
 
 
@@ -317,14 +317,14 @@ def expected_rules() -> dict[str, list[object]]:
 
 
 def normal_rule(expressions: Sequence[Expression]) -> object:
-    """The rule without what is implied anyway; two rules of equal form do the same."""
+    """Return the rule without what is implied anyway; two rules of equal form do the same."""
     implied = _implied(expressions)
     normal = [_normal(expression) for expression in expressions]
     return [expression for expression in normal if expression not in implied]
 
 
 def _implied(expressions: Sequence[Expression]) -> list[Expression]:
-    """The matches that change nothing beside this rule's others: TCP beside a port, and the family."""
+    """Return the matches that change nothing beside this rule's others: TCP beside a port, and the family."""
     implied: list[Expression] = []
     for expression in expressions:
         translation = expression.get("dnat")

@@ -33,22 +33,22 @@ FAMILIES: tuple[Family, Family] = (4, 6)
 
 
 def map_name(family: Family) -> str:
-    """The map from a load balancer's endpoint to the relay's."""
+    """Return the map from a load balancer's endpoint to the relay's."""
     return f"lb{family}"
 
 
 def pods_name(family: Family) -> str:
-    """The set of the pods' ranges."""
+    """Return the set of the pods' ranges."""
     return f"pods{family}"
 
 
 def guarded_name(family: Family) -> str:
-    """The set of the relay ranges that are guarded."""
+    """Return the set of the relay ranges that are guarded."""
     return f"guarded{family}"
 
 
 def admitted_name(family: Family) -> str:
-    """The set of the ranges from which guarded ones may be reached."""
+    """Return the set of the ranges from which guarded ones may be reached."""
     return f"admitted{family}"
 
 
@@ -73,12 +73,12 @@ def script(change: DnatChange) -> str:
 
 
 def removal() -> str:
-    """The text that removes the table, or nothing where there is none."""
+    """Return the text that removes the table, or nothing where there is none."""
     return f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
 
 
 def replacement(desired: DnatRules, table: str = TABLE) -> str:
-    """The text that puts the whole table in place of whatever stands under its name, in one transaction.
+    """Return the text that replaces any table of its name with the whole table, in one transaction.
 
     `add` before `delete` makes the deletion succeed with no table there, too. A packet sees the old table or
     the new one, but for one that is between the old table's chain and the new one's at the very moment of the
@@ -143,7 +143,7 @@ def sets_of_ranges(family: Family) -> str:
 
 
 def guard_chain() -> str:
-    """The definition of the chain that keeps strangers from the relay."""
+    """Return the definition of the chain that keeps strangers from the relay."""
     rules = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
     head = f"type filter hook prerouting priority {GUARD_PRIORITY}; policy accept;"
     return f"\tchain guard {{\n\t\t{head}\n{rules}\t}}\n"
@@ -161,12 +161,14 @@ def _dnat(family: Family) -> str:
 
 
 def protocol_name(family: Family) -> str:
-    """The family's word in nft's language."""
+    """Return the family's word in nft's language."""
     return "ip" if family == 4 else "ip6"
 
 
 def _delta(change: DnatChange) -> str:
-    """Deletions first: what is added may take the place of what went (another value, an overlapping range).
+    """Return deletions first.
+
+    What is added may replace what is deleted (another value, an overlapping range).
 
     An element is deleted by its key alone; its value and comment need not be known.
     """
@@ -211,7 +213,7 @@ _HOLD_PRIORITY = -150  # NF_IP_PRI_MANGLE: before every translation, ours and ku
 
 
 def hold(desired: DnatRules) -> str:
-    """The text that puts the holding table in place of whatever stands under its name, in one transaction.
+    """Return the text that replaces any table of its name with the holding table, in one transaction.
 
     Args:
         desired: What is about to stand, as `state.normalised` returns it. Its guard stands meanwhile.

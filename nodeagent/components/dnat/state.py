@@ -258,7 +258,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
 
 
 def comment_of(owner: ObjectRef) -> str:
-    """The comment for an entry of `owner`: `namespace/name`.
+    """Return the comment for an entry of `owner`: `namespace/name`.
 
     Args:
         owner: Any object, even one whose names no API server would admit.
@@ -270,6 +270,6 @@ def comment_of(owner: ObjectRef) -> str:
 
 
 def owner_of(comment: str) -> ObjectRef:
-    """The Service that a comment read from the kernel names; `comment_of` gives it back."""
+    """Return the Service that a comment read from the kernel names; `comment_of` gives it back."""
     namespace, _, name = comment.partition("/")
     return ObjectRef("Service", namespace, name) if namespace and name else ObjectRef("Service", "", comment)

@@ -73,7 +73,10 @@ def layout(desired: DnatRules) -> Layout:
 
 
 def tree_chain(network: IPNetwork) -> str:
-    """The name of the chain for one prefix of load balancers: a hash, since an IPv6 prefix is too long."""
+    """Return the name of the chain for one prefix of load balancers.
+
+    A hash, since an IPv6 prefix is too long.
+    """
     digest = hashlib.sha256(str(network).encode("ascii")).digest()
     return PREFIX + base64.b32encode(digest).decode("ascii")[:_HASH_LETTERS]
 
@@ -103,7 +106,7 @@ def _nat(desired: DnatRules, family: Family) -> TableLayout:
 
 
 def _plant(chains: dict[str, tuple[XtRule, ...]], name: str, redirects: Sequence[Redirect]) -> None:
-    """The chain `name` for these entries, in order, and all chains below it."""
+    """Add the chain `name` for these entries, in order, and all chains below it."""
     first, last = redirects[0].match.address, redirects[-1].match.address
     if len(redirects) <= _MOST_RULES or first == last:
         chains[name] = tuple(_entry(redirect) for redirect in redirects)
@@ -216,7 +219,10 @@ def _redirects(state: TableState) -> Iterator[Redirect]:
 def _ranges(
     family: Family, rules: Iterable[XtRule], target: str, end: Literal["source", "destination"]
 ) -> list[IPNetwork]:
-    """The ranges that the rules to this target name; a rule that names none holds for all addresses."""
+    """Return the ranges that the rules to this target name.
+
+    A rule that names none holds for all addresses.
+    """
     named = (getattr(rule, end) for rule in rules if rule.target == target and not rule.foreign)
     return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
 

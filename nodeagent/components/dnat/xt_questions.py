@@ -34,7 +34,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def existing_tables(family: Family) -> frozenset[str]:
-    """The names of the family's legacy tables in this network namespace; none without the kernel's module.
+    """Return the names of the family's legacy tables in this network namespace.
+
+    None without the kernel's module.
 
     Raises:
         PermissionError: only root may read that.
@@ -48,7 +50,7 @@ def existing_tables(family: Family) -> frozenset[str]:
 
 
 def tables_with_ours(family: Family) -> tuple[TableName, ...]:
-    """The tables in which a chain of ours stands.
+    """Return the tables in which a chain of ours stands.
 
     Raises:
         PermissionError: it takes CAP_NET_ADMIN.
@@ -59,7 +61,7 @@ def tables_with_ours(family: Family) -> tuple[TableName, ...]:
 
 
 def missing_table(family: Family, table: TableName) -> str:
-    """What the family's table lacks, for a person; empty when it is there, or when that can't be told.
+    """Return what the family's table lacks, for a person; empty when it is there, or when that can't be told.
 
     Unlike the other questions this one brings the table into being, if the kernel can make it.
     """

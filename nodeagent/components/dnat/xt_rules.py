@@ -70,7 +70,7 @@ class XtRule(Struct, frozen=True):
     foreign: str = ""
 
     def __str__(self) -> str:
-        """The rule as iptables takes it after the chain's name."""
+        """Return the rule as iptables takes it after the chain's name."""
         words = [f"-s {self.source}"] if self.source else []
         words += [f"-d {self.destination}"] if self.destination else []
         words += ["! -i lo"] if self.outside else []
@@ -95,14 +95,17 @@ OLD_DNAT_REVISION: Final[Mapping[Family, int]] = {4: 0, 6: 1}
 
 
 def where(network: IPNetwork) -> Where | None:
-    """The range as a rule says it: None, that is nothing, for all addresses there are."""
+    """Return the range as a rule says it: None, that is nothing, for all addresses there are."""
     if network.prefixlen == 0:
         return None
     return network.network_address if network.prefixlen == network.max_prefixlen else network
 
 
 def encode(family: Family, rule: XtRule, dnat_revision: int) -> bytes:
-    """The kernel's bytes for a rule of ours, as libiptc takes them: a jump names its chain as the target."""
+    """Return the kernel's bytes for a rule of ours, as libiptc takes them.
+
+    A jump names its chain as the target.
+    """
     layout = _LAYOUTS[family]
     matches = b""
     if rule.port is not None:
@@ -152,7 +155,7 @@ def _address(layout: _Layout, place: Where | None) -> tuple[bytes, bytes]:
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
-    """A rule out of the kernel's bytes.
+    """Return a rule out of the kernel's bytes.
 
     Args:
         family: Of the table.
@@ -222,7 +225,7 @@ def _length(mask: bytes) -> int:
 
 
 def _matches(data: bytes) -> tuple[int | None, str]:
-    """The port and the comment."""
+    """Return the port and the comment."""
     port, comment = None, ""
     offset = 0
     while offset < len(data):

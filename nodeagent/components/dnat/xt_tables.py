@@ -109,7 +109,7 @@ class XtTable:
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        """The table, freshly read; what is not committed in the block is dropped at its end."""
+        """Yield the table, freshly read; what is not committed in the block is dropped at its end."""
         with _one_at_a_time:
             library = _library()
             kind = library.Table if self._family == 4 else library.Table6
@@ -147,7 +147,7 @@ class XtTable:
         return TableState(chains, jumps)
 
     def _rules(self, handle: Any, chain: str, only: bytes = b"") -> Iterator[Any]:  # noqa: ANN401
-        """The chain's rules; None in place of each that leads elsewhere than `only` says."""
+        """Yield the chain's rules; None in place of each that leads elsewhere than `only` says."""
         entry = handle.first_rule(chain)
         while entry:
             target = handle.get_target(entry) or b""
@@ -240,7 +240,7 @@ WAIT_SECONDS = 10.0
 
 
 def lock_path() -> Path:
-    """The file that iptables locks: its own environment variable names another one than the usual."""
+    """Return the file that iptables locks: its own environment variable names another one than the usual."""
     return Path(os.environ.get(_VARIABLE) or _DEFAULT)
 
 

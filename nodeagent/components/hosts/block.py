@@ -101,7 +101,7 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
 
 
 def _parse_as_left(content: bytes) -> HostsFile | None:
-    """The same of a file as nodeagent leaves it, its block last, without a look at thousands of lines."""
+    """Return the same of a file as nodeagent leaves it, its block last, without reading all lines."""
     if not content.count(_TORN_BEGIN_AT_LEAST) == content.count(END) == 1:
         return None
     begin = content.find(_TORN_BEGIN_AT_LEAST)
@@ -204,7 +204,7 @@ class BlockLines:
         return b"".join(self._rows.rows())
 
     def _keys(self, names: AbstractSet[str]) -> dict[str, list[_RowKey]]:
-        """The keys of the names' lines."""
+        """Return the keys of the names' lines."""
         ranges = [((version, name, 0), (version, name, 1 << 128)) for version in (4, 6) for name in names]
         if len(names) > _FEW:
             ranges = [((4, "", 0), (7, "", 0))]
@@ -250,7 +250,10 @@ def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
 
 
 def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[IPAddress]:
-    """The address, or nothing for what is none; few addresses bear many names, so each is read once."""
+    """Return the address, or nothing for what is none.
+
+    Few addresses bear many names, so each is read once.
+    """
     if text not in known:
         try:
             known[text] = frozenset({ip_address(text)})

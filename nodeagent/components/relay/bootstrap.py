@@ -17,7 +17,7 @@ _LIMITS = Limits(connections=100)
 
 
 def prepare(directory: Path) -> None:
-    """Makes the directory this user's alone (an emptyDir is everybody's), with a haproxy.cfg in it.
+    """Make the directory this user's alone (an emptyDir is everybody's), with a haproxy.cfg in it.
 
     Raises:
         ApplyError: it can't be made or written.
@@ -31,7 +31,7 @@ def prepare(directory: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit code: 0 when HAProxy can start."""
+    """Return the exit code: 0 when HAProxy can start."""
     if len(arguments) != 1 or not Path(arguments[0]).is_absolute():
         sys.stderr.write("usage: bootstrap DIRECTORY: relay.haproxyDir, an absolute path\n")
         return 1

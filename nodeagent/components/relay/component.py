@@ -325,7 +325,7 @@ class Relay:
         )
 
     def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> bool:
-        """Waits until the running worker reports this text's digest.
+        """Wait until the running worker reports this text's digest.
 
         Waits for the master's socket too: the master executes itself anew once its worker serves, and does
         not answer meanwhile. Gives up after that many seconds, or when the reload after `reloads` earlier
@@ -349,7 +349,7 @@ class Relay:
 
 
 def _causes(change: RelayChange, log: str) -> str:
-    """What HAProxy says of a failed reload, and which listeners can't be bound, a line each."""
+    """Return what HAProxy says of a failed reload, and which listeners can't be bound, a line each."""
     lines = []
     if words := process.complaints(log):
         lines += ["It says:", words]

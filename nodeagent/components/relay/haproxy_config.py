@@ -191,7 +191,7 @@ def descriptors(listeners: int, limits: Limits) -> int:
 
 
 def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | None = None) -> str:
-    """The whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
+    """Return the whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
 
     A connection that the node makes straight to the relay address has that address as its source, so
     `tcp-request connection set-src` (4.2) names the node's own instead, where the listener gives one.
@@ -234,7 +234,7 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
 
 
 def parse(text: str) -> tuple[Listener, ...]:
-    """The listeners of a text that `render` made, sorted by address and port.
+    """Return the listeners of a text that `render` made, sorted by address and port.
 
     Only the `listen` sections are read: a text whose global section was changed by hand still gives its
     listeners (and its digest tells that it is not what was rendered).
@@ -247,18 +247,21 @@ def parse(text: str) -> tuple[Listener, ...]:
 
 
 def digest(text: str) -> str:
-    """The SHA-256, in hexadecimal, of a configuration without its own `description` line."""
+    """Return the SHA-256, in hexadecimal, of a configuration without its own `description` line."""
     return hashlib.sha256(_DESCRIPTION.sub("", text).encode()).hexdigest()
 
 
 def proxy_name(listener: Listener) -> str:
-    """The name of a listener's section: `namespace_name_address_port`, unique as its address and port are."""
+    """Return the name of a listener's section.
+
+    `namespace_name_address_port`, unique as its address and port are.
+    """
     ref, bind = listener.load_balancer, listener.bind
     return f"{ref.namespace}_{ref.name}_{bind.address}_{bind.port}"
 
 
 def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
-    """The Service and the endpoint out of a section's name; None if `proxy_name` did not make it."""
+    """Return the Service and the endpoint out of a section's name; None if `proxy_name` did not make it."""
     match name.split("_"):
         case [namespace, service, address, port]:
             try:
@@ -270,7 +273,7 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
 
 
 def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
-    """The lines that count and limit, the same for each listener.
+    """Return the lines that count and limit, the same for each listener.
 
     The node connects from an address of its own: that of its outgoing connections or, straight to a relay
     address, from this one.

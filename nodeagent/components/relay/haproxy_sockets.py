@@ -42,7 +42,7 @@ class Unreachable(Struct, frozen=True):
 
 
 def ask(path: PurePath, command: str, timeout: float, most: int = 1 << 26) -> str | Unreachable:
-    """Sends one command and returns the whole answer.
+    """Send one command and return the whole answer.
 
     The write side is closed after the command: the master's socket would wait for further commands otherwise
     (management manual 9.4).
@@ -136,7 +136,7 @@ class Reload(Struct, frozen=True):
 
 
 def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
-    """The processes of the master behind the socket at `path`; `timeout` in seconds.
+    """Return the processes of the master behind the socket at `path`; `timeout` in seconds.
 
     A master that executes itself anew cuts connections for a moment, so it is asked again until the timeout.
     """
@@ -152,7 +152,7 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
 
 
 def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
-    """Makes the master read its configuration again; `timeout` in seconds.
+    """Make the master read its configuration again; `timeout` in seconds.
 
     2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones answer
     nothing: the connection ends, or is cut, as the master executes itself.
@@ -232,7 +232,7 @@ class ServerState(Struct, frozen=True):
 
 
 def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
-    """The worker behind the socket at `path`; `timeout` in seconds."""
+    """Return the worker behind the socket at `path`; `timeout` in seconds."""
     answer = ask(path, "show info", timeout)
     if isinstance(answer, Unreachable):
         return answer
@@ -247,7 +247,7 @@ def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
 
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
-    """The servers of all listeners, sorted by address and port; `timeout` in seconds."""
+    """Return the servers of all listeners, sorted by address and port; `timeout` in seconds."""
     answer = ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout)
     if isinstance(answer, Unreachable):
         return answer

@@ -114,7 +114,7 @@ _ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)
 
 
 def port_sockets() -> tuple[PortSocket, ...]:
-    """The sockets that hold a port in this thread's network namespace; needs no privilege."""
+    """Return the sockets that hold a port in this thread's network namespace; needs no privilege."""
     try:
         return diagnose()
     except OSError:
@@ -122,7 +122,9 @@ def port_sockets() -> tuple[PortSocket, ...]:
 
 
 def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
-    """The same from /proc/net/tcp and tcp6, where the kernel has no sock_diag: listening sockets alone.
+    """Return the same from /proc/net/tcp and tcp6, where the kernel has no sock_diag.
+
+    Listening sockets alone.
 
     These tables don't tell IPV6_V6ONLY. An absent one (a kernel without IPv6) counts as empty.
     """
@@ -151,7 +153,7 @@ def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint
 
 
 def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
-    """The addresses and ports on which this user's sockets listen, and where no other user has one. Pure."""
+    """Return the addresses and ports on which sockets of this user alone listen. Pure."""
     own: set[Endpoint] = set()
     others: set[Endpoint] = set()
     for each in sockets:
@@ -164,7 +166,10 @@ def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
 
 
 def _plain(address: IPAddress) -> IPAddress:
-    """An IPv6 socket on ::ffff:192.0.2.1 has that port of 192.0.2.1."""
+    """Return the IPv4 address of an IPv4-mapped one.
+
+    A socket on ::ffff:192.0.2.1 has that port of 192.0.2.1.
+    """
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
@@ -264,7 +269,7 @@ def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
 
 
 def _make_room(count: int) -> None:
-    """Raises this process's own soft limit of descriptors, where so many ports don't fit."""
+    """Raise this process's own soft limit of descriptors, where so many ports don't fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FIRST_DESCRIPTOR + count
     if soft != resource.RLIM_INFINITY and soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
@@ -273,7 +278,7 @@ def _make_room(count: int) -> None:
 
 
 def _bind(attempt: socket.socket, endpoint: Endpoint) -> int:
-    """The error by which it failed; 0 if it did not."""
+    """Return the error by which it failed; 0 if it did not."""
     attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         attempt.bind((str(endpoint.address), endpoint.port))

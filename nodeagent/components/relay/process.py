@@ -62,7 +62,7 @@ def check(text: str, haproxy: str) -> None:
 
 
 def start(haproxy: str, config: Path, master_socket: Path) -> None:
-    """Starts a master and its worker, which outlive this process in a session of their own.
+    """Start a master and its worker, which outlive this process in a session of their own.
 
     Returns once HAProxy has bound its listeners and gone to the background.
 
@@ -96,7 +96,7 @@ def start(haproxy: str, config: Path, master_socket: Path) -> None:
 
 
 def running(config: Path) -> tuple[int, ...]:
-    """The process ids of all HAProxy processes that are ours, masters and workers, old ones included."""
+    """Return the process ids of all our HAProxy processes, masters and workers, old ones included."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return tuple(pid for pid in pids if _is_ours(pid, config))
 
@@ -113,7 +113,7 @@ def drain(pids: tuple[int, ...], config: Path) -> None:
 
 
 def stop(config: Path, seconds: float) -> None:
-    """Ends all that `running` finds; nothing is left when it returns. Idempotent.
+    """End all that `running` finds; nothing is left when it returns. Idempotent.
 
     Connections in flight get `seconds` to end by themselves; then they are cut.
 
@@ -155,7 +155,7 @@ def _is_ours(pid: int, config: Path) -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """The process id of its parent; None if it has ended."""
+    """Return the process id of its parent; None if it has ended."""
     try:
         status = Path("/proc", str(pid), "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -180,7 +180,7 @@ def _signal(pid: int, config: Path, number: signal.Signals) -> None:
 
 
 def _gone(config: Path, seconds: float) -> bool:
-    """Waits until none of ours is left, at most that long."""
+    """Wait until none of ours is left, at most that long."""
     deadline = time.monotonic() + seconds
     while pids := running(config):
         remaining = deadline - time.monotonic()

@@ -24,7 +24,7 @@ class RunDirectory:
         self._candidate = path / "haproxy.cfg.new"
 
     def read(self) -> str | None:
-        """The configuration as it stands, or None if there is none.
+        """Return the configuration as it stands, or None if there is none.
 
         Raises:
             ApplyError: it is there, but can't be read.
@@ -40,7 +40,7 @@ class RunDirectory:
             ) from error
 
     def install(self, text: str) -> None:
-        """Replaces the configuration whole: after a crash either the old or the new one stands. Idempotent.
+        """Replace the configuration whole: after a crash either the old or the new one stands. Idempotent.
 
         Raises:
             ApplyError: the directory is not safe to use, or the file can't be written; the old one stands.
@@ -69,14 +69,14 @@ class RunDirectory:
             ) from error
 
     def restore(self, text: str | None) -> None:
-        """Puts back what `read` gave earlier."""
+        """Put back what `read` gave earlier."""
         if text is None:
             self.config.unlink(missing_ok=True)
         else:
             self.install(text)
 
     def remove(self) -> None:
-        """Removes the relay's files, and the directory if it is empty then and no mount. Idempotent.
+        """Remove the relay's files, and the directory if it is empty then and no mount. Idempotent.
 
         Raises:
             ApplyError: a file can't be removed.

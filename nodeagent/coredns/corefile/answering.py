@@ -18,19 +18,19 @@ from nodeagent.model.addresses import IPAddress, sort_key
 
 
 def any_of(labels: Iterable[str]) -> str:
-    """Matches exactly the given labels."""
+    """Match exactly the given labels."""
     found = sorted(labels)
     return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
 
 
 def any_but(labels: Iterable[str]) -> str:
-    """Matches every label but the given ones: whatever leaves their tree of letters, or stops short in it."""
+    """Match every label but the given ones: whatever leaves their tree of letters, or stop short in it."""
     excluded = sorted(set(labels))
     return _other_than(["", *excluded]) if excluded else "[^.]+"
 
 
 def _other_than(words: list[str]) -> str:
-    """Matches all texts without a dot but `words` (sorted); the empty one too, if it is not among them."""
+    """Match all texts without a dot but `words` (sorted); the empty one too, if it is not among them."""
     rests: dict[str, list[str]] = {}
     for word in words:
         if word:
@@ -72,7 +72,7 @@ class Answer:
 
 
 def by_templates(answers: Iterable[Answer]) -> list[str]:
-    """The lines of the templates, in a fixed order, four spaces a level."""
+    """Return the lines of the templates, in a fixed order, four spaces a level."""
     exact: dict[tuple[IPAddress, ...], list[str]] = {}
     wild: dict[tuple[IPAddress, ...], list[Answer]] = {}
     for answer in sorted(answers, key=lambda answer: answer.name):
@@ -99,7 +99,7 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
 
 
 def by_rewriting(answers: Iterable[Answer], service: str) -> list[str]:
-    """The lines that rewrite exact names to a Service's name in the cluster; wildcards stay templates.
+    """Return the lines that rewrite exact names to a Service's name in the cluster; wildcards stay templates.
 
     A rewritten question is answered in full by the Service's name, and the answer bears the name asked for
     (that is CoreDNS's own doing for an exact name).

@@ -35,7 +35,7 @@ LinesFor = Callable[[Block], Sequence[str]]
 
 
 def without_blocks(text: str) -> str:
-    """The text without our blocks, and so as it was before them; idempotent.
+    """Return the text without our blocks, and so as it was before them; idempotent.
 
     Raises:
         CorefileError: a marker has lost its twin: what lies behind it can't be told to be ours.
@@ -49,12 +49,12 @@ def without_blocks(text: str) -> str:
 
 
 def blocks_of(text: str) -> list[str]:
-    """The lines of each of our blocks, markers included. Raises CorefileError as `without_blocks`."""
+    """Return the lines of each of our blocks, markers included. Raises CorefileError as `without_blocks`."""
     return [text[start:end] for start, end in _blocks(text)]
 
 
 def with_blocks(text: str, lines_for: LinesFor) -> str:
-    """The text with our block in each server block that serves `.`, and nowhere else; idempotent.
+    """Return the text with our block in each server block that serves `.`, and nowhere else; idempotent.
 
     Raises:
         CorefileError: CoreDNS would not take the text, a marker has lost its twin, or no server block serves
@@ -139,7 +139,10 @@ def _written(text: str, place: int, lines: Sequence[str]) -> str:
 
 
 def _indent_at(text: str, place: int) -> str:
-    """The indent of the first line from `place` on that has one; four spaces where the block has none."""
+    """Return the indent of the first line from `place` on that has one.
+
+    Four spaces where the block has none.
+    """
     for line in text[place:].splitlines():
         found = _INDENT.match(line)
         if line.strip() == "}" or found is None:
@@ -180,7 +183,7 @@ class OwnLine(Struct, frozen=True):
 
 
 def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
-    """The names that `rewrite name` and inline `hosts` lines of the root server blocks set, exact names only.
+    """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
 
     The Corefile must be without our own block; `where` is what a person knows it by. What a rewrite by
     pattern, or a file, means for names can't be told here.
@@ -200,7 +203,7 @@ def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
 
 
 def without_hairpin_proxy(text: str) -> str:
-    """The text without the lines that hairpin-proxy wrote; every other byte stays."""
+    """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
     return "".join(line for line in text.splitlines(keepends=True) if not _is_hairpin_proxys(line))
 
 
@@ -220,7 +223,7 @@ def _names(directive: Directive) -> Iterator[Token]:
 
 
 def _rewritten(words: list[Token]) -> Iterator[Token]:
-    """The name that `rewrite [continue|stop] name [exact] FROM TO` is about."""
+    """Yield the name that `rewrite [continue|stop] name [exact] FROM TO` is about."""
     rest = words[1:] if words and words[0].text in {"continue", "stop"} else words
     if not rest or rest[0].text != "name":
         return
@@ -250,7 +253,7 @@ class BlockNames:
 
 
 def block_names(texts: Iterable[str]) -> BlockNames:
-    """Reads the blocks in Corefiles, and in files that they import.
+    """Read the blocks in Corefiles, and in files that they import.
 
     Raises:
         CorefileError: a marker has lost its twin, or a block can't be read.
@@ -279,7 +282,7 @@ def _of_template(directive: Directive) -> Iterator[tuple[str, frozenset[IPAddres
 
 
 def _matched(expression: str) -> Iterator[str]:
-    """The names of an expression as answering.py writes it; of a wildcard's, the wildcard."""
+    """Yield the names of an expression as answering.py writes it; of a wildcard's, the wildcard."""
     label, *parents = expression.removeprefix("^").removesuffix("[.]$").split("[.]")
     labels = ["*"] if "[^" in label else label.removeprefix("(?:").removesuffix(")").split("|")
     yield from (".".join([one, *parents]) for one in labels)

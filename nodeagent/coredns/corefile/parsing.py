@@ -113,7 +113,10 @@ class Directive(Struct, frozen=True):
         return tuple(token.text for token in self.lines()[0][1:])
 
     def lines(self) -> list[list[Token]]:
-        """The words line by line, without the braces: the directive itself first, then those of its block."""
+        """Return the words line by line, without the braces.
+
+        The directive itself first, then those of its block.
+        """
         lines: list[list[Token]] = [[]]
         before: Token | None = None
         for token in self.tokens:

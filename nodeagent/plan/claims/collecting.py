@@ -29,21 +29,21 @@ class IngressClasses(Struct, frozen=True):
     """The only class that is marked as default; with several of them none is."""
 
     def of_ingress(self, ingress: Ingress) -> str | None:
-        """The Ingress's class: by its spec, else by its annotation, else the default."""
+        """Return the Ingress's class: by its spec, else by its annotation, else the default."""
         return ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or self.default
 
     def controller_of(self, ingress_class: str | None) -> str | None:
-        """The controller that serves a class, where an IngressClass tells it."""
+        """Return the controller that serves a class, where an IngressClass tells it."""
         return self.controllers.get(ingress_class) if ingress_class else None
 
     def only_of(self, controller: str) -> str | None:
-        """The class of a controller that has exactly one."""
+        """Return the class of a controller that has exactly one."""
         found = [name for name, serving in self.controllers.items() if serving == controller]
         return found[0] if len(found) == 1 else None
 
 
 def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
-    """Makes the value out of the objects."""
+    """Make the value out of the objects."""
     objects = tuple(found)
     defaults = [each.name for each in objects if each.default]
     return IngressClasses(

@@ -76,7 +76,7 @@ class Parents(Struct, frozen=True):
         )
 
     def attachments(self, route: Route) -> Iterator[Attachment]:
-        """Yields every listener that the Route asks for and that takes it, whatever their hostnames."""
+        """Yield every listener that the Route asks for and that takes it, whatever their hostnames."""
         for parent in route.parents:
             if parent in route.declined:
                 continue
@@ -129,7 +129,7 @@ class Parents(Struct, frozen=True):
             yield from (Attachment(gateway, listener, found) for listener in found.listeners)
 
     def _gateway_of(self, listener_set: ListenerSet) -> Gateway | None:
-        """The Gateway that a ListenerSet adds to; None where it may not."""
+        """Return the Gateway that a ListenerSet adds to; None where it may not."""
         parent = listener_set.parent
         if (parent.group, parent.kind) != (GATEWAY_API, "Gateway"):
             return None
@@ -205,7 +205,7 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
 def _names_by_gateway(
     route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
 ) -> dict[tuple[ObjectRef, str | None, str], dict[str, None]]:
-    """The names by which a Route is reached through each Gateway; who leaves them alone, and why."""
+    """Return the names by which a Route is reached through each Gateway; who leaves them alone, and why."""
     found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
     for attachment in attachments:
         listener = attachment.listener.hostname
@@ -241,14 +241,14 @@ def _hints(gateway: Gateway, pool: HintsPool) -> LoadBalancerHints:
 
 
 def intersection(one: str, other: str) -> str | None:
-    """The more specific of two hostnames (canonical), when it stands for nothing the other does not."""
+    """Return the more specific of two canonical hostnames, if it covers nothing that the other does not."""
     if one == other or _covers(one, other):
         return other
     return one if _covers(other, one) else None
 
 
 def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, ...]:
-    """The names by which a Route is reached through a listener, in the Route's order.
+    """Return the names by which a Route is reached through a listener, in the Route's order.
 
     Args:
         listener: The listener's hostname (canonical); None: it takes all names.

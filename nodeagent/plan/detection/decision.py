@@ -37,7 +37,7 @@ class AnnotationReading:
 def read_annotations(
     service: Service, provider_id: str
 ) -> tuple[list[AnnotationReading], list[AnnotationReading]]:
-    """What is believed on a node with this `spec.providerID`, and what would switch PROXY on elsewhere.
+    """Return what is believed on a node with this `spec.providerID`, and what would enable PROXY elsewhere.
 
     An annotation that another cloud left behind (a manifest that has moved) says nothing of this one's load
     balancers. A node without providerID, or with one of an unknown scheme, may be of any cloud.
@@ -58,7 +58,10 @@ def read_annotations(
 
 
 def shown(value: str) -> str:
-    """An annotation's value as a reason shows it: short, on one line, quoted where it is no plain word."""
+    """Return an annotation's value as a reason shows it.
+
+    Short, on one line, quoted where it is no plain word.
+    """
     plain = value.isascii() and value.isprintable() and " " not in value and 0 < len(value) <= 60
     return value if plain else quoted(value)
 
@@ -93,7 +96,7 @@ def _read(provider: Provider, service: Service) -> AnnotationReading | None:
 
 
 def _present(switch: Switch, service: Service) -> Iterator[tuple[str, str, int | None]]:
-    """The keys that are there, with their values, and the port where the key itself names one."""
+    """Yield the keys that are there, with their values, and the port where the key itself names one."""
     if "{port}" not in switch.key:
         if switch.key in service.annotations:
             yield switch.key, service.annotations[switch.key], None
@@ -111,7 +114,7 @@ class _BadValueError(ValueError):
 
 
 def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sends, str]:
-    """What the value means, and a note for a value that the controller takes for "off" in silence."""
+    """Return what the value means, and a note for a value that the controller takes for "off" in silence."""
     try:
         return switch.read(value, service), ""
     except ValueError as error:
@@ -121,7 +124,7 @@ def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sen
 
 
 def _combine(said: Iterable[Sends], ports: Iterable[int]) -> dict[int, ProxyVersion]:
-    """The ports that send PROXY: of each port, the first that speaks of it decides."""
+    """Return the ports that send PROXY: of each port, the first that speaks of it decides."""
     ordered = tuple(said)
     found: dict[int, ProxyVersion] = {}
     for port in ports:

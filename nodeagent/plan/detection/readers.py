@@ -105,7 +105,9 @@ def any_text(usual: ProxyVersion, **meaning: ProxyVersion) -> Reader:
 
 
 def boolean_or_ports(version: ProxyVersion) -> Reader:
-    """A boolean, `*`, or a list of the Service's port numbers; `1` and `0` are numbers. Spaces don't count.
+    """Return a boolean, `*`, or a list of the Service's port numbers; `1` and `0` are numbers.
+
+    Spaces don't count.
 
     Nothing, and a false, leave the ports to the next annotation.
     """
@@ -158,7 +160,7 @@ def star_or_port_names(version: ProxyVersion) -> Reader:
 
 
 def boolean_filtered(version: ProxyVersion, ports_key: str, *, empty_is_all: bool) -> Reader:
-    """A boolean; where the annotation `ports_key` is there, true is meant for the ports it lists.
+    """Return a boolean; where the annotation `ports_key` is there, true is meant for the ports it lists.
 
     An empty list means all ports or none of them, as `empty_is_all` says.
     """
@@ -178,7 +180,7 @@ def boolean_filtered(version: ProxyVersion, ports_key: str, *, empty_is_all: boo
 
 
 def attribute(name: str, version: ProxyVersion) -> Reader:
-    """A list of `name=value`: on where this name is `true`, off where it is `false`."""
+    """Return a list of `name=value`: on where this name is `true`, off where it is `false`."""
 
     def read(value: str, _: Service) -> Sends:
         for item in _items(value):
@@ -191,7 +193,7 @@ def attribute(name: str, version: ProxyVersion) -> Reader:
 
 
 def member(word: str, version: ProxyVersion) -> Reader:
-    """A list of features: on where this one is among them."""
+    """Return a list of features: on where this one is among them."""
     return lambda value, _: sent_on_all(version if word in _items(value) else "off")
 
 
@@ -238,7 +240,7 @@ def upcloud_config(value: str, service: Service) -> Sends:
 
 
 def sent_on_all(what: Sent) -> Sends:
-    """The same on every port."""
+    """Return the same on every port."""
     return {None: what}
 
 

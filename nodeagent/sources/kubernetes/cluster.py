@@ -110,7 +110,7 @@ class Cluster:
         self._discovery.start()
 
     def stop(self) -> None:
-        """Ends all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
+        """End all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
         self._stopped = True
         self._discovery.stop()
         reflectors = [informer.reflector for informer in self._required.values()]
@@ -169,7 +169,7 @@ class Cluster:
             self._require(rows[name]).start()
 
     def states(self) -> tuple[ResourceState, ...]:
-        """Gives how it stands with each resource, in a fixed order; also with those that are not served."""
+        """Return how it stands with each resource, in a fixed order; also with those that are not served."""
         optional = self._optional.informers()
         return (
             *(_state(name, informer) for name, informer in self._required.items()),
@@ -257,7 +257,7 @@ def read_cluster(
     relay: RelayName | None = None,
     config_maps: Iterable[ConfigMapName] = (),
 ) -> Snapshot:
-    """Lists everything that decisions rest on, once; changes nothing.
+    """List everything that decisions rest on, once; change nothing.
 
     Args:
         connection: to the API server.

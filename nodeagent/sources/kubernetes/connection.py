@@ -37,7 +37,7 @@ _LONGEST_REFUSAL = 65536
 
 
 def connect(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ) -> "Connection":
-    """Finds the API server and the credentials; makes no connection yet (an exec plugin is run, though).
+    """Find the API server and the credentials; makes no connection yet (an exec plugin is run, though).
 
     Args:
         kubeconfig: the file to use; None for the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set),
@@ -84,7 +84,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Closes idle connections; those in use end with their answers."""
+        """Close idle connections; those in use end with their answers."""
         self._transport.close()
 
     @property
@@ -107,7 +107,7 @@ class Connection:
         timeout: float = 60.0,
         most: int = LARGEST_ANSWER,
     ) -> bytes:
-        """Reads an object or a list.
+        """Read an object or a list.
 
         Args:
             path: its path.
@@ -132,7 +132,7 @@ class Connection:
     def get_text(
         self, path: str, query: Mapping[str, str], timeout: float = 60.0, most: int = LARGEST_ANSWER
     ) -> bytes:
-        """Reads what is no JSON: a container's log.
+        """Read what is no JSON: a container's log.
 
         Args:
             path: its path.
@@ -151,7 +151,7 @@ class Connection:
         return self._body(request, response, deadline, most, json=False)
 
     def post_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Creates an object; not idempotent: a repetition answers AlreadyExistsError.
+        """Create an object; not idempotent: a repetition answers AlreadyExistsError.
 
         Args:
             path: the collection's path.
@@ -167,7 +167,7 @@ class Connection:
         return self._write(self.request("create", path), body, timeout)
 
     def put_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Replaces an object by compare-and-swap: `body` bears the resourceVersion that was read.
+        """Replace an object by compare-and-swap: `body` bears the resourceVersion that was read.
 
         Args:
             path: the object's path.
@@ -185,7 +185,7 @@ class Connection:
         return self._write(self.request("update", path), body, timeout)
 
     def delete_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Deletes an object; idempotent but for its answer: a repetition raises NotFoundError.
+        """Delete an object; idempotent but for its answer: a repetition raises NotFoundError.
 
         Args:
             path: the object's path.
@@ -214,7 +214,7 @@ class Connection:
         connect_timeout: float = CONNECT_TIMEOUT,
         idle_timeout: float = 150.0,
     ) -> LineStream:
-        """Opens a watch.
+        """Open a watch.
 
         Args:
             path: the collection's path.
@@ -236,7 +236,7 @@ class Connection:
     def open_websocket(
         self, request: ApiRequest, target: str, protocols: Iterable[str], timeout: float
     ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
-        """Opens a websocket, once more with renewed credentials if they are refused.
+        """Open a websocket, once more with renewed credentials if they are refused.
 
         Args:
             request: the request, as `request` returns it.
@@ -265,7 +265,7 @@ class Connection:
         headers: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
     ) -> Response:
-        """Sends a request, once more with renewed credentials if they are refused."""
+        """Send a request, once more with renewed credentials if they are refused."""
         target = request.path + (f"?{urlencode(query)}" if query else "")
         sent = {"Accept": "application/json", "User-Agent": "nodeagent", **headers}
 
@@ -280,7 +280,7 @@ class Connection:
             return attempt(self._renewed(used, request))
 
     def _renewed(self, refused: Transport, request: ApiRequest) -> Transport:
-        """Loads the configuration again: a tokenFile and an exec plugin may have something fresher.
+        """Load the configuration again: a tokenFile and an exec plugin may have something fresher.
 
         Of several threads refused at once, one does it for all.
         """
@@ -313,7 +313,7 @@ class Connection:
 
 
 def _accepted(request: ApiRequest, response: Response) -> Response:
-    """The response if it is a success; raises the error for any other."""
+    """Return the response if it is a success; raises the error for any other."""
     if 200 <= response.status < 300:
         return response
     told = b""
@@ -328,7 +328,7 @@ def _accepted(request: ApiRequest, response: Response) -> Response:
 
 
 def _until(deadline: float, most: int, request: ApiRequest, response: Response) -> Iterable[bytes]:
-    """Yields the body's pieces; an answer that goes on for ever is given up at the deadline or the bound."""
+    """Yield the body's pieces; an answer that goes on for ever is given up at the deadline or the bound."""
     left = most
     for piece in response.pieces(_READ_AT_ONCE):
         left -= len(piece)

@@ -81,7 +81,7 @@ def discover(connection: Connection) -> tuple[Resource, ...]:
 def _best(
     kind: OptionalKind, versions: set[str], plurals: Callable[[str, str], frozenset[str]]
 ) -> str | None:
-    """The first of the versions that can be read in which the kind is served."""
+    """Return the first of the versions that can be read in which the kind is served."""
     for version in kind.versions:
         if version in versions and kind.plural in plurals(kind.group, version):
             return version
@@ -149,7 +149,7 @@ class DiscoveryPoller:
         self._wake.set()
 
     def join(self, timeout: float) -> None:
-        """Waits for the thread's end, at most `timeout` seconds."""
+        """Wait for the thread's end, at most `timeout` seconds."""
         self._thread.join(timeout)
 
     def look_again(self) -> None:

@@ -116,7 +116,7 @@ class ApiPath(Struct, frozen=True):
 
     @classmethod
     def parse(cls, path: str) -> "ApiPath":
-        """Reads `/api/v1/...` and `/apis/GROUP/VERSION/...` (API concepts: Resource URIs)."""
+        """Read `/api/v1/...` and `/apis/GROUP/VERSION/...` (API concepts: Resource URIs)."""
         segments = path.strip("/").split("/")
         group = "" if segments[0] == "api" else (segments[1:2] or [""])[0]
         rest = segments[2:] if segments[0] == "api" else segments[3:]
@@ -152,7 +152,7 @@ class Status(Struct):
 
 
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
-    """Gives the error for an answer that is no success.
+    """Return the error for an answer that is no success.
 
     Args:
         request: the request.
@@ -201,7 +201,7 @@ _RENEW = (
 
 
 def missing_rule(request: ApiRequest) -> str:
-    """Gives the RBAC rule that allows a request, as it stands in a Role's YAML."""
+    """Return the RBAC rule that allows a request, as it stands in a Role's YAML."""
     about = ApiPath.parse(request.path)
     if not about.resource:
         rule = f"nonResourceURLs: {json.dumps([request.path])}, verbs: {json.dumps([request.verb])}"

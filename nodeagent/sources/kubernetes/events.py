@@ -32,7 +32,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     now: datetime | None = None,
     uid: str | None = None,
 ) -> SourceError | None:
-    """Creates an Event about an object, in the object's namespace.
+    """Create an Event about an object, in the object's namespace.
 
     Its name follows from object, reason, message and the hour: however many nodes say the same thing, one
     Event stands an hour. So a repetition within the hour is a success that changes nothing.

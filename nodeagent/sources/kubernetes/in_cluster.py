@@ -124,7 +124,7 @@ class PodTransport:
         connection.close()
 
     def _idle_connection(self) -> HTTPSConnection | None:
-        """An idle connection that the server has not closed meanwhile."""
+        """Return an idle connection that the server has not closed meanwhile."""
         while True:
             with self._lock:
                 if not self._idle:

@@ -77,12 +77,12 @@ class InformerSet:
         self._stopped = False
 
     def informers(self) -> dict[str, Informer]:
-        """Gives a copy of the set, by the resources' names."""
+        """Return a copy of the set, by the resources' names."""
         with self._lock:
             return dict(self._informers)
 
     def serve(self, rows: Iterable[Resource]) -> None:
-        """Takes over what the API server has; idempotent."""
+        """Take over what the API server has; idempotent."""
         wanted = {row.name: row for row in rows}
         with self._lock:
             if self._stopped:
@@ -103,7 +103,7 @@ class InformerSet:
         return reflectors
 
     def _drop(self, wanted: dict[str, Resource]) -> bool:
-        """Ends what is gone, then what was read for its sake alone; tells whether anything was held of it."""
+        """End what is gone, then what was read for its sake alone; return whether anything was held of it."""
         gone = [
             name for name, informer in self._informers.items() if name not in wanted and informer.is_missing
         ]

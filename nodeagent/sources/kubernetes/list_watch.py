@@ -95,7 +95,7 @@ def _decoded(decoder: msgspec.json.Decoder[_Decoded], body: bytes) -> _Decoded:
 
 
 def without_depths(body: bytes) -> bytes:
-    """The JSON, with null in place of whatever is nested too deep. Pure; linear in its length."""
+    """Return the JSON, with null in place of whatever is nested too deep. Pure; linear in its length."""
     pieces = []
     depth = begin = 0
     for found in _BRACKET_OR_TEXT.finditer(body):
@@ -122,7 +122,7 @@ def read_list(
     timeout: float = 60.0,
     progress: Callable[[], None] = lambda: None,
 ) -> Listing:
-    """Reads a collection; changes nothing.
+    """Read a collection; changes nothing.
 
     No resourceVersion is sent: the answer is the newest there is and can't go back in time ("API concepts:
     Semantics for get and list").
@@ -158,7 +158,7 @@ def read_list(
 
 
 def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
-    """Decodes one object.
+    """Decode one object.
 
     Args:
         raw: the object as JSON.
@@ -184,7 +184,7 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
 
 
 def number(version: str) -> int:
-    """Reads a resourceVersion; raises ValueError when it is not a decimal number."""
+    """Read a resourceVersion; raises ValueError when it is not a decimal number."""
     if not (version.isascii() and version.isdigit()):
         raise ValueError(f"resourceVersion {version!r} is not a number")
     return int(version)
@@ -328,7 +328,7 @@ _status_decoder = msgspec.json.Decoder(Status)
 
 
 def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTHING) -> WatchEvent:
-    """Reads one line.
+    """Read one line.
 
     Args:
         line: the line, without its end.

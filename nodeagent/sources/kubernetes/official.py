@@ -73,7 +73,7 @@ class OfficialTransport:
         self._client.rest_client.pool_manager.clear()
 
     def _authorized(self, request: ApiRequest, headers: Mapping[str, str], method: str) -> dict[str, str]:
-        """The headers with the credentials, refreshed as the client does it.
+        """Return the headers with the credentials, refreshed as the client does it.
 
         Raises:
             UnauthorizedError: a token file or an exec plugin gives none.
@@ -129,7 +129,7 @@ class OfficialResponse:
 
 
 def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's ApiClient
-    """Gives a client with a configuration of its own: the process-wide default is left alone.
+    """Return a client with a configuration of its own: the process-wide default is left alone.
 
     Args:
         kubeconfig: path (several, joined by colons, are merged); None for the pod's ServiceAccount.
@@ -162,7 +162,7 @@ def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's Ap
 
 
 def translated(request: ApiRequest, do: Callable[[], _Result]) -> _Result:
-    """Does something on the network for a request; the transport's failures become UnreachableError."""
+    """Do something on the network for a request; the transport's failures become UnreachableError."""
     from kubernetes.client import ApiException  # noqa: PLC0415 - see the module's head
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with it
 
@@ -180,7 +180,7 @@ def open_websocket(  # noqa: PLR0913, PLR0917 - a handshake's parts
     protocols: Iterable[str],
     timeout: float,
 ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
-    """Opens a websocket with the client's TLS settings and proxy.
+    """Open a websocket with the client's TLS settings and proxy.
 
     The client's own function for this has no time limit, and an API server may wait long for a kubelet.
 
@@ -241,7 +241,7 @@ def _retry_after(error: Any) -> str:  # noqa: ANN401 - a websocket.WebSocketBadS
 
 
 def websocket_failure(request: ApiRequest, error: Exception) -> UnreachableError:
-    """Gives the error for a websocket that could not be opened or read."""
+    """Return the error for a websocket that could not be opened or read."""
     import websocket  # noqa: PLC0415 - see the module's head
 
     if isinstance(error, websocket.WebSocketTimeoutException | TimeoutError):
@@ -252,7 +252,7 @@ def websocket_failure(request: ApiRequest, error: Exception) -> UnreachableError
 
 
 def _cause(error: Exception) -> Exception:
-    """The failure behind urllib3's, as the standard library has it."""
+    """Return the failure behind urllib3's, as the standard library has it."""
     from urllib3.exceptions import TimeoutError as Timeout  # noqa: PLC0415 - see the module's head
 
     cause: BaseException = error
@@ -265,6 +265,6 @@ def _cause(error: Exception) -> Exception:
 
 
 def _wrapped(error: BaseException) -> BaseException | None:
-    """The error that urllib3's ProtocolError carries as its second argument."""
+    """Return the error that urllib3's ProtocolError carries as its second argument."""
     inner = error.args[1] if len(error.args) == 2 else None
     return inner if isinstance(inner, Exception) else None

@@ -199,7 +199,7 @@ def _nodes(connection: Connection) -> NodeAddresses:
 
 
 def _policies(connection: Connection) -> str:
-    """The best version in which MutatingAdmissionPolicies are served; empty where they are not."""
+    """Return the best version in which MutatingAdmissionPolicies are served; empty where they are not."""
     for version in _POLICY_VERSIONS:
         try:
             answer = connection.get_json(f"{_POLICY_GROUP}/{version}", timeout=_SECONDS)

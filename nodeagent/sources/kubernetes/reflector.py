@@ -144,7 +144,7 @@ class Reflector:
                 self._stream.interrupt()
 
     def join(self, timeout: float) -> bool:
-        """Waits for the thread's end, at most `timeout` seconds; tells whether it has ended.
+        """Wait for the thread's end, at most `timeout` seconds; tells whether it has ended.
 
         A thread that waits for a slow list ends with it; being a daemon, it keeps no process alive.
         """
@@ -169,7 +169,7 @@ class Reflector:
                 self._pause(None)
 
     def _advance(self) -> None:
-        """Lists if need be, then watches until the stream ends; raises ApiError where something fails."""
+        """List if need be, then watch until the stream ends; raise ApiError where something fails."""
         if self._at.version is None and self._timing.streaming and self._connection.streams_lists:
             if self._streamed():
                 return
@@ -210,7 +210,7 @@ class Reflector:
         self._pause(error)
 
     def _pause(self, error: Exception | None) -> None:
-        """Waits, unless the last watch brought something: then it is taken up again at once."""
+        """Wait, unless the last watch brought something: then it is taken up again at once."""
         if self._at.productive or (isinstance(error, GoneError) and self._is_calm()):
             self._backoff.reset()
             if isinstance(error, GoneError):
@@ -262,7 +262,7 @@ class Reflector:
             self._calls.on_change()
 
     def _streamed(self) -> bool:
-        """Lists and watches by one request; tells whether the server can do that.
+        """List and watch by one request; return whether the server can do that.
 
         Without a resourceVersion the objects are the newest that there are, as in a list: nothing goes back
         in time ("API concepts: Streaming lists"). Kubernetes 1.34 and later can; 1.33 answers 422.

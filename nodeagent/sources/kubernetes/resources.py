@@ -52,7 +52,7 @@ class Resource:
     only_with: str = ""
 
     def widened(self) -> "Resource":
-        """Gives the same without its selector, for a server that does not know it."""
+        """Return the same without its selector, for a server that does not know it."""
         return replace(self, selector={}, dispensable=False)
 
 
@@ -105,18 +105,18 @@ RESOURCE_NAMES = (
 
 
 def optional_resource(kind: OptionalKind, version: str) -> Resource:
-    """Gives the row of an optional kind as it is served in a version."""
+    """Return the row of an optional kind as it is served in a version."""
     path = f"/apis/{kind.group}/{version}/{kind.plural}"
     return Resource(kind.name, kind.kind, path, kind.decode, optional=True)
 
 
 def not_covered(name: str, reason: str) -> str:
-    """Gives the line that tells of something that the server has and does not give."""
+    """Return the line that tells of something that the server has and does not give."""
     return f"{name} not covered: {reason}"
 
 
 def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, ...]:
-    """Gives everything that is to be listed and watched in every cluster.
+    """Return everything that is to be listed and watched in every cluster.
 
     Args:
         node_name: this node's name; no other Node is asked for (RBAC can be as narrow: resourceNames).
@@ -160,7 +160,7 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
 
 
 def config_map_rows(names: Iterable[ConfigMapName]) -> tuple[Resource, ...]:
-    """Gives what is to be listed and watched for these ConfigMaps: no other of their namespaces."""
+    """Return what is to be listed and watched for these ConfigMaps: no other of their namespaces."""
     return tuple(
         Resource(
             f"configmap {namespace}/{name}",

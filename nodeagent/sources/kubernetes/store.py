@@ -47,7 +47,7 @@ class Store:
             return not self._items
 
     def by_key(self) -> Mapping[Key, Item]:
-        """Gives a copy of what is held."""
+        """Return a copy of what is held."""
         with self._lock:
             return dict(self._items)
 
@@ -57,7 +57,7 @@ class Store:
             return len(self._values), len(self._unreadable)
 
     def replace(self, items: Mapping[Key, Item]) -> bool:
-        """Takes over a whole list: what is not in it is gone. Tells whether any value changed.
+        """Take over a whole list: what is not in it is gone. Return whether any value changed.
 
         The first list counts as a change even if it is empty: now it is known that there is nothing.
         """
@@ -71,7 +71,7 @@ class Store:
             return news
 
     def put(self, key: Key, item: Item) -> bool:
-        """Takes over an object as it stands now, unless something newer is known.
+        """Take over an object as it is now, unless something newer is known.
 
         Returns:
             Whether the value changed.
@@ -85,7 +85,7 @@ class Store:
             return not self._hold(key, item, held) and self._show({key: item})
 
     def remove(self, key: Key, version: int) -> bool:
-        """Drops an object deleted at a version, unless it was created anew since.
+        """Drop an object deleted at a version, unless it was created anew since.
 
         Returns:
             Whether a value went.

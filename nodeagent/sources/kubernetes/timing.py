@@ -74,7 +74,7 @@ class Backoff:
         self._failures = 0
 
     def next(self, retry_after: float | None = None) -> float:
-        """Gives the seconds to wait now, between half and all of the current step, and doubles the step.
+        """Return the seconds to wait now, between half and all of the current step, and doubles the step.
 
         Args:
             retry_after: seconds the server asks for; a tenth more at most is added as jitter.

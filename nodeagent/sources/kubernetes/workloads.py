@@ -164,7 +164,7 @@ class NotRunError(ApiError):
 def execute(
     connection: Connection, container: Container, command: Sequence[str], timeout: float, limit: int = 4 << 20
 ) -> Executed:
-    """Runs a program without a terminal and without input, and waits for its end.
+    """Run a program without a terminal and without input, and wait for its end.
 
     Args:
         connection: to the API server.

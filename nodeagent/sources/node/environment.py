@@ -67,7 +67,7 @@ class Environment:
 
 
 def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
-    """Reads; changes nothing.
+    """Read; changes nothing.
 
     Args:
         hosts_file: the option `hosts.file`; its directory is the node's /etc, wherever it is mounted here.

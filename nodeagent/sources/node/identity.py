@@ -18,7 +18,10 @@ _DISCARD_PORT = 9
 
 
 def default_node_name() -> str:
-    """The name that kubelet registers a node by when nobody says otherwise: the host name in lower case."""
+    """Return the name that kubelet registers a node by when nobody says otherwise.
+
+    The host name in lower case.
+    """
     return os.uname().nodename.lower()
 
 
@@ -29,7 +32,7 @@ def own_names(node_name: str) -> frozenset[str]:
 
 
 def source_addresses() -> tuple[IPAddress, ...]:
-    """The source address that the kernel picks for connections to elsewhere, at most one a family.
+    """Return the source address that the kernel picks for connections to elsewhere, at most one a family.
 
     A family without a route is left out.
     """
@@ -90,7 +93,7 @@ def find_api_servers(
     environment: Mapping[str, str] = os.environ,
     servers: Iterable[tuple[str, int]] = (),
 ) -> ApiServers:
-    """Reads the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
+    """Read the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
 
     `servers` are host and port of servers known otherwise: the one that is talked to.
     A kubeconfig that is absent or that this user may not read is passed over: a dry run needs neither.

@@ -46,7 +46,9 @@ class _Listed(Struct, frozen=True):
 
 
 def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
-    """The servers to ask now. Reads up to three small files each time, so that a change is never missed.
+    """Return the servers to ask now.
+
+    Reads up to three small files each time, so that a change is never missed.
 
     In turn, the first that names a server decides: `hosts.dnsServers`; resolv.conf beside `hosts.file`,
     whose links are followed as the node would follow them; the servers behind the node's systemd-resolved.
@@ -68,7 +70,7 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
 
 
 def _read_behind_resolved(resolv_conf: Path) -> _Listed:
-    """The servers that systemd-resolved asks, below the root directory whose /etc holds `resolv_conf`."""
+    """Return the servers that systemd-resolved asks, below the directory whose /etc has `resolv_conf`."""
     return _read(resolv_conf.parent.parent / _RESOLVED, resolv_conf.parent.parent)
 
 
@@ -81,7 +83,7 @@ def _read(file: Path, root: Path | None = None) -> _Listed:
 
 
 def _followed(file: Path, root: Path) -> Path:
-    """The file that `file` is a link to for the node, whose root directory is `root` here.
+    """Return the file that `file` is a link to for the node, whose root directory is `root` here.
 
     In a container the node's /etc is mounted elsewhere: a link to /run/... means the node's /run.
     """
@@ -148,7 +150,10 @@ class HostResolver:
         self._foreign = None if hosts_file == _OWN_HOSTS else hosts_file
 
     def resolve(self, name: str) -> tuple[IPAddress, ...]:
-        """The addresses in the order in which a program tries them; empty for none, whatever the reason."""
+        """Return the addresses in the order in which a program tries them.
+
+        Empty for none, whatever the reason.
+        """
         if self._foreign is not None and (found := _in_hosts_file(name, self._foreign)):
             return found
         try:
@@ -159,7 +164,7 @@ class HostResolver:
         return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
 
     def resolve_all(self, names: Iterable[str]) -> dict[str, tuple[IPAddress, ...]]:
-        """The same for many names at a time: a dead DNS server costs its time once."""
+        """Return the same for many names at a time: a dead DNS server costs its time once."""
         wanted = list(dict.fromkeys(names))
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(self.resolve, wanted), strict=True))

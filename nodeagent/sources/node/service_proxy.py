@@ -38,7 +38,7 @@ class ServiceRules:
     notes: tuple[str, ...] = ()
 
     def after(self, earlier: "ServiceRules") -> "ServiceRules":
-        """The same; where not all could be read, what was seen caught before counts on (fail static)."""
+        """Return the same; where not all could be read, what was seen before still counts (fail static)."""
         return replace(self, caught=self.caught | earlier.caught) if self.notes else self
 
 
@@ -111,7 +111,7 @@ def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
 
 
 def _run(command: list[str]) -> str | None:
-    """What the program prints; None where what it is asked for is not there."""
+    """Return what the program prints; None where what it is asked for is not there."""
     program = find_program(command[0])
     if program is None:
         raise UnreadableRulesError(f"there is no {command[0]} program")
@@ -162,7 +162,7 @@ class KubeProxy(Struct, frozen=True):
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
-    """Reads; changes nothing. Root alone may read rules: without it only the ipvs device is seen.
+    """Read; changes nothing. Root alone may read rules: without it only the ipvs device is seen.
 
     Args:
         standing: the addresses on this node's interfaces.

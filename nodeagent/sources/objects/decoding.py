@@ -43,7 +43,7 @@ _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 
 
 def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
-    """The Service, or None when its type is not LoadBalancer. Raises DecodingError."""
+    """Return the Service, or None when its type is not LoadBalancer. Raises DecodingError."""
     found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
@@ -69,7 +69,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
 
 
 def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
-    """The Ingress with every host of its TLS section and its rules. Raises DecodingError.
+    """Return the Ingress with every host of its TLS section and its rules. Raises DecodingError.
 
     Of its annotations only those that decisions rest on: controllers write others all the time.
     """
@@ -90,7 +90,7 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
 
 
 def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
-    """The IngressClass. Raises DecodingError."""
+    """Return the IngressClass. Raises DecodingError."""
     found = decode(raw, api.IngressClass)
     return IngressClass(
         found.metadata.name,
@@ -100,13 +100,13 @@ def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
 
 
 def decode_config_map(raw: bytes | dict[str, Any]) -> ConfigMap:
-    """The ConfigMap. Raises DecodingError."""
+    """Return the ConfigMap. Raises DecodingError."""
     found = decode(raw, api.ConfigMap)
     return ConfigMap(ref_of("ConfigMap", found.metadata), found.data or {})
 
 
 def decode_node(raw: bytes | dict[str, Any]) -> Node:
-    """The Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
+    """Return the Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
     found = decode(raw, api.Node)
     spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
@@ -129,7 +129,7 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
 
 
 def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
-    """The ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
+    """Return the ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
     found = decode(raw, api.ServiceCIDR)
     texts = (found.spec.cidrs if found.spec else None) or []
     try:
@@ -139,7 +139,7 @@ def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
 
 
 def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
-    """An existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
+    """Return an existing relay Service of any type: its ClusterIPs count. Raises DecodingError."""
     found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     ignored: list[str] = []
@@ -151,7 +151,7 @@ def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
 
 
 def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, ...]:
-    """The TCP ports of every endpoint in an EndpointSlice. Raises DecodingError.
+    """Return the TCP ports of every endpoint in an EndpointSlice. Raises DecodingError.
 
     As the API's reference says it: of `addresses` the first one counts, `ready` left out means ready, and a
     port left out means all ports, of which none could be chosen. An endpoint that is a name (addressType
@@ -272,7 +272,7 @@ _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z
 
 
 def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
-    """The object as the Struct `expected`. Raises DecodingError."""
+    """Return the object as the Struct `expected`. Raises DecodingError."""
     try:
         if isinstance(raw, bytes):
             return msgspec.json.decode(raw, type=expected)
@@ -282,7 +282,7 @@ def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
 
 
 def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
-    """What the object is called. Raises DecodingError for a name that no API server takes."""
+    """Return what the object is called. Raises DecodingError for a name that no API server takes."""
     namespace = "" if kind in _CLUSTER_WIDE else metadata.namespace or "default"
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
         if not _NAME.fullmatch(text):
@@ -293,19 +293,28 @@ def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
 
 
 def created_of(metadata: api.Metadata) -> datetime | None:
-    """The creation time; one without a zone is taken as UTC, so that every node orders objects alike."""
+    """Return the creation time.
+
+    One without a zone is taken as UTC, so that every node orders objects alike.
+    """
     time = metadata.creationTimestamp
     return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
 
 
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
-    """The annotations that decide about whoever asks for names; controllers write others all the time."""
+    """Return the annotations that decide about whoever asks for names.
+
+    Controllers write others all the time.
+    """
     found = {key: value for key, value in (metadata.annotations or {}).items() if key in _DECIDING}
     return found or NO_ANNOTATIONS
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """The annotations but for those whose values no provider writes so long; `problems` tells which."""
+    """Return the annotations but for those whose values no provider writes so long.
+
+    `problems` tells which.
+    """
     long = [key for key, value in annotations.items() if len(value) > _LONGEST_ANNOTATION]
     problems += [
         f"metadata.annotations: {quoted(key)}: longer than {_LONGEST_ANNOTATION} characters: not read"
@@ -315,7 +324,7 @@ def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> di
 
 
 def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
-    """The hosts in their order, each once, up to `MOST_HOSTS`; `problems` tells of the rest."""
+    """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` tells of the rest."""
     found = tuple(islice(dict.fromkeys(hosts), MOST_HOSTS + 1))
     if len(found) > MOST_HOSTS:
         problems.append(f"more than {MOST_HOSTS} hosts: the rest is not read")
@@ -323,7 +332,7 @@ def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
 
 
 def address_of(text: str) -> IPAddress | None:
-    """The address; None for what is none, and for one with a zone."""
+    """Return the address; None for what is none, and for one with a zone."""
     try:
         address = ip_address(text)
     except ValueError:

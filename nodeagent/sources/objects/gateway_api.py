@@ -32,13 +32,13 @@ Raw = bytes | dict[str, Any]
 
 
 def decode_namespace(raw: Raw) -> Namespace:
-    """The Namespace with all of its labels: any selector may ask for any. Raises DecodingError."""
+    """Return the Namespace with all of its labels: any selector may ask for any. Raises DecodingError."""
     metadata = decode(raw, api.Head).metadata
     return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
 
 
 def decode_gateway(raw: Raw) -> Gateway:
-    """The Gateway. Raises DecodingError, also for a selector that can't be understood."""
+    """Return the Gateway. Raises DecodingError, also for a selector that can't be understood."""
     found = decode(raw, api.Gateway)
     spec = found.spec or api.GatewaySpec()
     problems: list[str] = []
@@ -55,12 +55,12 @@ def decode_gateway(raw: Raw) -> Gateway:
 
 
 def decode_listener_set(raw: Raw) -> ListenerSet:
-    """The ListenerSet of the standard channel. Raises DecodingError."""
+    """Return the ListenerSet of the standard channel. Raises DecodingError."""
     return _listener_set(raw, "ListenerSet", GATEWAY_API)
 
 
 def decode_experimental_listener_set(raw: Raw) -> ListenerSet:
-    """The XListenerSet, which came before it. Raises DecodingError."""
+    """Return the XListenerSet, which came before it. Raises DecodingError."""
     return _listener_set(raw, "XListenerSet", EXPERIMENTAL_GROUP)
 
 
@@ -69,17 +69,17 @@ EXPERIMENTAL_GROUP = "gateway.networking.x-k8s.io"
 
 
 def decode_http_route(raw: Raw) -> Route:
-    """The HTTPRoute. Raises DecodingError."""
+    """Return the HTTPRoute. Raises DecodingError."""
     return _route(raw, "HTTPRoute")
 
 
 def decode_grpc_route(raw: Raw) -> Route:
-    """The GRPCRoute. Raises DecodingError."""
+    """Return the GRPCRoute. Raises DecodingError."""
     return _route(raw, "GRPCRoute")
 
 
 def decode_tls_route(raw: Raw) -> Route:
-    """The TLSRoute. Raises DecodingError."""
+    """Return the TLSRoute. Raises DecodingError."""
     return _route(raw, "TLSRoute")
 
 
@@ -116,7 +116,10 @@ def _route(raw: Raw, kind: str) -> Route:
 def _declined(
     parents: Iterable[api.RouteParent], namespace: str, generation: int | None
 ) -> tuple[ParentRef, ...]:
-    """The parents of which a controller says Accepted: False of the Route as it is now, and none True."""
+    """Return the parents of which a controller says Accepted.
+
+    False of the Route as it is now, and none True.
+    """
     said: dict[ParentRef, set[str]] = {}
     for parent in parents:
         for condition in parent.conditions or ():
@@ -185,7 +188,7 @@ def _rule(found: api.Expression) -> LabelRule:
 
 
 def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
-    """What the controller reported; address types of its own say nothing to others."""
+    """Return what the controller reported; address types of its own say nothing to others."""
     points = []
     for index, entry in enumerate((status.addresses if status else None) or ()):
         if not entry.value:

@@ -56,7 +56,7 @@ _HOST_MATCHERS = frozenset({"host", "hostheader", "hostsni"})
 
 
 def hosts_in_rule(rule: str) -> tuple[str, ...]:
-    """The hosts of all Host and HostSNI matchers that are not negated, each once."""
+    """Return the hosts of all Host and HostSNI matchers that are not negated, each once."""
     found: dict[str, None] = {}
     matcher = ""
     negating = False
@@ -87,7 +87,7 @@ HostReader = Callable[[str], tuple[str, ...]]
 
 
 def _istio_host(text: str) -> tuple[str, ...]:
-    """The host behind the namespace that Istio lets stand before it (`prod/www.example.com`, `./*`)."""
+    """Return the host behind the namespace that Istio allows before it (`prod/www.example.com`, `./*`)."""
     host = text.rpartition("/")[2]
     return (host,) if host != "*" else ()
 
@@ -116,7 +116,7 @@ class ControllerKind(Struct, frozen=True):
     only_with: str = ""
 
     def decode(self, raw: bytes | dict[str, Any]) -> ControllerRoute | None:
-        """The object; None for one that does not concern load balancers. Raises DecodingError."""
+        """Return the object; None for one that does not concern load balancers. Raises DecodingError."""
         document = _document(raw)
         if self.only_with and not any(text != "mesh" for text in _texts(document, self.only_with)):
             return None
@@ -180,7 +180,7 @@ def _document(raw: bytes | dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(value: object, path: str) -> Iterator[str]:
-    """Yields the texts at a path; what is not there, or of another form, yields nothing."""
+    """Yield the texts at a path; what is not there, or of another form, yields nothing."""
     if not path:
         if isinstance(value, str):
             yield value

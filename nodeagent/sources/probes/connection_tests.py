@@ -97,7 +97,7 @@ _BUNDLES = (
 
 
 def verifying_context(etc: Path = _OWN) -> ssl.SSLContext:
-    """A TLS client's context that verifies chain, dates and name.
+    """Return a TLS client's context that verifies chain, dates and name.
 
     Args:
         etc: The node's /etc. Where that is this process's own, OpenSSL's defaults hold ($SSL_CERT_FILE); a
@@ -121,7 +121,7 @@ _TCP_OVER = {4: 0x11, 6: 0x21}
 
 
 def proxy_line(version: ProxyVersion, source: Endpoint, destination: Endpoint) -> bytes:
-    """The header that says that `source` connected to `destination`; both are of one family."""
+    """Return the header that says that `source` connected to `destination`; both are of one family."""
     if version == "v1":
         ends = f"{source.address} {destination.address} {source.port} {destination.port}"
         return f"PROXY TCP{source.address.version} {ends}\r\n".encode("ascii")
@@ -153,7 +153,7 @@ _TRUST = {
 def ask_all(
     probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
 ) -> dict[Probe, ProbeOutcome]:
-    """Makes every connection, 24 at the same time; changes nothing.
+    """Make every connection, 24 at the same time; changes nothing.
 
     Args:
         probes: what to ask; the same one twice is asked once.
@@ -174,7 +174,7 @@ def ask_all(
 
 
 def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
-    """Makes one connection and tells how it ended; never raises for what the other side does."""
+    """Make one connection and report how it ended; never raises for what the other side does."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
@@ -203,7 +203,7 @@ def ask_certificates(
 def ask_certificate(
     probe: Probe, context: ssl.SSLContext, seconds: float = PROBE_SECONDS
 ) -> CertificateOutcome:
-    """Makes a TLS connection that verifies by `context`, for the name `probe.host`."""
+    """Make a TLS connection that verifies by `context`, for the name `probe.host`."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
@@ -316,7 +316,7 @@ def _left(deadline: float) -> float:
 
 
 def _unverified() -> ssl.SSLContext:
-    """What the certificate is worth is asked apart; here it is no reason to stop."""
+    """Return a context that does not verify: what the certificate is worth is checked separately."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -216,7 +216,7 @@ class _Session:
         return PullStep(Stage.REGISTRY, ok=False, seen=seen)
 
     def token(self) -> PullStep:
-        """Fetches an anonymous token from where the challenge says."""
+        """Fetch an anonymous token from where the challenge says."""
         realm = self.challenge.get("realm", "")
         query = {"scope": f"repository:{self._image.repository}:pull"}
         if "service" in self.challenge:
@@ -232,7 +232,7 @@ class _Session:
         return PullStep(Stage.CREDENTIALS, ok=True, seen="got an anonymous token")
 
     def layers(self) -> list[_Descriptor]:
-        """Fetches the manifest, by way of the index to this machine's platform, and gives its layers."""
+        """Fetch the manifest, by way of the index to this machine's platform, and return its layers."""
         found = self._manifest(self._image.reference)
         if found.manifests is None:
             layers = found.layers or []
@@ -249,7 +249,7 @@ class _Session:
         raise _Stopped(PullStep(Stage.MANIFEST, ok=False, seen=f"the index has no image for linux/{wanted}"))
 
     def layer(self, layers: list[_Descriptor]) -> PullStep:
-        """Reads the beginning of the first layer."""
+        """Read the beginning of the first layer."""
         if not layers:
             return PullStep(Stage.LAYER, ok=True, seen="the image has no layers")
         digest = _digest(Stage.LAYER, layers[0])
@@ -293,7 +293,7 @@ class _Session:
 
 
 def _digest(stage: Stage, found: _Descriptor) -> str:
-    """The digest, which becomes a part of an address: none but a proper one."""
+    """Return the digest, which becomes a part of an address: none but a proper one."""
     if not _DIGEST.fullmatch(found.digest):
         raise _Stopped(PullStep(stage, ok=False, seen=f"{quoted(found.digest)} is not a digest"))
     return found.digest

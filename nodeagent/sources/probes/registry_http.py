@@ -42,7 +42,7 @@ class ImageReference(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "ImageReference":
-        """Reads `registry.example.com/image:tag`; without a registry, Docker Hub's. Raises ValueError."""
+        """Read `registry.example.com/image:tag`; without a registry, Docker Hub's. Raises ValueError."""
         first, slash, rest = text.partition("/")
         named = bool(slash) and ("." in first or ":" in first or first == "localhost")
         authority, path = (first, rest) if named else ("registry-1.docker.io", text)
@@ -102,7 +102,7 @@ class RegistryHttp:
         self._deadline = time.monotonic() + _ALL_SECONDS
 
     def get(self, url: str, headers: Mapping[str, str], most: int) -> RegistryAnswer:
-        """Gets `url`, after up to five redirects; of the body `most` bytes at most.
+        """Get `url`, after up to five redirects; of the body `most` bytes at most.
 
         Authorization is sent to the host of `url` and to no other.
 
@@ -174,7 +174,7 @@ class RegistryHttp:
             pool.close()
 
     def _allowed(self, url: str, host: str, port: int) -> tuple[IPAddress, ...]:
-        """The addresses to connect to, in the resolver's order: all of them, or none."""
+        """Return the addresses to connect to, in the resolver's order: all of them, or none."""
         addresses = self._resolve(host)
         if not addresses:
             raise NoAnswerError(f"{_shown(url)}: {quoted(host)} has no address on this host")
