@@ -33,7 +33,7 @@ class ListenerReport(Struct, frozen=True, rename="camel"):
 class LoadBalancer(Struct, frozen=True, rename="camel"):
     """One LoadBalancer Service: what was decided for it and why.
 
-    `code` is the reason's stable short name. `standing` is null in a plan, which asks no listener.
+    `code` is the reason's stable short name. `listeners` is null in a plan, which asks no listener.
     """
 
     service: ObjectName
@@ -44,7 +44,7 @@ class LoadBalancer(Struct, frozen=True, rename="camel"):
     relay_addresses: list[str]
     ports: list[int]
     remarks: list[str]
-    standing: list[ListenerReport] | None
+    listeners: list[ListenerReport] | None
 
 
 class Name(Struct, frozen=True, rename="camel"):

@@ -83,12 +83,12 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     desired = call.desired(actual)
     comparison = compare(desired, actual)
     comparison = replace(comparison, notes=(*comparison.notes, *_unnoticed(str(call.config.relay.run_dir))))
-    standing = read_listener_status(desired, actual)
+    listeners = read_listener_status(desired, actual)
     if output == "json":
-        show_text(encode(report("Status", call.node_name, desired, comparison, standing)))
+        show_text(encode(report("Status", call.node_name, desired, comparison, listeners)))
     else:
-        show_text(status_text(call.node_name, desired, comparison, standing))
+        show_text(status_text(call.node_name, desired, comparison, listeners))
     if comparison.errors:
         return 1
-    silent = any(not found.answers for found in standing.values())
+    silent = any(not found.answers for found in listeners.values())
     return DRIFTED if comparison.pending or silent else 0

@@ -20,9 +20,9 @@ def report(
     node_name: str,
     desired: Desired,
     comparison: Comparison,
-    standing: Mapping[Endpoint, ListenerStatus] | None = None,
+    listeners: Mapping[Endpoint, ListenerStatus] | None = None,
 ) -> doc.Document:
-    """Return the document; `standing` for a status."""
+    """Return the document; `listeners` for a status."""
     written = comparison.written_names
     return doc.Document(
         schema_version="1",
@@ -36,7 +36,7 @@ def report(
             hosts=_hosts(comparison.changes.get("hosts")),
         ),
         errors={str(part): text for part, text in comparison.errors.items()},
-        load_balancers=[_load_balancer(decision, desired, standing) for decision in desired.load_balancers],
+        load_balancers=[_load_balancer(decision, desired, listeners) for decision in desired.load_balancers],
         names=[_name(decision, written) for decision in desired.names],
         unreadable=[doc.Unreadable(entry.where, entry.reason) for entry in desired.unreadable],
         remarks=[*desired.remarks, *comparison.notes],
@@ -46,7 +46,7 @@ def report(
 def _load_balancer(
     decision: LoadBalancerDecision,
     desired: Desired,
-    standing: Mapping[Endpoint, ListenerStatus] | None,
+    listeners: Mapping[Endpoint, ListenerStatus] | None,
 ) -> doc.LoadBalancer:
     binds = [
         listener.bind for listener in desired.listeners if listener.load_balancer == decision.load_balancer
@@ -60,7 +60,7 @@ def _load_balancer(
         relay_addresses=[str(address) for address in decision.relay_addresses],
         ports=sorted({bind.port for bind in binds}),
         remarks=list(decision.remarks),
-        standing=None if standing is None else [_listener_report(standing[bind]) for bind in binds],
+        listeners=None if listeners is None else [_listener_report(listeners[bind]) for bind in binds],
     )
 
 

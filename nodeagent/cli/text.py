@@ -36,14 +36,14 @@ def status_text(
     node_name: str,
     desired: Desired,
     comparison: Comparison,
-    standing: Mapping[Endpoint, ListenerStatus],
+    listeners: Mapping[Endpoint, ListenerStatus],
 ) -> str:
     """Return what stands on the node, for each load balancer and each name."""
     lines: list[Line] = []
     for decision in desired.load_balancers:
         lines += _load_balancer(decision, desired)
         lines += [
-            _standing_line(standing[listener.bind])
+            _listener_line(listeners[listener.bind])
             for listener in desired.listeners
             if listener.load_balancer == decision.load_balancer
         ]
@@ -145,7 +145,7 @@ def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = Mapping
     return lines
 
 
-def _standing_line(found: ListenerStatus) -> Line:
+def _listener_line(found: ListenerStatus) -> Line:
     answers = Styled("answers") if found.answers else Styled("does not answer", "red")
     redirected = ", ".join(map(str, found.redirected)) or "nothing"
     backend = f", ingress controller {found.backend}" if found.backend else ""

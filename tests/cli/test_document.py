@@ -73,7 +73,7 @@ def test_a_plan_tells_all_that_would_change(command_line: CommandLine) -> None:
     assert load_balancer["verdict"] == "served"
     assert load_balancer["addresses"] == [ADDRESS]
     assert load_balancer["ports"] == [PORT]
-    assert load_balancer["standing"] is None
+    assert load_balancer["listeners"] is None
     (relay,) = load_balancer["relayAddresses"]
     (name,) = document["names"]
     assert (name["name"], name["verdict"], name["written"]) == (HOST, "served", False)

@@ -52,7 +52,7 @@ def test_plan_and_status_agree_with_apply(world: World, agent: Agent) -> None:
         addresses.REGISTRY: True,
         addresses.SITE: True,
     }
-    answers = [listener["answers"] for listener in document["loadBalancers"][0]["standing"]]
+    answers = [listener["answers"] for listener in document["loadBalancers"][0]["listeners"]]
     assert answers == [True] * 3 * len(world.families)
 
 
