@@ -8,6 +8,7 @@ what it reads is kept here until it is fetched.
 
 import os
 import select
+import warnings
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,8 @@ class Inotify:
             Mask,
         )
 
+        # A file that is watched again: the kernel has one watch for it, and the callback is the same.
+        warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
         self._callback_id = CallbackId(1)
         self._mask = Mask
         self._events: deque[Event] = deque()

@@ -1,0 +1,26 @@
+"""An inotify instance tells what happens to what it watches."""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+from nodeagent.agent.inotify import CLOSE_WRITE, Event, Inotify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_file_that_is_watched_twice_tells_each_event_once(tmp_path: Path) -> None:
+    """A lock file is watched again when its directory tells of it, and it may be the one that was watched."""
+    file = tmp_path / "lock"
+    file.touch()
+    inotify = Inotify()
+    try:
+        watch = inotify.watch_file(file, CLOSE_WRITE)
+        assert inotify.watch_file(file, CLOSE_WRITE) == watch
+        file.write_text("", encoding="ascii")
+        assert select.select([inotify], [], [], 10) == ([inotify], [], [])
+        assert list(inotify.fetch()) == [Event(watch, CLOSE_WRITE, "")]
+    finally:
+        inotify.close()
