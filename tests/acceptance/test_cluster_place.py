@@ -190,7 +190,7 @@ def test_an_unusable_kubeconfig_is_told_to_the_person_at_the_keyboard(
             assert main(["cluster", *required, *map(str, files)]) == FAILED
         return capsys.readouterr().out
 
-    assert f"{tmp_path}/none: gives no way to the API server" in told(tmp_path / "none")
+    assert f"{tmp_path}/none: can't be used to reach the API server" in told(tmp_path / "none")
     nobody_there = ApiServer(str(LB), 6443).write_kubeconfig(tmp_path / "kubeconfig")
     assert "http://192.0.2.2:6443: Connection refused" in told(nobody_there)
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from tests.daemonset.pods import Pod
     from tests.testbed.world import World
 
-pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
+pytestmark = pytest.mark.timeout(900)  # the first test builds the image: a minute, if the machine is idle
 
 _PER_SECOND = 125
 """New connections a second from each of two hosts."""
+_CONNECTIONS_OF_A_SOAK = 100_000
 _DOWNLOADS = 5
 """From each of them."""
 
@@ -75,6 +76,39 @@ def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFix
         )
     assert total / seconds >= 200
     _check_served(world)
+
+
+def test_rollouts_lose_no_connection(
+    world: World,
+    deployment: Deployment,
+    soak: bool,  # noqa: FBT001 - a fixture
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One after the other, with the setting of docs/daemon.md, "No reset connection in a rollout"."""
+    users = (world.node1, world.pod1)
+    world.node1.run(["sysctl", "--quiet", "--write", "net.ipv4.tcp_migrate_req=1"])
+    pod = deployment.ready_pod()
+    rollouts = 0
+    with ExitStack() as stack:
+        loads = [stack.enter_context(new_connections(user, 200)) for user in users]
+        while rollouts == 0 or (soak and sum(load.answered for load in loads) < _CONNECTIONS_OF_A_SOAK):
+            old, pod = pod, deployment.ready_pod()
+            pod.agent.await_line("this agent writes on the node")
+            old.terminate()
+            assert old.relay.wait(seconds=60) == 0
+            assert old.agent.wait(seconds=60) == 0
+            old.remove()
+            rollouts += 1
+        for load in loads:
+            load.await_more(200)
+    world.node1.run(["sysctl", "--quiet", "--write", "net.ipv4.tcp_migrate_req=0"])
+    assert [load.failures for load in loads] == [[], []]
+    with capsys.disabled():
+        print(
+            f"\n{rollouts} rollouts: {sum(load.answered for load in loads)} new connections, none failed, "
+            f"the slowest took {1000 * max(load.longest_seconds for load in loads):.0f} ms"
+        )
+    _uninstall(deployment, pod)
 
 
 def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: Deployment) -> None:
