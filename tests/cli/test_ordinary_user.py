@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[2]
 _NOBODY = 65534
-# The interpreter may lie where only root may look: a first dry run loads what the second one needs.
+# The interpreter may lie where only root may look: what the command needs is loaded before.
 _AS_NOBODY = """
 import contextlib, io, os, sys
 from nodeagent.cli.main import run
@@ -28,6 +28,7 @@ command, *options = sys.argv[1:]
 if os.geteuid() == 0:
     with contextlib.redirect_stdout(io.StringIO()):
         run(["plan", *options])
+        run([command, "--help"])
     os.setgroups([])
     os.setgid({user})
     os.setuid({user})

@@ -64,8 +64,8 @@ def chains(as_root: None) -> Iterator[Watched]:
 @pytest.mark.parametrize(
     ("commands", "word"),
     [
-        (PUSHED_DOWN, "another rule is before the jump the jump to our chain in OUTPUT"),
-        ("*nat\n-F\n-X\nCOMMIT\n", "gone"),
+        (PUSHED_DOWN, "another rule is before the jump to nodeagent's chain in OUTPUT"),
+        ("*nat\n-F\n-X\nCOMMIT\n", "deleted"),
         ("*nat\n-F NODEAGENT-LB\nCOMMIT\n", "NODEAGENT"),
         ("*nat\n-D OUTPUT -j NODEAGENT-OUTPUT\nCOMMIT\n", "missing"),
         ("*nat\n-A NODEAGENT-LB -p tcp -j RETURN\nCOMMIT\n", "altered"),

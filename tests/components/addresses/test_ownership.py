@@ -32,7 +32,7 @@ def test_an_address_of_somebody_else_is_refused_and_left_alone(
     change = difference(on_lo, address, other)
     with pytest.raises(PartlyAppliedError, match=f"{address}: .*added by another program") as caught:
         on_lo.grow(change)
-    assert str(change).startswith(f"! {address}: it stands on ")
+    assert str(change).startswith(f"! {address}: it is on ")
     assert isinstance(caught.value.state, AddressState)
     assert held(caught.value.state) == {ip_address(other)}
     assert other in caught.value.applied
