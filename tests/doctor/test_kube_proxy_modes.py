@@ -27,7 +27,7 @@ def test_the_mode_and_the_short_circuit(world: World, tmp_path: Path) -> None:
     assert "mode iptables [KubeProxyFound]" in broken.stdout
     assert f"- chain KUBE-SERVICES of {world.kind}\n" in broken.stdout
     for address in world.service.load_balancer_ips:
-        assert f"the kernel's Service rules hold {address}\n" in broken.stdout
+        assert f"the kernel's Service rules contain {address}\n" in broken.stdout
     assert "[ShortCircuitedAndCut]" in broken.stdout
     with scene.remedied():
         remedied = scene.agent.run("doctor")

@@ -197,10 +197,11 @@ class World:
             )
             node.kube_proxy = KubeProxy(node, self.kind, own, cluster_cidrs, (self.service,))
             node.kube_proxy.sync()
-        named = {node.name: own for node, own in nodes.items()}
-        self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
         for controller in self.ingress:
             controller.await_ready()
+        # Last: a server whose first health check fails is down for some seconds.
+        named = {node.name: own for node, own in nodes.items()}
+        self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
         for server in (self.dns, self.registry, self.load_balancer):
             server.await_ready()
 
