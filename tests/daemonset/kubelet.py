@@ -1,4 +1,4 @@
-"""The kubelet's liveness probes: what it kills when they fail, how, and that it starts it again.
+"""The kubelet's probes of what runs: what it kills when they fail, how, and that it starts it again.
 
 As kubernetes/pkg/kubelet does it: a container that fails gets the time of the probe's own
 terminationGracePeriodSeconds, or else of the pod's; its preStop command runs in that time, then comes the
@@ -29,6 +29,7 @@ class Kubelet:
     """Probes a pod's containers, each in a thread, and restarts those that fail or end.
 
     A container that ends is started again at once: the first time a kubelet does, later it backs off.
+    Whether it is alive is asked once its startup probe succeeds.
 
     Args:
         pod: Started, and ready.
@@ -54,7 +55,8 @@ class Kubelet:
     def _keep(self, name: str) -> None:
         failures = 0
         container = self._pod.containers[name]
-        probe: Object = container.spec["livenessProbe"]
+        alive: Object = container.spec["livenessProbe"]
+        probe = alive
         due = time.monotonic() + probe.get("initialDelaySeconds", 0)
         while not self._ending.wait(0.05):
             if container.running and time.monotonic() < due:
@@ -62,12 +64,19 @@ class Kubelet:
             if container.running:
                 due = max(due + probe["periodSeconds"], time.monotonic())
                 failures = 0 if _succeeds(container, probe) else failures + 1
+                if not failures and probe is not alive:
+                    probe = alive
+                    due = time.monotonic() + probe.get("initialDelaySeconds", 0)
             if not container.running or failures == probe["failureThreshold"]:
                 grace = probe.get("terminationGracePeriodSeconds", self._pod.grace_seconds)
                 self._kill(container, float(grace))
+                if self._ending.is_set():
+                    # One that is not dead yet is still the pod's, which is removed.
+                    return
                 container = self._pod.restart(name)
                 self.restarts[name] += 1
                 failures = 0
+                probe = container.spec["startupProbe"]
                 due = time.monotonic() + probe.get("initialDelaySeconds", 0)
 
     def _kill(self, container: Container, grace: float) -> None:

@@ -93,7 +93,7 @@ def test_rollouts_lose_no_connection(
         loads = [stack.enter_context(new_connections(user, 200)) for user in users]
         while rollouts == 0 or (soak and sum(load.answered for load in loads) < _CONNECTIONS_OF_A_SOAK):
             old, pod = pod, deployment.ready_pod()
-            pod.agent.await_line("this agent writes on the node")
+            pod.agent.await_line("Became the writer on the node")
             old.terminate()
             assert old.relay.wait(seconds=60) == 0
             assert old.agent.wait(seconds=60) == 0
