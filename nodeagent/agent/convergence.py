@@ -161,7 +161,7 @@ def converge(
     silent = {listener.bind for listener in desired.listeners} - done.ready
     if silent:
         binds = ", ".join(map(str, sorted(silent, key=Endpoint.sort_key)))
-        done.failed("relay", f"HAProxy does not listen on {binds}: nothing new is pointed there until it does")
+        done.failed("relay", f"HAProxy does not listen on {binds}: until it does, nothing new points there")
     _run((*_POINT, *_REMOVE), done, actual, components)
     return done
 
