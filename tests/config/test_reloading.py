@@ -10,6 +10,9 @@ from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, COREDNS_CONTROLLER, ConfigFile, FixedOptions, reload_config
 from nodeagent.errors import ConfigError
 
+_WHOLE_SECONDS = 1_700_000_000.0
+"""A time that a file can have to the nanosecond: another is rounded, and may be later than the clock."""
+
 
 def later() -> float:
     """An hour from now: what was written just now has long settled."""
@@ -71,7 +74,7 @@ def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> Non
     """A file written in place is empty first, which means the defaults."""
     path = tmp_path / "nodeagent.yaml"
     path.write_text("hosts: {enabled: false}\n")
-    now = path.stat().st_mtime
+    now = _WHOLE_SECONDS
     file = ConfigFile(path, lambda: now)
     path.write_text("")
     os.utime(path, (now, now))
@@ -88,7 +91,7 @@ def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> Non
 def test_a_file_is_read_at_once_if_somebody_asks(tmp_path: Path) -> None:
     path = tmp_path / "nodeagent.yaml"
     path.write_text("")
-    now = path.stat().st_mtime
+    now = _WHOLE_SECONDS
     file = ConfigFile(path, lambda: now)
     path.write_text("hosts: {enabled: true}\n")
     os.utime(path, (now, now))
