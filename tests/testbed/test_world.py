@@ -134,9 +134,9 @@ def test_a_service_can_go_and_come_back(world: World) -> None:
     kube_proxy = world.node1.kube_proxy
     kube_proxy.remove(INGRESS_SERVICE.key)
     try:
-        # Without the short circuit the packets leave for the load balancer, as from anywhere.
-        answer = world.node1.curl(URLS[0])
-        assert answer.ok, answer
+        # Without the short circuit the packets leave for the load balancer, as from anywhere. It sends every
+        # other connection to this node, which has no NodePort now, until its health check fails.
+        wait_until(lambda: world.node1.curl(URLS[0]).ok, "the load balancer answering the node")
     finally:
         kube_proxy.add(world.service)
     assert world.node1.curl(URLS[0]).cut
