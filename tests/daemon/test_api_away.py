@@ -32,9 +32,11 @@ def test_without_the_api_at_the_start_the_node_keeps_what_stands(
         agent.await_page("/healthz", 200)
         told = agent.await_line("Could not read from the API server", resource="services")
         assert "Connection refused" in told["reason"]
+        agent.await_that(
+            lambda: "not ready: this agent has not applied" in agent.page("/readyz")[1], "/readyz telling why"
+        )
         status, text = agent.page("/readyz")
         assert status == 503
-        assert "not ready: this agent has not applied" in text
         assert "Connection refused" in text
         assert (read_standing(node), table(node), hosts_inode(node)) == before
         assert agent.metric("nodeagent_api_up") == 0

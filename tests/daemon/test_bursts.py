@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 pytestmark = needs_root
 
 _BURST = 1000
-_MOST_APPLIES = 8
+_MOST_APPLIES = 20
+"""Two to four on an idle machine, eleven were seen on a busy one: fewer than one for 50 events."""
 _LONE = 10
 _LONE_SECONDS = 0.5
 """An apply takes some ten milliseconds; the rest is for a busy machine."""
