@@ -1,7 +1,8 @@
 """Makes new connections at an even rate and says what became of them: `new_connections ADDRESS PER_SECOND`.
 
 Each is one request for a page, with a connection of its own. Prints "answered N longest SECONDS" about four
-times a second, and a line for each that failed. It never tries again: a failure is a user's failure.
+times a second, and a line for each that failed or was late. It never tries again: a failure is a user's
+failure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tests.testbed.addresses import SITE
 _REQUEST = f"GET / HTTP/1.0\r\nHost: {SITE}\r\n\r\n".encode()
 _SECONDS = 10.0
 _REPORT_SECONDS = 0.25
+_LATE_SECONDS = 0.25
 
 
 def main(address: str, per_second: int) -> None:
@@ -34,6 +36,8 @@ def main(address: str, per_second: int) -> None:
             answered += 1
         now = time.monotonic()
         longest = max(longest, now - started)
+        if now - started > _LATE_SECONDS:
+            sys.stdout.write(f"late at {started - begin:.3f} s: {now - started:.3f} s\n")
         if now - reported > _REPORT_SECONDS:
             sys.stdout.write(f"answered {answered} longest {longest:.4f}\n")
             sys.stdout.flush()

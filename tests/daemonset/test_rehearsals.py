@@ -106,7 +106,8 @@ def test_rollouts_lose_no_connection(
     with capsys.disabled():
         print(
             f"\n{rollouts} rollouts: {sum(load.answered for load in loads)} new connections, none failed, "
-            f"the slowest took {1000 * max(load.longest_seconds for load in loads):.0f} ms"
+            f"the slowest took {1000 * max(load.longest_seconds for load in loads):.0f} ms; more than 250 ms "
+            f"took: {', '.join(line for load in loads for line in load.late) or 'none'}"
         )
     _uninstall(deployment, pod)
 

@@ -43,6 +43,11 @@ class NewConnections:
         return [line for line in self._lines() if not line.startswith(("answered ", "late "))]
 
     @property
+    def late(self) -> list[str]:
+        """When one took longer than 250 ms, and how long."""
+        return [line for line in self._lines() if line.startswith("late ")]
+
+    @property
     def longest_seconds(self) -> float:
         """The longest time that one took."""
         return max(float(line.split()[3]) for line in self._lines() if line.startswith("answered "))
