@@ -1,8 +1,8 @@
 """Asks the agent of this container how it is: `python -m nodeagent.agent.reporting.probe RUN_DIR /readyz`.
 
-For the exec probes of the DaemonSet. They ask the agent in their own container whatever port it has; a probe
-by TCP would ask the agent that holds the port, and during an upgrade's overlap that is the older one. A probe
-runs every few seconds, so this imports next to nothing: about 20 ms, where the whole command line takes 200.
+For a person in the container, `status` and `bundle`; the DaemonSet's own probes read a file (probe_files.py). It
+asks the agent of its own container, whatever port that has: by TCP, during an upgrade's overlap, the older agent
+would answer. It imports next to nothing: about 20 ms, where the whole command line takes 200.
 """
 
 import socket

@@ -6,8 +6,8 @@ Two agents of a node want the same address during an upgrade's overlap (host net
   by the old one, and counters would jump to and fro from scrape to scrape. The address belongs to one.
 - The newcomer tries again every second, in a thread of its own, until the older agent ends; the reconcile
   loop never waits for it. Scrapes meet the older agent until then, and the newer one from then on.
-- Probes need the agent of their own container, at once. So the same pages are served on a unix socket, named
-  for this process and its PID namespace (socket_path.py); the DaemonSet's exec probes ask there (probe.py).
+- Who asks in a container means that container's agent. So the same pages are served on a unix socket, named
+  for this process and its PID namespace (socket_path.py); probe.py asks there.
 
 For the same reason an address that is taken is no error that stops the agent: to keep the node right goes
 before being seen. It is logged once, with what to do.
