@@ -1,8 +1,8 @@
 """Asks the agent of this container how it is: `python -m nodeagent.agent.reporting.probe RUN_DIR /readyz`.
 
-For a person in the container, `status` and `bundle`; the DaemonSet's own probes read a file (probe_files.py). It
-asks the agent of its own container, whatever port that has: by TCP, during an upgrade's overlap, the older agent
-would answer. It imports next to nothing: about 20 ms, where the whole command line takes 200.
+For a person in the container, `status` and `bundle`; the DaemonSet's own probes read a file (probe_files.py).
+It asks the agent of its own container, whatever port that has: by TCP, during an upgrade's overlap, the older
+agent would answer. It imports next to nothing: about 20 ms, where the whole command line takes 200.
 """
 
 import socket
