@@ -1,6 +1,7 @@
 """One HTTP connection: reads requests, lets faults strike, checks access, answers or streams."""
 
 import gzip
+import ssl
 import time
 from dataclasses import replace
 from email.utils import formatdate
@@ -39,7 +40,8 @@ class Handler(BaseHTTPRequestHandler):
         """Serve the connection's requests until it ends; that the client went away is no error."""
         try:
             super().handle()
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
+            # A write after the client's end is either of them, as OpenSSL has seen that end or not.
             self.close_connection = True
 
     @property
