@@ -1,7 +1,8 @@
 """The words that texts for users avoid, with what to write instead: `make lint` looks for them.
 
-It reads README.md, the pages of docs/ and docs/decisions/, the alerts and the dashboard, and from nodeagent/ the
-help texts and messages: string literals of more than one word. It does not read docstrings and comments.
+It reads README.md, the pages of docs/ and docs/decisions/, the alerts and the dashboard. From nodeagent/ it
+reads the help texts and messages: string literals of more than one word. It does not read docstrings and
+comments.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""What shall stand on the node, and why: the planner's answer."""
+"""The desired state of the node, and the reasons: the planner's result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class RelayAddress(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One port the relay listens on, and the Service's endpoint it sends to with the PROXY line.
+    """One port the relay listens on, and the Service's endpoint it sends to with the PROXY header.
 
     `proxy` is None for a port on which the load balancer sends no PROXY: passed on as it is.
     """
@@ -29,12 +29,12 @@ class Listener:
     proxy: ProxyVersion | None
     load_balancer: ObjectRef
     node_address: IPAddress | None = None
-    """What the PROXY line names as the source of a connection the node made straight to the relay
-    address (by a hosts line): the kernel then picks the relay address itself as the source."""
+    """The source address that the PROXY header names for a connection made by the node directly to the relay
+    address (by a hosts line): the kernel picks the relay address itself as the source."""
 
 
 class Redirect(Struct, frozen=True):
-    """A DNAT entry: what is sent to `match` (the load balancer) goes to `to` (the relay)."""
+    """A DNAT entry: connections to `match` (the load balancer) are sent to `to` (the relay)."""
 
     match: Endpoint
     to: Endpoint
@@ -43,7 +43,7 @@ class Redirect(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DnatRules:
-    """What DNAT does on a node: the redirects, whose pods they hold for besides the node, and the guard.
+    """What DNAT does on a node: the redirects, the pods they apply to besides the node, and the guard.
 
     The guard drops what arrives for a `guarded` range over any interface but lo, unless it comes from an
     `admitted` one. In a family without redirects `pods` mean nothing, in one without `guarded` ranges
@@ -70,24 +70,24 @@ class HostsLine(Struct, frozen=True):
 
 
 class Verdict(StrEnum):
-    """What was decided for a load balancer or a name."""
+    """The decision on a load balancer or a hostname."""
 
     SERVED = "served"
-    """It stands, or will stand, on the node."""
+    """It is, or will be, served on the node."""
     SKIPPED = "skipped"
-    """Nothing is to do for it, or somebody decided so."""
+    """Nothing needs to be done for it, or someone decided so."""
     REFUSED = "refused"
-    """It asks for something that must not or can't be done: an administrator should look."""
+    """It claims something that must not or can't be done: an administrator should check it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancerDecision:
-    """One load balancer: what was decided and the reason, in the words that every output shows.
+    """One load balancer: the decision and the reason, in the words that every output shows.
 
-    `code` is the reason's stable short name, for machines. `relay_addresses` are what its names point at:
-    its own on this node, or the ClusterIPs of an existing relay Service. `remarks` are about parts of it: a
-    UDP port left alone, an address that is none. `uid` is the Service's, by which Events find it.
-    `taken` are those of the remarks about ports that another program of this node holds, which may end.
+    `code` is the reason's stable short name, for machines. `relay_addresses` are what its hostnames point at:
+    its own on this node, or the ClusterIPs of an existing relay Service. `remarks` are notes on parts of it:
+    a UDP port that is ignored, an invalid address. `uid` is the Service's, by which Events find it. `taken`
+    are the notes about ports that another program of this node holds, which may end.
     """
 
     load_balancer: ObjectRef
@@ -103,11 +103,11 @@ class LoadBalancerDecision:
 
 @dataclass(frozen=True, slots=True)
 class NameDecision:
-    """One name that an Ingress asks for: what was decided and the reason.
+    """One hostname that an object claims: the decision and the reason.
 
-    `by_dns`: nothing but DNS can decide it, so that it is asked. `among` are the addresses that matter in the
-    answer beside those of `load_balancer`: of others among which DNS chooses. `gist` is the reason without
-    what differs between nodes or from one answer of DNS to the next; empty where that is the reason itself.
+    `by_dns`: only DNS can decide it, so it is looked up. `among` are the addresses that matter in the answer
+    in addition to those of `load_balancer`: those of others among which DNS chooses. `gist` is the reason
+    without what differs between nodes or between answers of DNS; empty if that is the reason itself.
     """
 
     name: str
@@ -123,10 +123,10 @@ class NameDecision:
 
 @dataclass(frozen=True, slots=True)
 class DnsQuestion:
-    """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that asks.
+    """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that claims it.
 
     The addresses are those of each load balancer that claims the hostname, and the relay's; `claimed_by` has
-    the hostname, and the namespace is its own. A question that became another is asked again at once.
+    the hostname, and the namespace is its own. If a question changes, it is asked again at once.
     """
 
     matter: frozenset[IPAddress]
@@ -138,9 +138,9 @@ class DnsQuestion:
 class Desired:
     """The desired state of this node, in a fixed order, with the reason of each decision.
 
-    Of `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may give
-    them relay addresses. `questions` are the hostnames that nothing but DNS can decide: no others are ever
-    asked for.
+    In `dnat`, the admitted ranges are those of the node's own pods, redirected or not: CoreDNS may answer
+    them with relay addresses. `questions` are the hostnames that only DNS can decide: no others are ever
+    looked up.
     """
 
     addresses: tuple[RelayAddress, ...] = ()

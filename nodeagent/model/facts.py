@@ -1,4 +1,4 @@
-"""What this node and DNS say: values read once a pass, so that decisions see one world."""
+"""Facts of this node and of DNS: values read once per pass, so that all decisions see the same."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ LONGEST_HOSTNAME = 253
 
 
 class DnsOutcome(StrEnum):
-    """How the asking for one name ended.
+    """How the lookup of one hostname ended.
 
-    The first three tell something of the name. All others tell that it could not be asked.
+    The first three say something about the hostname. All others say that the lookup failed.
     """
 
     ADDRESSES = "addresses"
@@ -28,16 +28,16 @@ class DnsOutcome(StrEnum):
     """The name does not exist (RFC 8020)."""
     SERVFAIL = "servfail"
     REFUSED = "refused"
-    """REFUSED, another error, or a server that does not ask others (no recursion)."""
+    """REFUSED, another error, or a server that does not query others (no recursion)."""
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
-    """No packet could be sent, or a packet came back that nobody listens."""
+    """No packet could be sent, or an ICMP error says that no process listens."""
     NO_SERVER = "no_server"
-    """No server is known that may be asked."""
+    """No server is known that may be queried."""
 
     @property
     def tells(self) -> bool:
-        """Whether the name itself was told of, and not of the way to its DNS."""
+        """Whether the outcome is about the hostname itself, and not about the path to its DNS."""
         return self in _TELLING
 
 
@@ -45,11 +45,10 @@ _TELLING = frozenset({DnsOutcome.ADDRESSES, DnsOutcome.NO_ADDRESS, DnsOutcome.NX
 
 
 class DnsReply(Struct, frozen=True):
-    """The outcome of asking for a name's A and AAAA once.
+    """The outcome of one lookup of a hostname's A and AAAA records.
 
-    `addresses` are sorted, IPv4 first. `trouble` says in words why a question was not answered;
-    `unanswered` are the families it was about where the other's addresses are known. `ttl` is in seconds,
-    0 where nothing was told.
+    `addresses` are sorted, IPv4 first. `trouble` says in words why a query was not answered; `unanswered` are
+    its families if the addresses of the other family are known. `ttl` is in seconds, 0 if there was none.
     """
 
     outcome: DnsOutcome
@@ -60,7 +59,7 @@ class DnsReply(Struct, frozen=True):
 
 
 class DnsAnswer(Struct, frozen=True):
-    """What is known of a name: the latest reply, and the latest that told something, if any did.
+    """What is known of a hostname: the latest reply, and the latest that said something about it, if any did.
 
     While DNS answers, the two are the same.
     """
@@ -73,7 +72,7 @@ _NOWHERE: frozenset[IPAddress] = frozenset()
 
 
 class InterfaceAddress(Struct, frozen=True):
-    """An address that stands on one of the node's interfaces.
+    """An address on one of the node's interfaces.
 
     `ours` is true for a relay address that nodeagent itself put there.
     """
@@ -96,18 +95,20 @@ class UserHostsLine(Struct, frozen=True):
 class Facts:
     """The node at one moment.
 
-    `source_addresses` are those that the node's outgoing connections bear, at most one a family.
+    `source_addresses` are the sources of the node's outgoing connections, at most one per family.
     `port_holders` are TCP ports that the relay can't have, each with the user id of the process that has it:
     on every address (0.0.0.0 or ::), or on a relay address.
-    `ipv6_off` says by what IPv6 is switched off here; empty where it is on.
-    `user_names` maps each name that the user's own lines of the hosts file set to that line.
-    `short_circuited` are addresses that the node's Service proxy was seen to catch, of those worth a look.
-    `standing_names` are those of the managed block as it is in the file, each with its addresses;
-    `wanted_names` are those of the block as it was desired last.
-    `dns` is what DNS said of names so far, name by name; one that was not asked yet is not in it.
-    `takes_wildcards` is true where names are written for something that knows wildcards, which no hosts file
+    `ipv6_off` says what switches IPv6 off here; empty if it is on.
+    `user_names` maps each hostname that the user's own lines of the hosts file set to that line.
+    `short_circuited` are addresses that the node's Service proxy short-circuits, among those that were
+    checked.
+    `standing_names` are the hostnames of the managed block as it is in the file, each with its addresses;
+    `wanted_names` are those of the block in the last desired state.
+    `dns` is what DNS has said so far, by hostname; one that was not queried yet is not in it.
+    `takes_wildcards` is true if the hostnames are for something that knows wildcards, which no hosts file
     does: CoreDNS.
-    `notes` tell what could not be read (for want of permission, say), for the person at the dry run.
+    `notes` say what could not be read (for example, because of missing permission), for the person at the
+    dry run.
     """
 
     node_name: str
@@ -132,7 +133,7 @@ class Facts:
 
 
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:
-    """Return the user id of who has this address and port, or this port on every address. Pure.
+    """Return the user id of the process that has this address and port, or this port on every address. Pure.
 
     None if no process has it.
     """

@@ -1,8 +1,8 @@
-"""What the cluster says: the few fields of the few kinds that decisions rest on.
+"""The cluster's objects: the few fields of the few kinds on which decisions depend.
 
-Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. First the
-annotations that decide, then how objects name each other, then Kubernetes' own kinds, the Gateway API's and
-those of controllers, last the Snapshot that holds them all.
+Sources (the Kubernetes API, manifests on disk) decode into these; the planner reads nothing else. The order:
+the annotations that decide, how objects name each other, Kubernetes' own kinds, the Gateway API's and those
+of controllers, and the Snapshot that holds them all.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from nodeagent.model.addresses import IPAddress, IPNetwork
 _DOMAIN = "nodeagent.io"
 
 EXCLUDE = f"{_DOMAIN}/exclude"
-"""`"true"` on a Service, an Ingress, a Gateway or a Route: it is left alone."""
+"""`"true"` on a Service, an Ingress, a Gateway or a Route: nodeagent ignores the object."""
 
 PROXY_PROTOCOL = f"{_DOMAIN}/proxy-protocol"
-"""`v1`, `v2` or `off` on a Service: what its load balancer sends, whichever provider it is of."""
+"""`v1`, `v2` or `off` on a Service: what its load balancer sends, whatever its provider."""
 
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
-"""Which controller serves an Ingress: the way of before spec.ingressClassName (Kubernetes 1.18)."""
+"""Which controller serves an Ingress: the way before spec.ingressClassName (Kubernetes 1.18)."""
 
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
-"""One empty mapping for all: of ten thousand Routes hardly any has an annotation that decides."""
+"""One empty mapping for all: of ten thousand Routes, hardly any has an annotation that decides."""
 
 
 ProxyVersion = Literal["v1", "v2"]
@@ -56,7 +56,7 @@ class ObjectRef:
 class LoadBalancerPoint(Struct, frozen=True):
     """One entry of `status.loadBalancer.ingress`: an address, a hostname, or both.
 
-    `ip_mode` is "VIP", "Proxy", or None where the provider says nothing (which means VIP: KEP-1860).
+    `ip_mode` is "VIP", "Proxy", or None if the provider says nothing (which means VIP: KEP-1860).
     """
 
     ip: IPAddress | None
@@ -80,9 +80,9 @@ class ServicePort(Struct, frozen=True):
 class Service:
     """A Service of type LoadBalancer.
 
-    `gateway` is the Gateway of its namespace that it was made for, if any; `load_balancer_class` that of its
-    controller, where it names one. `external_ips` are what its author wrote there, whoever that is.
-    `problems` tells what of the object could not be read, field by field; the rest of it is used.
+    `gateway` is the Gateway of its namespace for which it was made, if any; `load_balancer_class` that of its
+    controller, if it names one. `external_ips` are what its author wrote there, and the author can be anyone.
+    `problems` says which fields of the object could not be read; the rest of it is used.
     """
 
     ref: ObjectRef
@@ -104,13 +104,13 @@ class Service:
 
     @property
     def tcp_ports(self) -> tuple[int, ...]:
-        """Its TCP ports, in order: PROXY is for them alone."""
+        """Its TCP ports, in order: PROXY exists only for TCP."""
         return tuple(sorted({port.port for port in self.ports if port.protocol == "TCP"}))
 
 
 @dataclass(frozen=True, slots=True)
 class Ingress:
-    """An Ingress: the hosts it asks for, as written, and the addresses its controller reported."""
+    """An Ingress: the hosts it claims, as written, and the addresses its controller reported."""
 
     ref: ObjectRef
     created: datetime | None = None
@@ -122,7 +122,7 @@ class Ingress:
 
 
 class IngressClass(Struct, frozen=True):
-    """An IngressClass; `default` where it is marked as the one for Ingresses that name none."""
+    """An IngressClass; `default` if it is marked as the one for Ingresses that name none."""
 
     name: str
     controller: str | None = None
@@ -141,7 +141,7 @@ class ConfigMap:
 class Node:
     """This node's Node object: its pods' address ranges and its own addresses and names.
 
-    `provider_id` is `spec.providerID`, such as `hcloud://4711`; empty where no cloud has set it.
+    `provider_id` is `spec.providerID`, such as `hcloud://4711`; empty if no cloud has set it.
     `external_addresses` are those of type ExternalIP: on an interface of the node, or translated elsewhere.
     """
 
@@ -184,7 +184,7 @@ class RelayEndpoint(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A Namespace and its labels, by which listeners choose whom they serve."""
+    """A Namespace and its labels, by which listeners choose which namespaces they serve."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=_none, hash=False)
@@ -207,7 +207,7 @@ class AllowedNamespaces:
 
 
 class ParentRef(Struct, frozen=True):
-    """What a Route or a ListenerSet wants to be attached to; without a section or a port: to all of it."""
+    """What a Route or a ListenerSet wants to be attached to: without a section or a port, to all of it."""
 
     group: str
     kind: str
@@ -221,8 +221,8 @@ class ParentRef(Struct, frozen=True):
 class GatewayListener:
     """A listener of a Gateway or of a ListenerSet.
 
-    `hostname` is None for all names. `kinds` are group and kind of the Routes it takes; empty for those that
-    its protocol has.
+    `hostname` is None for all hostnames. `kinds` are group and kind of the Routes it takes; empty for the
+    default kinds of its protocol.
     """
 
     name: str
@@ -235,7 +235,7 @@ class GatewayListener:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A Gateway: its listeners, the addresses that its controller reported, who may add listeners to it."""
+    """A Gateway: its listeners, the addresses its controller reported, and who may add listeners to it."""
 
     ref: ObjectRef
     created: datetime | None = None
@@ -248,7 +248,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class ListenerSet:
-    """Listeners that somebody adds to a Gateway (GEP-1713); `group` is that of its API."""
+    """Listeners that another object adds to a Gateway (GEP-1713); `group` is that of its API."""
 
     ref: ObjectRef
     group: str
@@ -262,7 +262,7 @@ class Route:
     """An HTTPRoute, GRPCRoute or TLSRoute: its hostnames, as written, and what it is attached to.
 
     `declined` are the parents whose controllers said in its status that they do not accept it as it is.
-    `problems` tells what of it was not read.
+    `problems` says what of it was not read.
     """
 
     ref: ObjectRef
@@ -276,9 +276,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ControllerRoute:
-    """An object of one controller's own API that asks for hosts.
+    """An object of one controller's own API that claims hosts.
 
-    `controller` is the name under which IngressClasses know that controller. `problems` tells what of the
+    `controller` is the name under which IngressClasses know that controller. `problems` says what of the
     object was not read.
     """
 
@@ -291,7 +291,7 @@ class ControllerRoute:
 
 
 class Unreadable(Struct, frozen=True, order=True):
-    """An object that could not be used at all: where it stands, and why. Everything else is served."""
+    """An object that could not be used at all: where it is, and why. Everything else is served."""
 
     where: str
     reason: str
@@ -301,7 +301,7 @@ class Unreadable(Struct, frozen=True, order=True):
 class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
-    `not_covered` tells, one line each, what the API server has and does not give.
+    `not_covered` says, one line each, what the API server has and does not provide.
     """
 
     services: tuple[Service, ...] = ()

@@ -1,8 +1,8 @@
-"""Which addresses may be redirected, and whose they are.
+"""Which addresses may be redirected, and to which Service they belong.
 
-Some are never redirected, whatever a Service's status or externalIPs say: a status is text that somebody
-wrote. The rules are of two kinds: those that are the same on every node, on which relay addresses depend,
-and those that are one node's own.
+Some are never redirected, whatever a Service's status or externalIPs say: a status is text that anyone may
+have written. The rules are of two kinds: those that are the same on every node, on which relay addresses
+depend, and those of one node.
 
 An address and port belong to the Service that comes first by precedence among all that publish them,
 whether it sends PROXY or not: what is plain for one Service must not become PROXY because of another one.
@@ -34,7 +34,7 @@ _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
         ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
         ("fe80::/10", "is link-local"),
         ("ff00::/8", "is multicast"),
-        # Where clouds serve a node's credentials and their own DNS, beside link-local addresses.
+        # Where clouds serve a node's credentials and their own DNS, in addition to link-local addresses.
         ("192.0.0.0/24", "is reserved for protocols (RFC 6890), and Oracle Cloud's metadata"),
         ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
         ("168.63.129.16/32", "is Azure's WireServer"),
@@ -54,10 +54,10 @@ class AddressRules(Struct, frozen=True):
     """The rules for one cluster, configuration and node.
 
     Attributes:
-        everywhere: ranges that are refused on every node, each with its reason.
-        cluster_ips: the ClusterIPs that are known, refused on every node.
-        allowed: `loadBalancers.addressRanges`; empty where everything else may be redirected.
-        here: ranges that are refused on this node: its pods.
+        everywhere: ranges that are rejected on every node, each with its reason.
+        cluster_ips: the known ClusterIPs, rejected on every node.
+        allowed: `loadBalancers.addressRanges`; empty if everything else may be redirected.
+        here: ranges that are rejected on this node: its pods.
         own: this node's addresses and the API server's; only a listed Service may publish one.
     """
 
@@ -68,7 +68,7 @@ class AddressRules(Struct, frozen=True):
     own: frozenset[IPAddress]
 
     def never(self, address: IPAddress) -> str | None:
-        """Why no node redirects the address; None if nothing that holds everywhere forbids it."""
+        """Why no node redirects the address; None if no rule of all nodes forbids it."""
         reason = _covering(address, self.everywhere)
         if reason is not None:
             return reason
@@ -90,7 +90,7 @@ class AddressRules(Struct, frozen=True):
 
 
 def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRules:
-    """Pure: gathers the rules.
+    """Return the rules. Pure.
 
     Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33); on older clusters only
     the ClusterIPs of LoadBalancer Services are known, and `loadBalancers.refuse` is for the rest.
@@ -125,8 +125,8 @@ def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRu
 def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:
     """Return the node's and the API server's addresses.
 
-    An address that is alone in its network (/32, /128) and that neither the Node nor outgoing connections
-    bear is a load balancer's: kube-vip and keepalived put them on the interface of one node.
+    An address that is alone in its network (/32, /128) and that is neither the Node's nor the source of
+    outgoing connections is a load balancer's: kube-vip and keepalived put them on the interface of one node.
     """
     own = {endpoint.address for endpoint in facts.api_servers} | set(facts.source_addresses)
     own |= set(snapshot.node.addresses if snapshot.node else ())
@@ -146,7 +146,7 @@ def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> st
 
 
 class Publications(Struct, frozen=True):
-    """Who publishes what. The same on every node: no fact of a node is in it.
+    """Which Service publishes what. The same on every node: it contains no fact of a node.
 
     Attributes:
         by_address: the Services with TCP ports at each address, in order of precedence, with their ports.
@@ -155,7 +155,7 @@ class Publications(Struct, frozen=True):
     by_address: Mapping[IPAddress, tuple[tuple[ObjectRef, frozenset[int]], ...]]
 
     def owner(self, endpoint: Endpoint) -> ObjectRef:
-        """Return the Service that has the address and port. Raises KeyError if none publishes them."""
+        """Return the Service to which the address and port belong. Raises KeyError if none publishes them."""
         for ref, ports in self.by_address[endpoint.address]:
             if endpoint.port in ports:
                 return ref
@@ -173,7 +173,7 @@ class Publications(Struct, frozen=True):
 
 
 def publications(services: Iterable[Service], listed: Iterable[str]) -> Publications:
-    """Pure: `services` in order of precedence; externalIPs count for those with a path in `listed`."""
+    """Return what `services`, in order of precedence, publish; externalIPs only if in `listed`. Pure."""
     trusted = frozenset(listed)
     found: dict[IPAddress, list[tuple[ObjectRef, frozenset[int]]]] = {}
     for service in services:
@@ -190,10 +190,10 @@ def published_addresses(service: Service, *, listed: bool) -> tuple[IPAddress, .
 
 
 def obstacle(match: Endpoint, ref: ObjectRef, published: Publications, facts: Facts) -> str | None:
-    """Why traffic for `match` must not be redirected for the Service `ref`; None if nothing hinders.
+    """Why traffic for `match` must not be redirected for the Service `ref`; None if nothing forbids it.
 
-    The API server's own endpoint is never redirected, whatever a Service's status says: a node must not be
-    able to cut its kubelet off.
+    The API server's own endpoint is never redirected, whatever a Service's status says: that would disconnect
+    the node's kubelet.
     """
     if match in facts.api_servers:
         return f"{match}: never redirected: it is the API server's own address and port"

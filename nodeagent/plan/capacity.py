@@ -1,12 +1,12 @@
-"""What fits: the limits of the relay, the first by precedence first, and who gets which relay address.
+"""The limits of the relay, the first by precedence first, and which Service gets which relay address.
 
-Only Services that can be served take a place: a pending, refused or excluded one takes none. Every node and
-CoreDNS must come to the same relay addresses, so nothing here depends on facts of one node.
+Only Services that can be served take a place: a pending, rejected or excluded one takes none. Every node and
+CoreDNS must compute the same relay addresses, so nothing here depends on facts of one node.
 
 A relay address is a pure function of the set of load balancers, their creation times included
-(docs/decisions/0004): each takes the address that the hash of its name points at, or the next free one, in
-the order given: the listed, then the oldest. So one that is created later never moves another, and no node
-has to ask any other.
+(docs/decisions/0004): each takes the address to which the hash of its name points, or the next free one, in
+the order given: the listed Services, then the oldest. So one that is created later never moves another, and
+no node has to ask any other.
 """
 
 import hashlib
@@ -43,9 +43,9 @@ def share_out(
     Args:
         services: those that send PROXY, on this node or on another one, in order of precedence.
         published: what all Services publish.
-        rules: of these, those that hold on every node.
+        rules: only those of every node are used.
         config: the limits and the relay's ranges.
-        listed: the paths of Services that only the total limits: an administrator named them.
+        listed: the paths of Services for which only the total limit counts: an administrator named them.
     """
     limits = config.limits
     taken: Counter[str] = Counter()
@@ -136,8 +136,8 @@ def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) ->
 
     `services` are in order of precedence, each once.
 
-    The network's own address and IPv4's broadcast address are never given out, nor is IPv6's
-    subnet-router anycast address, which is the network's own (RFC 4291, 2.6.1).
+    The network's own address and IPv4's broadcast address are never used. IPv6's subnet-router anycast
+    address is the network's own (RFC 4291, 2.6.1).
     """
     spare = 2 if network.version == 4 else 1
     slots = max(network.num_addresses - spare, 0)

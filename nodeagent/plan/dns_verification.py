@@ -1,14 +1,14 @@
-"""Whether a name is proven to be its load balancer's: by the administrator's word, or by what DNS says. Pure.
+"""Whether a hostname is verified to be its load balancer's: by the administrator, or by DNS. Pure.
 
-Anyone who may create an Ingress may claim any name. Who also has the name's DNS answer with an address of the
-load balancer that claims it has the name; nobody loses anything when it is written.
+Anyone who can create an Ingress can claim any hostname. Anyone whose hostname also resolves to an address of
+the load balancer that claims it has the hostname anyway: writing it takes nothing from anyone.
 
-Fail static: while DNS can't be asked, what it said last counts. Where nothing is remembered (the agent or the
-node was restarted) the managed block is the memory: a name that stands there with the relay address of the
-very load balancer that claims it now stays. That verifies nothing for another one, whose relay address is
-another, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
-What a running agent wanted in its last pass counts as standing, too (`WantedNames`): a line is no less proven
-when it was withdrawn because its relay did not answer, or when somebody removed it.
+Fail static: while DNS is not available, its last answer counts. If nothing is remembered (the agent or the
+node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
+the load balancer that claims it now. That verifies nothing for another load balancer, whose relay address
+differs, nor for a newer claim of another namespace: a relay address can pass to another load balancer.
+A line that a running agent wanted in its last pass counts as existing, too (`WantedNames`): it is no less
+verified if it was withdrawn because its relay did not answer, or if another program removed it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The decision on a name that nothing else decided; the fields are those of NameDecision."""
+    """The decision on a hostname that nothing else decided; the fields are those of NameDecision."""
 
     verdict: Verdict
     code: str
@@ -46,11 +46,11 @@ class Verification:
 
 
 NOT_ALLOWED = Verification(Verdict.REFUSED, "NotVerified", "not verified: no suffix in hosts.allow covers it")
-"""The decision on a name that `hosts.allow` does not cover where `hosts.verify` is `allow`."""
+"""The decision on a hostname that `hosts.allow` does not cover if `hosts.verify` is `allow`."""
 
 
 def allowed(name: str, options: HostsOptions) -> Verification | None:
-    """Return the decision on a name that the administrator trusts without DNS; None for any other."""
+    """Return the decision on a hostname that the administrator trusts without DNS; None for any other."""
     suffix = covering(name, options.allow)
     return Verification(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
 
@@ -58,24 +58,24 @@ def allowed(name: str, options: HostsOptions) -> Verification | None:
 def verify_by_dns(
     name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, heir: bool = True
 ) -> Verification:
-    """Decides on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
+    """Decide on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
 
-    `heir`: a line that stands may be this claim's. It does not tell which load balancer it was written for:
-    relay addresses can pass from one to another.
+    `heir`: an existing line may be this claim's. The line does not show for which load balancer it was
+    written: relay addresses can pass from one to another.
     """
     stands = heir and not facts.addresses_of(name).isdisjoint(load_balancer.hosts_addresses)
     return replace(_by_dns(name, load_balancer, facts, stands=stands), by_dns=True)
 
 
 class WantedNames:
-    """The hostnames of the hosts lines that were desired last: as good as standing."""
+    """The hostnames of the hosts lines that were desired last: they count as existing."""
 
     def __init__(self) -> None:
         self._lines: tuple[HostsLine, ...] = ()
         self._names: dict[str, frozenset[IPAddress]] = {}
 
     def after(self, lines: tuple[HostsLine, ...]) -> Mapping[str, frozenset[IPAddress]]:
-        """Return each hostname of these lines with its addresses; what has not changed stays the same."""
+        """Return each hostname of these lines with its addresses; unchanged values stay the same objects."""
         removed, added = difference(self._lines, lines, lambda line: (*sort_key(line.address), line.name))
         if removed or added:
             names = self._names = dict(self._names)
@@ -120,7 +120,7 @@ def _unasked(*, stands: bool) -> Verification:
 
 
 def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Verification:
-    """Return what DNS told last, now that it tells nothing; what stands, where nothing is remembered."""
+    """Decide by the last answer of DNS, now that there is none; else by the existing line."""
     code, why = _failure(answer.latest, load_balancer)
     told = answer.told
     before = _meaning(told, load_balancer) if told else _Meaning.SAYS_NOTHING
@@ -168,10 +168,10 @@ def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Verificat
 
 
 def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str]:
-    """Return the code and the words for a reply that says nothing of the name."""
+    """Return the code and the words for a reply that says nothing about the hostname."""
     if _is_echo(reply, load_balancer):
-        # Written as an answer of DNS this would be a circle: withdrawn because of its own line, proven
-        # without it, and so on for ever.
+        # As an answer of DNS, this would be a circle: withdrawn because of its own line, verified without it,
+        # and so on forever.
         why = (
             f"its server answers {_shown(reply.addresses)}, the relay's own address: it reads the node's "
             "hosts file or serves the cluster; set hosts.dnsServers"
@@ -190,7 +190,7 @@ def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddres
 
 
 def _addresses(load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
-    """Those at which the load balancer comes first: a name that leads to another's address is not its own."""
+    """Return the addresses at which the load balancer comes first: a hostname at others is not its own."""
     return load_balancer.own_addresses
 
 

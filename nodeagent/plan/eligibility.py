@@ -1,7 +1,7 @@
-"""What of a PROXY load balancer kube-proxy short-circuits: the addresses and TCP ports to relay on this node.
+"""Which addresses and TCP ports of a PROXY load balancer kube-proxy short-circuits: what to relay here.
 
-`ipMode: Proxy` is not always believed: a data plane that does not know it short-circuits the address anyway.
-kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others came later, or don't (docs/decisions/0012).
+`ipMode: Proxy` does not always count: a data plane that does not know it short-circuits the address anyway.
+kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or don't (docs/decisions/0012).
 Addresses of a family that this node does not support are of no use to it.
 """
 
@@ -27,7 +27,7 @@ class IPModePolicy(Struct, frozen=True):
     short_circuited: frozenset[IPAddress]
 
     def disbelief(self, address: IPAddress) -> str | None:
-        """Why `ipMode: Proxy` is not believed of this address; None where it is."""
+        """Why `ipMode: Proxy` does not count for this address; None if it counts."""
         if self.choice == "ignore":
             return "loadBalancers.ipMode is ignore"
         if self.choice == "auto" and address in self.short_circuited:
@@ -36,7 +36,7 @@ class IPModePolicy(Struct, frozen=True):
 
 
 def doubtful_addresses(snapshot: Snapshot, config: Config) -> frozenset[IPAddress]:
-    """Return the addresses of which only this node's own rules can tell whether they are short-circuited.
+    """Return the addresses for which only this node's own rules show whether they are short-circuited.
 
     They are those in ipMode Proxy of load balancers that send PROXY; without any, no rules need to be read.
     """
@@ -54,9 +54,9 @@ def doubtful_addresses(snapshot: Snapshot, config: Config) -> frozenset[IPAddres
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a load balancer is not relayed; `remarks` are about parts of it.
+    """Why a load balancer is not relayed; `remarks` are notes on parts of it.
 
-    `taken` are those about ports that another program of this node holds.
+    `taken` are the notes about ports that another program of this node holds.
     """
 
     verdict: Verdict
@@ -67,7 +67,7 @@ class Refusal:
 
 
 class Terms(Struct, frozen=True):
-    """What an address is judged by: `ip_mode` tells whether `ipMode: Proxy` is believed of it."""
+    """What decides about an address: `ip_mode` says whether `ipMode: Proxy` counts for it."""
 
     rules: AddressRules
     ip_mode: IPModePolicy
@@ -75,7 +75,7 @@ class Terms(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
-    """The addresses and TCP ports that are short-circuited, and remarks on what was left out.
+    """The addresses and TCP ports that are short-circuited, and notes on what was left out.
 
     `ports` are those on which the load balancer sends PROXY, `plain_ports` its other TCP ports.
     """
@@ -99,10 +99,11 @@ class Eligible:
 def examine(
     service: Service, proxy_ports: Collection[int], terms: Terms, *, listed: bool
 ) -> Eligible | Refusal:
-    """Pure: what of `service` is to be relayed, or why nothing of it is.
+    """Return what of `service` to relay, or why nothing of it. Pure.
 
-    On `proxy_ports` its load balancer sends PROXY. On its other ports kube-proxy's short way does no harm.
-    `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as well.
+    On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
+    does no harm. `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as
+    well.
     """
     published, about_published = _published(service, terms, listed=listed)
     external, about_external = _external(service, terms, listed=listed)
@@ -133,7 +134,7 @@ def examine(
 
 
 def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
-    """Return the addresses of the status that are short-circuited, and remarks on special ones."""
+    """Return the addresses of the status that are short-circuited, and notes on special ones."""
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for point in service.points:
@@ -154,8 +155,8 @@ def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IP
 def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
     """Return the externalIPs that count: kube-proxy short-circuits them as well.
 
-    Whoever may write a Service may put any address there (CVE-2020-8554), so an administrator has to name the
-    Service, and even then they take no address that this node itself or the API server has.
+    Anyone who can write a Service can put any address there (CVE-2020-8554), so an administrator has to name
+    the Service. Even then, an address that this node or the API server has does not count.
     """
     if not listed:
         told = ", ".join(map(str, service.external_ips))
@@ -207,14 +208,14 @@ _FAMILIES: tuple[Family, Family] = (4, 6)
 
 
 def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
-    """Pure: each family that this node does not speak, with the reason.
+    """Return each family that this node does not support, with the reason. Pure.
 
-    A node speaks a family in which it has an address of its own: on an interface, in its Node object, among
-    its pods' ranges, or as the source of its connections. Without one it reaches nobody in that family, the
-    PROXY line would have nobody to name, and with a relay address as its only one the kernel would take that
-    for the source of other traffic (RFC 6724, rule 2, for want of another). Loopback and link-local
-    addresses are not enough, nor are the relay's own. Where the interfaces tell no address of either family,
-    nothing is known, and both count as spoken.
+    A node supports a family in which it has an address of its own: on an interface, in its Node object, among
+    its pods' ranges, or as the source of its connections. Without one, it reaches no other host in that
+    family, and the PROXY header would have no source to name. If a relay address were its only one, the
+    kernel would use that as the source of other traffic (RFC 6724, rule 2, because there is no other).
+    Loopback and link-local addresses are not enough, nor are the relay's own. If the interfaces show no
+    address of either family, nothing is known, and both count as supported.
     """
     on_interfaces: set[int] = {
         standing.address.version
@@ -223,13 +224,13 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     }
     spoken = on_interfaces | _told(snapshot, facts) if on_interfaces else set(_FAMILIES)
     if facts.ipv6_off and 6 not in on_interfaces:
-        # The kernel's word is stronger than what the cluster was told while IPv6 was on.
+        # The kernel's setting counts more than what the cluster recorded while IPv6 was on.
         spoken.discard(6)
     return {family: _reason(family, facts) for family in _FAMILIES if family not in spoken}
 
 
 def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Refusal:
-    """Pure: what is eligible without the addresses of unsupported families, one remark for each of these."""
+    """Return what is eligible without addresses of unsupported families, with a note for each. Pure."""
     remarks = (
         *eligible.remarks,
         *(

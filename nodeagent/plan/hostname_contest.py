@@ -1,4 +1,4 @@
-"""Who has a hostname, of all objects that claim it. Pure: nothing but what concerns this hostname counts."""
+"""Which of the objects that claim a hostname gets it. Pure: only what concerns this hostname counts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from nodeagent.plan.load_balancers import LoadBalancerPlan
 class Contender:
     """One object claims one hostname, of a load balancer.
 
-    `blocked` is the decision that needs no DNS, if there is one. `heir`: a line that stands may be its own.
+    `blocked` is the decision that needs no DNS, if there is one. `heir`: an existing line may be its own.
     """
 
     name: str
@@ -36,14 +36,16 @@ def blocked_decision(
 
 
 def settle(claimed: Sequence[Contender], facts: Facts, config: Config) -> tuple[NameDecision, ...]:
-    """Decide who has one hostname, of all that claim it (the oldest first).
+    """Decide which of the claims to one hostname (the oldest first) gets it.
 
-    DNS decides: the first contender that it confirms has the hostname, however old the others are. What is
-    trusted without DNS (`hosts.allow`), or can't be asked, is the oldest's whose load balancer is known. So
-    hostnames move from one load balancer to another while the old object still exists.
+    DNS decides: the first contender that it confirms gets the hostname, however old the others are. A
+    hostname that is trusted without DNS (`hosts.allow`), or can't be looked up, belongs to the oldest claim
+    whose load balancer is known. So hostnames can move from one load balancer to another while the old object
+    still exists.
 
     Returns:
-        The decision on the hostname, then one for each other load balancer of which it is claimed in vain.
+        The decision on the hostname, then one for each other load balancer for which it is claimed and that
+        does not get it.
     """
     contenders = _with_heirs(_one_a_load_balancer(claimed)) if len(claimed) > 1 else claimed
     borne_out = _borne_out(contenders, facts, config)
@@ -62,11 +64,11 @@ def settle(claimed: Sequence[Contender], facts: Facts, config: Config) -> tuple[
 def _one_a_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
     """Return the oldest claim for each load balancer, the oldest first.
 
-    The oldest of all where none is known.
+    The oldest of all if none is known.
 
-    One that DNS can give another load balancer is not the same, and one that only DNS can give any comes
-    last. One that is blocked stands back behind another one for its load balancer, whether DNS can give that
-    another one or not: a load balancer that is created later makes no choice of theirs a veto.
+    A claim to which DNS can give another load balancer counts separately, and one that only DNS can give any
+    comes last. A blocked claim gives way to another one for its load balancer, whether DNS can give that
+    another one or not: so the later creation of a load balancer turns no choice of theirs into a veto.
     """
     found: dict[tuple[str, Choice | None], Contender] = {}
     for contender in claimed:
@@ -94,7 +96,7 @@ def _with_heirs(contenders: Sequence[Contender]) -> Sequence[Contender]:
 def _borne_out(
     contenders: Sequence[Contender], facts: Facts, config: Config
 ) -> tuple[Contender, NameDecision] | None:
-    """Return the oldest claim that DNS bears out, with its decision; None if there is none."""
+    """Return the oldest claim that DNS confirms, with its decision; None if there is none."""
     if not _is_asked(contenders, config):
         return None
     for contender in contenders:
@@ -106,7 +108,7 @@ def _borne_out(
 
 
 def _is_asked(contenders: Sequence[Contender], config: Config) -> bool:
-    """Whether DNS is asked: for every name that needs proof, and of trusted ones for those with a choice."""
+    """Whether DNS is queried: for each hostname that needs verification, and trusted ones with a choice."""
     name = contenders[0].name
     if config.hosts.verify != "dns" or is_wildcard(name):
         return False
@@ -120,7 +122,7 @@ def _is_asked(contenders: Sequence[Contender], config: Config) -> bool:
 
 
 def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan]:
-    """Yield the claim's load balancer, and of its choice those that DNS, or a standing line, leads to."""
+    """Yield the claim's load balancer, and those of its choice to which DNS, or an existing line, leads."""
     first = contender.match.load_balancer
     if first is not None and first.hosts_addresses:
         yield first
@@ -138,7 +140,7 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
 
 
 def _decide_alone(contenders: Sequence[Contender], facts: Facts, config: Config) -> NameDecision:
-    """Return the decision on the oldest claim, where DNS bears out none: its own, or that it is trusted."""
+    """Return the decision on the oldest claim if DNS confirms none: its own, or that it is trusted."""
     contender = contenders[0]
     if contender.blocked is not None:
         return contender.blocked
@@ -161,7 +163,7 @@ def _decide_alone(contenders: Sequence[Contender], facts: Facts, config: Config)
 
 
 def _unwritten(contender: Contender, plan: LoadBalancerPlan) -> NameDecision | None:
-    """Why no hosts line can lead to the load balancer, whoever claims the name; None if one can."""
+    """Why no hosts line can lead to the load balancer, whatever claims the hostname; None if one can."""
     if contender.match.code:
         return _decision(contender, Verdict.SKIPPED, contender.match.code, contender.match.reason)
     if not plan.is_served:
@@ -173,9 +175,9 @@ def _unwritten(contender: Contender, plan: LoadBalancerPlan) -> NameDecision | N
 def _lost(
     contender: Contender, winner: Contender, won: NameDecision, facts: Facts, config: Config
 ) -> NameDecision:
-    """Return the decision on a claim for a name that is another load balancer's.
+    """Return the decision on a claim to a hostname that another load balancer gets.
 
-    It rests on DNS as the winner's does: an answer that matters to either may turn the two.
+    It depends on DNS as the winner's does: an answer that matters to either may reverse the two.
     """
     service = won.load_balancer.path if won.load_balancer else ""
     if contender.claim.ref == winner.claim.ref:

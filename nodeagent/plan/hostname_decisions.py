@@ -1,7 +1,7 @@
 """Which hostnames are written to the hosts file, and why the others are not: kept from one pass to the next.
 
-A hostname is decided again if something changed that it rests on: a claim, its load balancer, what DNS says
-of it, its lines in the hosts file, its place under the limits.
+A hostname is decided again if something changed on which it depends: a claim, its load balancer, the answer
+of DNS, its lines in the hosts file, its place under the limits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from nodeagent.plan.load_balancers import LoadBalancerPlan
 
 @dataclass(slots=True, eq=False)
 class _Hostname:
-    """What is remembered of one hostname: who claims it, what forbids it, and what was decided."""
+    """What is remembered of one hostname: the claims, the obstacles, and the decision."""
 
     claimed: list[MatchedClaim] = field(default_factory=list)
     obstacles: NameObstacles | None = None
@@ -62,7 +62,7 @@ class HostnameDecisions:
         """Decide again what the changes touch.
 
         Args:
-            removed: the claims that are no more, or have another load balancer.
+            removed: the claims that are gone, or have another load balancer.
             added: those that are new, or have this load balancer now.
             load_balancers: all of them.
             facts: the node's.
@@ -96,7 +96,7 @@ class HostnameDecisions:
 
     @property
     def names(self) -> tuple[NameDecision, ...]:
-        """One decision for each hostname, and one more for each load balancer that claims it in vain."""
+        """One decision for each hostname, and one for each load balancer that claims it in vain."""
         return self._names.rows()
 
     @property
@@ -106,7 +106,7 @@ class HostnameDecisions:
 
     @property
     def questions(self) -> Mapping[str, DnsQuestion]:
-        """The hostnames that nothing but DNS can decide."""
+        """The hostnames that only DNS can decide."""
         return self._questions
 
     def _know(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
@@ -119,7 +119,7 @@ class HostnameDecisions:
         self._unions = {}
 
     def _touched_by(self, facts: Facts) -> set[str]:
-        """Return the hostnames whose decisions rest on facts that have changed."""
+        """Return the hostnames whose decisions depend on facts that have changed."""
         before = self._facts
         if _rules(before) != _rules(facts):
             for known in self._hostnames.values():
@@ -151,7 +151,7 @@ class HostnameDecisions:
         return touched
 
     def _contenders(self, name: str) -> tuple[Contender, ...]:
-        """All that claim the hostname, the oldest first; what is free of obstacles demands its place."""
+        """All that claim the hostname, the oldest first; one without obstacles takes its queue place."""
         known = self._hostnames[name]
         if known.obstacles is None:
             known.obstacles = name_obstacles(name, self._facts, self._config)
@@ -183,7 +183,7 @@ class HostnameDecisions:
     def _write(
         self, name: str, known: _Hostname, changed: dict[IPAddress, dict[str, tuple[HostsLine, ...]]]
     ) -> None:
-        """Note which lines of the hostname are others than before."""
+        """Note which lines of the hostname have changed."""
         addresses = [
             address
             for decision in known.decisions
@@ -198,7 +198,7 @@ class HostnameDecisions:
                 changed.setdefault(line.address, {})[name] = (line,)
 
     def _question(self, decisions: Iterable[NameDecision]) -> DnsQuestion | None:
-        """Return what DNS is asked for a hostname; None if it is not asked."""
+        """Return the question to DNS for a hostname; None if there is none."""
         question: DnsQuestion | None = None
         for decision in decisions:
             if not decision.by_dns or decision.load_balancer is None:
@@ -218,7 +218,7 @@ class HostnameDecisions:
         lines: Mapping[IPAddress, Mapping[str, tuple[HostsLine, ...]]],
         questions: Mapping[str, DnsQuestion],
     ) -> None:
-        """Make the values that are given out; those without a change stay the same objects."""
+        """Make the values that are published; those without a change stay the same objects."""
         self._names.update(decided)
         for address, changed in lines.items():
             self._lines.setdefault(address, SortedRows()).update(changed)
@@ -244,7 +244,7 @@ def _rules(facts: Facts) -> tuple[object, ...]:
 def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
     """Return the namespaces that have opted out of a hostname, each with the reason.
 
-    Where several objects of a namespace claim it, the oldest decides. No other namespace is bound by that.
+    If several objects of a namespace claim it, the oldest decides. That binds no other namespace.
     """
     first: dict[str, str] = {}
     for matched in claimed:  # the oldest first

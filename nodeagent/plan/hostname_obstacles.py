@@ -1,8 +1,8 @@
 """Why a hostname that an object claims is not written, whatever DNS says. Pure.
 
-How many hostnames are taken on is limited, in total and of one namespace. The oldest claims come first. A
-claim counts from when its load balancer is there as well: so one that is created later, at an address that
-somebody's status names already, brings no claim before those that have their places.
+The number of hostnames is limited, in total and per namespace. The oldest claims come first. A claim's age
+counts from the time when its load balancer exists as well. So a load balancer that is created later, at an
+address that a status already names, puts no claim before those that have their places.
 """
 
 from bisect import bisect_left, insort
@@ -27,7 +27,7 @@ Answer = tuple[Verdict, str, str]
 
 
 class NameObstacles(Struct, frozen=True):
-    """What forbids a hostname whoever claims it: at all, by the options, by the user's line."""
+    """What forbids a hostname for every claim: in general, by the options, by the user's line."""
 
     never: Answer | None
     by_options: Answer | None
@@ -51,9 +51,9 @@ def name_obstacles(name: str, facts: Facts, config: Config) -> NameObstacles:
 
 
 def obstacle(obstacles: NameObstacles, opted_out: str, match: LoadBalancerMatch) -> Answer | None:
-    """Return the first obstacle of one claim; None where it is left to its verification.
+    """Return the first obstacle of one claim; None if only its verification is left.
 
-    `opted_out` is why its owner or its namespace wants it left alone; empty if not.
+    `opted_out` is why its owner or its namespace excludes it; empty if not.
     """
     if obstacles.never:
         return obstacles.never
@@ -143,7 +143,7 @@ _Place = tuple[tuple[Any, ...], str, str]
 
 
 class HostnameLimits:
-    """Knows which hostnames are left out, as claims come and go. Without too many of them, nothing is sorted.
+    """Tracks which hostnames are left out, as claims are added and removed. Sorts only if there are too many.
 
     Args:
         limits: the options.
@@ -158,7 +158,7 @@ class HostnameLimits:
         self._changed = False
 
     def demand(self, name: str, demands: Demands) -> None:
-        """Take over what is demanded of a hostname from now on, instead of what was before."""
+        """Take over the places that a hostname needs from now on, instead of those before."""
         before = self._demands.get(name, {})
         if before == demands:
             return
@@ -178,7 +178,7 @@ class HostnameLimits:
             self._demands[name] = demands
 
     def settle(self) -> set[str]:
-        """Work out who is left out; return the hostnames for which that changed."""
+        """Work out which hostnames are left out; return those for which that changed."""
         if not self._changed:
             return set()
         self._changed = False
@@ -190,7 +190,7 @@ class HostnameLimits:
         }
 
     def refusal(self, namespace: str, name: str) -> Answer | None:
-        """Return why the hostname is not taken on for the namespace; None if it is."""
+        """Return why the hostname is left out for the namespace; None if it is not."""
         return self._refused.get((namespace, name))
 
     def _left_out(self) -> dict[tuple[str, str], Answer]:

@@ -1,4 +1,4 @@
-"""What a host that is asked for is: a name that a hosts file can hold, a wildcard, or nothing of the kind."""
+"""What a claimed host is: a hostname that a hosts file can hold, a wildcard, or neither."""
 
 import re
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ _NAME = re.compile(HOSTNAME)
 
 
 def canonical(host: str) -> str:
-    """Return the host in the form it is compared and written in.
+    """Return the host in the form in which it is compared and written.
 
     Lower case, no final dot (RFC 1035, 2.3.3).
     """
@@ -17,7 +17,7 @@ def canonical(host: str) -> str:
 
 
 def defect(name: str) -> str | None:
-    """Why `name` (canonical) can't be a name in a hosts file; None when it can (RFC 1123, 2.1)."""
+    """Why `name` (canonical) can't be a hostname in a hosts file; None if it can (RFC 1123, 2.1)."""
     if len(name) > LONGEST_HOSTNAME:
         return f"longer than {LONGEST_HOSTNAME} characters"
     if not _NAME.fullmatch(name):
@@ -28,15 +28,15 @@ def defect(name: str) -> str | None:
 
 
 def is_wildcard(name: str) -> bool:
-    """Whether the host stands for names below its suffix (`*.example.com`).
+    """Whether the host matches hostnames below its suffix (`*.example.com`).
 
-    For an Ingress those one label below it, for the Gateway API all: no hosts file holds either.
+    For an Ingress, those one label below it; for the Gateway API, all. No hosts file can hold either.
     """
     return name.startswith("*.")
 
 
 def covering(name: str, suffixes: Iterable[str]) -> str | None:
-    """Return the first of `suffixes` that `name` equals or stands below, label by label.
+    """Return the first of `suffixes` that `name` equals or is below, label by label.
 
     None if there is none.
     """

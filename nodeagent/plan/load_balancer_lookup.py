@@ -1,9 +1,9 @@
-"""Which load balancer serves an object that asks for names (docs/decisions/0014-whose-name.md).
+"""Which load balancer serves an object that claims hostnames (docs/decisions/0014-whose-name.md).
 
-The object's own status knows best. Where it says nothing, its class does: by the configuration, or because
-older Ingresses of the class report a load balancer. A status is written by the controller, under rights that
-who writes Ingresses does not have. Where that leaves several, DNS chooses among them.
-Nobody's newer object changes the answer for an older one: what an object is judged by is older than itself.
+The object's own status counts most. If it says nothing, its class counts: by the configuration, or because
+older Ingresses of the class report a load balancer. The controller writes a status, with rights that authors
+of Ingresses do not have. If several load balancers are left, DNS chooses among them.
+No newer object changes the answer for an older one: all that decides about an object is older than itself.
 """
 
 from collections import Counter
@@ -25,13 +25,13 @@ _SERVED_OTHERWISE = frozenset(
     {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSupported", "AddressInUse", "PortTaken"}
 )
 """Codes of load balancers that are reached without nodeagent, or on other nodes. A newer one that is served
-here must not get what is theirs; a pending one, in contrast, has nothing yet."""
+here must not get what is theirs; a pending one has nothing yet."""
 
 
 class Choice(Struct, frozen=True, eq=False):
     """Load balancers among which DNS can choose; one value is shared by all objects that have this choice.
 
-    `by_address` has them by each address that DNS, or a standing hosts line, can lead to.
+    `by_address` has them by each address to which DNS, or an existing hosts line, can lead.
     """
 
     by_address: Mapping[IPAddress, LoadBalancerPlan]
@@ -41,8 +41,8 @@ class Choice(Struct, frozen=True, eq=False):
 class LoadBalancerMatch(Struct, frozen=True):
     """The load balancer, or None and why there is none; with a reason, only DNS can say that it is that one.
 
-    `how` tells the way it was found, where it was not the object's own status and not for want of choice.
-    `choice` has the others that it can be as well, if DNS says so.
+    `how` says how it was found, unless by the object's own status or as the only candidate. `choice` has the
+    others that DNS can choose instead.
     """
 
     load_balancer: LoadBalancerPlan | None
@@ -73,8 +73,8 @@ class MatchedClaim(Struct, frozen=True, eq=False):
     def place(self, name: str) -> tuple[Any, ...]:
         """Return what sorts the hostnames of all claims for their places within the limits.
 
-        The later of two ages counts first: the claim's and its load balancer's. One that is a guess until DNS
-        decides counts for nothing: what others create can turn it.
+        The later of two ages counts: the claim's and its load balancer's. A load balancer that is a guess
+        until DNS decides does not count: objects of others can change it.
         """
         plan, own = self.match.load_balancer, self.claim.age
         age = own if plan is None or self.match.choice is not None else max(own, by_age(plan.service))
@@ -82,9 +82,9 @@ class MatchedClaim(Struct, frozen=True, eq=False):
 
 
 class LoadBalancerLookup:
-    """Finds the load balancer for each of many objects; knows what all of them together tell.
+    """Finds the load balancer for each of many objects; knows what all of them together report.
 
-    It remembers the claims, and what it found: a claim is matched again if what it was matched by changed.
+    It remembers the claims and its results: a claim is matched again if what decided about it changed.
 
     Args:
         configured: the option `loadBalancers.ingressClasses`.
@@ -92,12 +92,12 @@ class LoadBalancerLookup:
 
     def __init__(self, configured: Sequence[ClassService] = ()) -> None:
         self._configured = {entry.ingress_class: entry for entry in reversed(configured)}
-        # By id, which is no other claim's while the claim is held here.
+        # By id, which no other claim has while the claim is held here.
         self._matched: dict[int, MatchedClaim] = {}
         # What is found by hints alone, and how many claims have these hints.
         self._found: dict[LoadBalancerHints, LoadBalancerMatch | None] = {}
         self._users: Counter[LoadBalancerHints] = Counter()
-        # The claims that are matched by what others report, or for want of any hint.
+        # The claims that are matched by what others report, or without any hint.
         self._by_evidence: dict[int, Claim] = {}
         self._reports = ClassReports()
         # The load balancer that objects with these hints report.
@@ -109,10 +109,10 @@ class LoadBalancerLookup:
     def update(
         self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Iterable[Claim], added: Iterable[Claim]
     ) -> tuple[list[MatchedClaim], list[MatchedClaim]]:
-        """Take over all load balancers, and the claims that are no more and that are new.
+        """Take over all load balancers, and the claims that are gone and that are new.
 
         Returns:
-            What was matched so before and is not any more, and what is matched so now.
+            The matches that no longer hold, and those that are new.
         """
         removed, added = tuple(removed), tuple(added)
         gone = [self._matched.pop(id(claim)) for claim in removed]
@@ -152,7 +152,7 @@ class LoadBalancerLookup:
             self._users[claim.hints] += 1
 
     def _arrange(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
-        """Look at all load balancers; what is found as before stays the same object."""
+        """Take over all load balancers; what is the same as before stays the same object."""
         self._plans = load_balancers
         self._by_path = {plan.service.ref.path: plan for plan in load_balancers}
         self._by_point = _by_point(load_balancers)
@@ -174,7 +174,7 @@ class LoadBalancerLookup:
             self._found[hints] = earlier if match == earlier else match
 
     def _learn(self, removed: Iterable[Claim], added: Iterable[Claim]) -> bool:
-        """Take over what the claims report; return whether anything was learned by it."""
+        """Take over what the claims report; return whether anything was learned from it."""
         for claim in removed:
             if path := self._path_reported(claim.hints):
                 self._reports.remove((claim.hints.ingress_class or "", claim.hints.controller, path), claim)
@@ -193,7 +193,7 @@ class LoadBalancerLookup:
         return path
 
     def _match(self, claim: Claim) -> LoadBalancerMatch:
-        """Return the load balancer of what asks for names: the first way that leads to one or to a reason."""
+        """Return the load balancer of a claim: the first way that leads to one or to a reason."""
         hints = claim.hints
         if hints not in self._found:
             self._found[hints] = self._by_hints(hints)
@@ -217,15 +217,15 @@ class LoadBalancerLookup:
         at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
         if not at_points:
             return None
-        # Where several Services share an address, the one is meant that is named below; else the first.
+        # If several Services share an address, the one that is named below is meant; otherwise the first.
         plans = [self._named(hints, found) or found[0] for found in at_points]
-        # Where it reports several addresses, the one that the relay serves is meant.
+        # If it reports several addresses, the one that the relay serves is meant.
         return LoadBalancerMatch(min(plans, key=_served_first))
 
     def _named(
         self, hints: LoadBalancerHints, sharing: Sequence[LoadBalancerPlan]
     ) -> LoadBalancerPlan | None:
-        """Of Services that share an address: the Gateway's own one, or the one configured for the class."""
+        """Return, of Services that share an address, the Gateway's own, or the class's configured one."""
         for found in (
             self._by_gateway_name(hints.gateway),
             self._by_configured_class(hints) if len(sharing) > 1 else None,
@@ -235,7 +235,7 @@ class LoadBalancerLookup:
         return None
 
     def _by_gateway_name(self, gateway: ObjectRef | None) -> LoadBalancerMatch | None:
-        """By the label with which an implementation marks the Service that it made for a Gateway."""
+        """Return the Service that an implementation made for a Gateway, by the label that it sets."""
         plan = self._by_gateway.get((gateway.namespace, gateway.name)) if gateway else None
         return LoadBalancerMatch(plan) if plan else None
 
@@ -268,14 +268,14 @@ class LoadBalancerLookup:
             return None
         plans = [self._by_path[path] for _, path in older]
         how = f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report"
-        # Anyone's older Ingress can have taught that: DNS may know better.
+        # Any older Ingress can be the source of that: DNS may know better.
         served = any(plan.is_served for plan in plans)
         return LoadBalancerMatch(plans[0], how=how, choice=self._choice if served else self._served)
 
     def _by_only_candidate(self, claim: Claim) -> LoadBalancerMatch:
         """Return the only one that sends PROXY.
 
-        Of several the first with a place, unless DNS chooses another.
+        Of several, the first with a place, unless DNS chooses another.
         """
         first = self._first
         if first is None:
@@ -295,7 +295,7 @@ class LoadBalancerLookup:
         return LoadBalancerMatch(first, how=how, choice=self._choice)
 
     def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
-        """Return the classes that the load balancer is known to serve, when the object is of none of them."""
+        """Return the classes that the load balancer is known to serve, if the object has none of them."""
         known = self._reports.serves.get(plan.service.ref.path, {})
         serves = [key for key, age in known.items() if _is_evidence(age, claim)]
         hints = claim.hints
@@ -309,7 +309,7 @@ class LoadBalancerLookup:
 
 
 def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan | None:
-    """Return the first that is served, here or without nodeagent; the first at all if none is."""
+    """Return the first that is served, here or without nodeagent; if none is, the first."""
     placed = (plan for plan in plans if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
     return next(placed, plans[0] if plans else None)
 
@@ -317,9 +317,9 @@ def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan |
 def _order(claim: Claim, match: LoadBalancerMatch) -> tuple[object, ...]:
     """Return the oldest first.
 
-    Of a Route that is attached to two Gateways, the load balancer that is relayed.
+    For a Route that is attached to two Gateways, the load balancer that is relayed.
 
-    The rest tells objects of two API groups apart that are called the same.
+    The rest distinguishes objects of two API groups that have the same name.
     """
     plan = match.load_balancer
     place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
@@ -334,7 +334,7 @@ def _order(claim: Claim, match: LoadBalancerMatch) -> tuple[object, ...]:
 
 
 def _is_evidence(age: Age, claim: Claim) -> bool:
-    """Whether what was reported by an object of that age counts for a claim: a newer one changes nothing.
+    """Whether the report of an object of that age counts for a claim: a newer one changes nothing.
 
     Objects in files have no ages: there, all of them count.
     """
@@ -343,7 +343,7 @@ def _is_evidence(age: Age, claim: Claim) -> bool:
 
 
 def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choice | None:
-    """`plans` are in order: where an address leads to several, the first has it. None for no plans."""
+    """`plans` are in order: if an address leads to several, the first has it. None for no plans."""
     if not plans:
         return None
     found: dict[IPAddress, LoadBalancerPlan] = {}
@@ -373,11 +373,11 @@ def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[LoadBalancerPlan]]:
     """Return the load balancers at each address and hostname, the first by precedence first.
 
-    One without TCP ports serves no names: it comes last.
+    One without TCP ports serves no hostnames: it comes last.
     """
     found: dict[str, list[LoadBalancerPlan]] = {}
     for plan in sorted(load_balancers, key=lambda plan: (not plan.service.tcp_ports, plan.rank)):
-        # Controllers report externalIPs too; those count of which the load balancer's own decision says so.
+        # Controllers report externalIPs too; those count for which the load balancer's own decision says so.
         for key in _keys(plan.service.points) | set(map(str, plan.decision.addresses)):
             found.setdefault(key, []).append(plan)
     return found

@@ -24,15 +24,15 @@ class LoadBalancerPlan(Struct, frozen=True):
 
     Attributes:
         service: the Service.
-        proxy: whether it sends the PROXY line, served or not.
+        proxy: whether it sends the PROXY header, served or not.
         decision: what is done for it, and why.
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
         relay_addresses: the addresses of its relay on this node.
         listeners: what the relay listens on for it.
         redirects: what is sent to the relay.
-        hosts_addresses: what hosts lines for its names point at; nothing where not all of it is relayed.
-        without_lines: code and reason why a served one has no hosts lines; empty where it can have them.
+        hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
+        without_lines: code and reason why a served one has no hosts lines; empty if it can have them.
     """
 
     service: Service
@@ -53,7 +53,7 @@ class LoadBalancerPlan(Struct, frozen=True):
 
 
 class LoadBalancerPlanner:
-    """Remembers the decisions on all load balancers, and what they rested on.
+    """Remembers the decisions on all load balancers, and what they depended on.
 
     Args:
         config: the configuration.
@@ -73,7 +73,7 @@ class LoadBalancerPlanner:
             snapshot.service_ranges,
             snapshot.relay_service,
             snapshot.relay_endpoints,
-            # Nothing that is about single hostnames.
+            # Nothing here is about single hostnames.
             replace(facts, user_names={}, standing_names={}, wanted_names={}, dns={}),
         )
         if rests_on != self._rested_on:
@@ -89,7 +89,7 @@ class LoadBalancerPlanner:
 
 
 def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:
-    """Decides for every LoadBalancer Service; the result is sorted by namespace/name."""
+    """Decide for every LoadBalancer Service; the result is sorted by namespace/name."""
     services = by_precedence(snapshot.services, config)
     listed = listed_paths(config)
     detections = {
@@ -193,7 +193,7 @@ class _Question(Struct, frozen=True):
 
     @property
     def own_addresses(self) -> tuple[IPAddress, ...]:
-        """Of the addresses of its status, those at which it comes first and that may be its own."""
+        """The addresses of its status at which it comes first and that may be its own."""
         return tuple(
             address
             for address in dict.fromkeys(self.service.load_balancer_ips)
@@ -252,7 +252,7 @@ def _decide(
 
 
 def _sharing(ref: ObjectRef, addresses: Iterable[IPAddress], published: Publications) -> str:
-    """Why hostnames at these addresses are not this Service's to write; empty where they are."""
+    """Why hostnames at these addresses are not written for this Service; empty if they are."""
     for address in addresses:
         before = published.before(ref, address)
         if before is not None:

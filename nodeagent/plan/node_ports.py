@@ -1,9 +1,9 @@
 """Ports that the daemons of a node bind, so that no relay takes one first.
 
-The source of each is written above it: a page of the project's documentation, or the file of its repository
-that has the default. Ports that load balancers commonly publish themselves are left out, also where a daemon
-has one: 80, 443, 3306, 5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. What listens on such a port
-already is seen, and is not relayed either.
+The source is above each: a page of the project's documentation, or the file of its repository that has the
+default. Ports that load balancers commonly publish are left out, even if a daemon has one: 80, 443, 3306,
+5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. If a program already listens on such a port,
+nodeagent sees that and does not relay the port either.
 """
 
 from collections.abc import Mapping
@@ -71,6 +71,6 @@ NODE_PORTS: Mapping[int, str] = {
 }
 """Each port with what listens there by default.
 
-Where a relay has one of them first, the program does not start (bind(2): EADDRINUSE), and anyone who can
-create a Service could bring that about. The ports of other programs are told from what listens already.
+If a relay has one of them first, the program does not start (bind(2): EADDRINUSE), and anyone who can create
+a Service could cause that. Ports of other programs are recognized by what already listens.
 `loadBalancers.allowPorts` takes single ports off the list."""

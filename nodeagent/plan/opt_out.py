@@ -1,4 +1,4 @@
-"""Whether the owner of an object asks that it be left alone; and booleans of annotations as Go reads them."""
+"""Whether the owner of an object excludes it; and booleans of annotations as Go reads them."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def parse_bool(text: str) -> bool:
-    """Return the boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it refuses.
+    """Return the boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it rejects.
 
     So `yes`, `on`, `tRUE` and anything with a space around it are errors, not false.
     """
@@ -22,9 +22,9 @@ def parse_bool(text: str) -> bool:
 
 
 def opt_out(annotations: Mapping[str, str]) -> str | None:
-    """Why an object with these annotations is left alone; None if they don't ask for it.
+    """Why an object with these annotations is excluded; None if it is not.
 
-    A value that is no boolean excludes, too: whoever wrote it wanted something else than the usual.
+    A value that is not a boolean excludes, too: its author wanted something other than the default.
     """
     value = annotations.get(EXCLUDE)
     if value is None:

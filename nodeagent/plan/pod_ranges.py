@@ -15,10 +15,10 @@ _TELLS_RANGES = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,P
 
 
 class PodRanges(Struct, frozen=True):
-    """This node's pods: whose traffic is redirected, who may reach the relay, and what a person should know.
+    """This node's pods: which are redirected, which may reach the relay, and what a person should know.
 
-    Only its own pods are redirected: traffic from elsewhere may bear the PROXY line already. They may reach
-    the relay even where they are not redirected, since CoreDNS can give them names that lead there.
+    Only its own pods are redirected: traffic from elsewhere may carry the PROXY header already. They may
+    reach the relay even if they are not redirected, since CoreDNS can give them hostnames that lead there.
     """
 
     redirected: tuple[IPNetwork, ...] = ()
@@ -27,9 +27,9 @@ class PodRanges(Struct, frozen=True):
 
 
 def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
-    """Return the ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules none is redirected.
+    """Return the ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules, none is used.
 
-    Pods that neither DNAT nor CoreDNS serves are worth a remark.
+    Pods that neither DNAT nor CoreDNS serves get a note.
     """
     why = _why_unserved(config)
     found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
@@ -62,7 +62,7 @@ def _kept_out(facts: Facts) -> str:
 
 
 def _why_unserved(config: Config) -> str:
-    """Why DNAT is not to serve pods; empty where it is."""
+    """Why DNAT does not serve pods; empty if it does."""
     if config.dnat.backend == "none":
         return "dnat.backend is none, and lines of the hosts file serve the node alone"
     return "" if config.dnat.pods else "dnat.pods is false"

@@ -1,6 +1,7 @@
-"""Which object comes first where two want the same: an address, a port, a relay address, a hostname, a place.
+"""Which object comes first if two want the same: an address, a port, a relay address, a hostname, a place.
 
-The oldest does, so that a newcomer never displaces anybody; of Services those that an administrator listed.
+The oldest does, so that a newer one never displaces another; of Services, first those that an administrator
+listed.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.objects import ObjectRef, Service
 
 Age = tuple[bool, float, str, str, str]
-"""Sorts the oldest object first: whether its creation time is unknown, that time, then what it is called."""
+"""Sorts the oldest object first: whether its creation time is unknown, that time, then its name."""
 
 
 class _Aged(Protocol):
@@ -30,10 +31,10 @@ def by_age(found: _Aged) -> Age:
 
 
 def by_precedence(services: Iterable[Service], config: Config) -> tuple[Service, ...]:
-    """Pure: the Services that the administrator listed, then the oldest.
+    """Return the Services that the administrator listed, then the oldest. Pure.
 
-    A tenant can set neither: the creation time is the API server's, the list is in the configuration file.
-    A Service in `loadBalancers.ignore` counts with its age, even if it is listed, too.
+    A tenant can set neither: the API server sets the creation time, the list is in the configuration file.
+    A Service in `loadBalancers.ignore` counts by its age, even if it is listed, too.
     """
     listed = listed_paths(config)
     return tuple(sorted(services, key=lambda service: (service.ref.path not in listed, by_age(service))))

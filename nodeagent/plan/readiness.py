@@ -1,4 +1,4 @@
-"""Nothing is pointed at a relay that does not answer: what of a plan has to wait, and why."""
+"""Nothing is pointed at a relay that does not answer: which parts of a plan have to wait, and why."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -8,11 +8,11 @@ from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision,
 
 
 def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
-    """Pure: the plan without the redirects and hosts lines whose relay is not among `ready`.
+    """Return the plan without the redirects and hosts lines whose relay is not among `ready`. Pure.
 
-    A hosts line carries every port with it: it waits until all listeners of its address answer, or a local
-    program could have the one that is missing. The decisions say what is missing.
-    What points at a relay that is not this node's (an existing relay Service) is not touched.
+    A hosts line affects every port: it waits until all listeners of its address answer. Otherwise, another
+    local program could have the missing one. The decisions say what is missing. Redirects and lines to a
+    relay that is not this node's (an existing relay Service) are kept.
     """
     silent = {listener.bind for listener in desired.listeners} - ready
     if not silent:

@@ -1,7 +1,7 @@
 """How a load balancer is relayed by an existing relay Service (`relay.kind: service`).
 
 Hosts lines point at the Service's ClusterIP. DNAT can't: the chain that translates first wins, and
-kube-proxy's is then not run any more; so it points at a ready pod of the Service.
+kube-proxy's no longer runs for that connection; so DNAT points at a ready pod of the Service.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from nodeagent.plan.relaying import Relayed
 
 
 class RelayServiceContext(Struct, frozen=True):
-    """What the decision looks up: the relay Service as found, and whose an address and port are."""
+    """What the decision looks up: the relay Service, and to which Service an address and port belong."""
 
     name: ServiceName
     service: RelayService | None
@@ -30,10 +30,10 @@ class RelayServiceContext(Struct, frozen=True):
 
 
 def relay_by_service(ref: ObjectRef, eligible: Eligible, context: RelayServiceContext) -> Relayed | Refusal:
-    """Pure: the redirects for what is eligible, and the addresses for its names.
+    """Return the redirects for what is eligible, and the addresses for its hostnames. Pure.
 
-    A relay Service sends to one ingress controller, so it can serve one load balancer and no more: which
-    one is the caller's decision.
+    A relay Service sends to one ingress controller, so it can serve only one load balancer; the caller
+    decides which.
     """
     relay = context.service
     if relay is None or not relay.cluster_ips:

@@ -16,11 +16,12 @@ from nodeagent.plan.node_ports import NODE_PORTS
 
 
 class RelayContext(Struct, frozen=True):
-    """What a decision about one load balancer looks up in the whole.
+    """What a decision about one load balancer looks up in the results for all.
 
-    `relay_addresses` maps family to Service path to address; `published` tells whose an address and port are;
-    `allowed_ports` are relayed although nodes' daemons commonly have them; `source_addresses` are this node's
-    own, by family; `unsupported` are the families that this node does not speak, each with the reason.
+    `relay_addresses` maps family to Service path to address; `published` says to which Service an address and
+    port belong; `allowed_ports` are relayed although nodes' daemons commonly have them; `source_addresses`
+    are this node's own, by family; `unsupported` are the families that this node does not support, each with
+    the reason.
     """
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
@@ -33,11 +34,11 @@ class RelayContext(Struct, frozen=True):
 
 
 class Relayed(Struct, frozen=True):
-    """What stands on the node for one load balancer.
+    """What one load balancer needs on the node.
 
     `shown_at` is where it is relayed, for a person. Its hostnames get hosts lines with `hosts_addresses`:
-    empty if not all of its ports are relayed, since a hostname carries every port with it. `taken` are those
-    of the remarks that are about ports which another program of this node holds.
+    empty if not all of its ports are relayed, since a hostname covers every port. `taken` are the notes about
+    ports that another program of this node holds.
     """
 
     relay_addresses: tuple[RelayAddress, ...]
@@ -52,13 +53,12 @@ class Relayed(Struct, frozen=True):
 def relay(
     service: Service, versions: Mapping[int, ProxyVersion], eligible: Eligible, context: RelayContext
 ) -> Relayed | Refusal:
-    """Pure: the relay for what is eligible; a port with an obstacle is left out with a remark.
+    """Return the relay for what is eligible; a port with an obstacle is left out with a note. Pure.
 
-    `versions` tells what is sent on which port. A port without PROXY is not redirected: kube-proxy's short
-    way serves it. But a name carries every port with it, so where names may point at the relay, such a port
-    has a listener there that passes connections on as they are.
-    An address of a family that the node does not speak is left out too, and does not count against the
-    whole: the node's clients have no use for it.
+    `versions` says what is sent on which port. A port without PROXY is not redirected: kube-proxy's
+    short-circuited path serves it. But a hostname covers every port. So if hostnames may point at the relay,
+    such a port has a listener there that passes connections on as they are. An address of a family that the
+    node does not support is left out, too, and is not missed: the node's clients have no use for it.
     """
     spoken = supported_part(eligible, context.unsupported)
     if isinstance(spoken, Refusal):
@@ -172,6 +172,6 @@ def _listener(
     family = bind.address.version
     same_family = [address for address in service.cluster_ips if address.version == family]
     server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
-    # Without the line nobody is told of a source.
+    # Without the header, the source is not passed on.
     node_address = context.source_addresses.get(family) if version else None
     return Listener(bind, server, version, service.ref, node_address)

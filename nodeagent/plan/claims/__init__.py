@@ -1,1 +1,1 @@
-"""Who asks for which names: every kind of object that can ask, made into one neutral value."""
+"""Which objects claim which hostnames: every kind that can claim one becomes one neutral value."""

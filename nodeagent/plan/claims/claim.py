@@ -1,4 +1,4 @@
-"""What an object that asks for names says, whatever its kind."""
+"""What an object that claims hostnames says, whatever its kind."""
 
 from weakref import WeakValueDictionary
 
@@ -9,14 +9,14 @@ from nodeagent.plan.precedence import Age
 
 
 class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
-    """What objects tell of the load balancer that serves them.
+    """What objects say about the load balancer that serves them.
 
-    One value is shared by all that tell the same (`HintsPool`), and known by identity: of ten thousand
-    Ingresses most tell the same, and to hash the addresses of each costs more than all else.
+    All objects that say the same share one value (`HintsPool`), which is compared by identity: of ten
+    thousand Ingresses, most say the same, and hashing the addresses of each costs more than all else.
 
     `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
     `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
-    the object is attached to: a Service may bear its name. `unattached` says why nothing serves it, if so.
+    the object is attached to: a Service may have its name. `unattached` says why nothing serves it, if so.
     """
 
     points: tuple[LoadBalancerPoint, ...]
@@ -54,9 +54,9 @@ class HintsPool:
 
 
 class Claim(Struct, frozen=True):
-    """One object asks for names: canonical, each once.
+    """One object claims hostnames: canonical, each once.
 
-    `excluded` is why it is to be left alone, if it is, and `excluded_in` the namespace of whoever said so.
+    `excluded` is why it is excluded, if it is, and `excluded_in` the namespace that excluded it.
     `number` is its place among the claims of one object.
     """
 

@@ -1,8 +1,8 @@
 """All claims of a cluster, kept from one pass to the next: an object that stays keeps its claims.
 
-What Ingresses and objects of controllers' own APIs (Traefik's, Istio's) ask for: their class tells where. The
-Kubernetes documentation, "Ingress class" and "Default IngressClass"; the annotation is the way of before
-Kubernetes 1.18 and still understood by every controller.
+For Ingresses and objects of controllers' own APIs (Traefik's, Istio's), the class shows the load balancer.
+Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass". The annotation is the way
+before Kubernetes 1.18, and every controller still understands it.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from nodeagent.plan.precedence import by_age
 
 
 class IngressClasses(Struct, frozen=True):
-    """The cluster's IngressClasses, as decisions ask for them."""
+    """The cluster's IngressClasses, as decisions look them up."""
 
     controllers: dict[str, str]
     """Class to controller."""
@@ -33,7 +33,7 @@ class IngressClasses(Struct, frozen=True):
         return ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or self.default
 
     def controller_of(self, ingress_class: str | None) -> str | None:
-        """Return the controller that serves a class, where an IngressClass tells it."""
+        """Return the controller that serves a class, if an IngressClass names it."""
         return self.controllers.get(ingress_class) if ingress_class else None
 
     def only_of(self, controller: str) -> str | None:
@@ -43,7 +43,7 @@ class IngressClasses(Struct, frozen=True):
 
 
 def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
-    """Make the value out of the objects."""
+    """Make the value from the objects."""
     objects = tuple(found)
     defaults = [each.name for each in objects if each.default]
     return IngressClasses(
@@ -67,7 +67,7 @@ def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool
 def claims_of_controller_route(
     route: ControllerRoute, classes: IngressClasses, pool: HintsPool
 ) -> tuple[Claim, ...]:
-    """Return the claim to its hosts; it has no status, so its class tells where it is served.
+    """Return the claim to its hosts; it has no status, so its class determines where it is served.
 
     The class is its own, or its controller's.
     """
@@ -106,7 +106,7 @@ class ClaimCollector:
         self._parents_made_of: tuple[object, ...] = ((), (), ())
 
     def update(self, snapshot: Snapshot) -> tuple[list[Claim], list[Claim]]:
-        """Return the claims that are no more since the last Snapshot, and those that are new."""
+        """Return the claims that are gone since the last Snapshot, and those that are new."""
         classes = ingress_classes(snapshot.ingress_classes)
         parents = self._parents_of(snapshot)
         pool = self._pool
@@ -149,13 +149,13 @@ class _Collection(Generic[_Owner]):
         self.problems: Counter[str] = Counter()
         self._owners: Sequence[_Owner] = ()
         self._context: object = None
-        # By id, which is no other object's while the object is held here. One may be listed twice.
+        # By id, which no other object has while the object is held here. One may be listed twice.
         self._claims: dict[int, tuple[_Owner, int, tuple[Claim, ...]]] = {}
 
     def update(
         self, owners: Sequence[_Owner], context: object, claims_of: Callable[[_Owner], tuple[Claim, ...]]
     ) -> tuple[list[Claim], list[Claim]]:
-        """Take over the objects as they are now; `context` is all else that their claims rest on."""
+        """Take over the objects as they are now; `context` is all else on which their claims depend."""
         if context is self._context or context == self._context:
             removed, added = difference(self._owners, owners, _key, identical)
         else:
@@ -180,7 +180,7 @@ class _Collection(Generic[_Owner]):
             claims = claims_of(owner)
             before = known.get(_key(owner), []) if known else []
             if claims in before:
-                # The same objects as before: what rests on them stays as well.
+                # The same objects as before: what depends on them stays as well.
                 claims = before.pop(before.index(claims))
             else:
                 claimed += claims

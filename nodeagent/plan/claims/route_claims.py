@@ -1,8 +1,8 @@
-"""What the Gateway API's Routes ask for: to which listeners each is attached, by the rules of the API (v1).
+"""What the Gateway API's Routes claim: to which listeners each is attached, by the rules of the API (v1).
 
 The API's reference: ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. The
-Route's status is believed in one case only: a parent that does not accept it as it is now has it not. That no
-status stands yet means nothing: what the rules say is what the controller will come to.
+Route's status counts in only one case: it is not attached to a parent that does not accept it as it is now. A
+missing status means nothing: the rules show what the controller will decide.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _KINDS_OF_PROTOCOL = {
     "UDP": frozenset[str](),
 }
 """Which of the Routes that are read here a listener takes. Controllers have protocols of their own
-(`example.com/quic`): of those a listener takes what it lists."""
+(`example.com/quic`): with one of those, a listener takes what it lists."""
 
 _WITH_LISTENERS = frozenset({"Gateway", "ListenerSet", "XListenerSet"})
 _OTHER_LISTENER = "has no listener with that name or port"
@@ -68,7 +68,7 @@ class Parents(Struct, frozen=True):
         listener_sets: Iterable[ListenerSet],
         namespaces: Iterable[Namespace],
     ) -> Self:
-        """Return the objects by what they are called."""
+        """Return the objects by their names."""
         return cls(
             {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways},
             {(found.group, found.ref.namespace, found.ref.name): found for found in listener_sets},
@@ -76,7 +76,7 @@ class Parents(Struct, frozen=True):
         )
 
     def attachments(self, route: Route) -> Iterator[Attachment]:
-        """Yield every listener that the Route asks for and that takes it, whatever their hostnames."""
+        """Yield every listener that the Route references and that takes it, whatever their hostnames."""
         for parent in route.parents:
             if parent in route.declined:
                 continue
@@ -85,7 +85,7 @@ class Parents(Struct, frozen=True):
                     yield attachment
 
     def obstacle(self, route: Route) -> str:
-        """Why a Route without attachments has none, parent by parent; empty where none is a listener's."""
+        """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
         return "; ".join(
             dict.fromkeys(
                 f"{parent.kind} {parent.namespace}/{parent.name} {self._obstacle(route, parent)}"
@@ -101,7 +101,7 @@ class Parents(Struct, frozen=True):
         if not refusals:
             gateway = parent.kind == "Gateway"
             return "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
-        # What a listener comes closest with says most: the others were never meant.
+        # The listener that comes closest says most: the others were never meant.
         return max(refusals, key=_REFUSALS.index)
 
     def _refusal(self, attachment: Attachment, parent: ParentRef, route: Route) -> str:
@@ -129,7 +129,7 @@ class Parents(Struct, frozen=True):
             yield from (Attachment(gateway, listener, found) for listener in found.listeners)
 
     def _gateway_of(self, listener_set: ListenerSet) -> Gateway | None:
-        """Return the Gateway that a ListenerSet adds to; None where it may not."""
+        """Return the Gateway to which a ListenerSet adds listeners; None if it may not."""
         parent = listener_set.parent
         if (parent.group, parent.kind) != (GATEWAY_API, "Gateway"):
             return None
@@ -181,7 +181,7 @@ def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
 
 
 def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Claim, ...]:
-    """Return a claim for each Gateway through which the Route is reached, and for what is not reached."""
+    """Return a claim for each Gateway through which the Route is reached, and one for what is not reached."""
     attachments = tuple(parents.attachments(route))
     hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
     age = by_age(route)
@@ -205,7 +205,7 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
 def _names_by_gateway(
     route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
 ) -> dict[tuple[ObjectRef, str | None, str], dict[str, None]]:
-    """Return the names by which a Route is reached through each Gateway; who leaves them alone, and why."""
+    """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
     found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
     for attachment in attachments:
         listener = attachment.listener.hostname
@@ -217,14 +217,14 @@ def _names_by_gateway(
 
 
 def _left_over(hostnames: Iterable[str], reached: Collection[str]) -> Iterator[str]:
-    """Yield the hostnames by which no listener is reached, so that somebody is told why."""
+    """Yield the hostnames by which no listener is reached, so that the reason is reported."""
     for hostname in hostnames:
         if hostname not in reached and not any(intersection(hostname, name) for name in reached):
             yield hostname
 
 
 def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
-    """Why the Route is left alone on that listener, and whose namespace says so."""
+    """Why the Route is excluded on that listener, and the namespace that says so."""
     for owner in (route, attachment.listener_set, attachment.gateway):
         if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
             return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
@@ -248,14 +248,14 @@ def intersection(one: str, other: str) -> str | None:
 
 
 def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, ...]:
-    """Return the names by which a Route is reached through a listener, in the Route's order.
+    """Return the hostnames by which a Route is reached through a listener, in the Route's order.
 
     Args:
-        listener: The listener's hostname (canonical); None: it takes all names.
+        listener: The listener's hostname (canonical); None: it takes all hostnames.
         route: The Route's hostnames (canonical); empty: it takes whatever the listener takes.
 
     Returns:
-        Nothing either where there is nothing in common or where neither names anything.
+        Nothing if they have nothing in common, or if neither has a hostname.
     """
     if listener is None:
         return tuple(dict.fromkeys(route))

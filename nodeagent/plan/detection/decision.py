@@ -1,6 +1,6 @@
-"""detect(): what decided for one Service, from the strongest word to the weakest.
+"""detect(): what decides for one Service, in order of precedence.
 
-The configuration file stands above the Service's annotations, nodeagent's own above the providers'.
+The configuration file takes precedence over the Service's annotations, nodeagent's own over the providers'.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ class AnnotationReading:
         provider: its name.
         said: the annotations as found, in words.
         versions: the TCP ports with PROXY.
-        proxy: whether there are any; true as well where the Service has no TCP port.
-        problem: why the annotations can't be used; None when they can.
+        proxy: whether there are any; true as well if the Service has no TCP port.
+        problem: why the annotations can't be used; None if they can.
     """
 
     provider: str
@@ -37,10 +37,10 @@ class AnnotationReading:
 def read_annotations(
     service: Service, provider_id: str
 ) -> tuple[list[AnnotationReading], list[AnnotationReading]]:
-    """Return what is believed on a node with this `spec.providerID`, and what would enable PROXY elsewhere.
+    """Return what counts on a node with this `spec.providerID`, and what would enable PROXY elsewhere.
 
-    An annotation that another cloud left behind (a manifest that has moved) says nothing of this one's load
-    balancers. A node without providerID, or with one of an unknown scheme, may be of any cloud.
+    An annotation that another cloud left behind (a manifest that was moved) says nothing about this cloud's
+    load balancers. A node without providerID, or with one of an unknown scheme, may be of any cloud.
     """
     scheme, separator, _ = provider_id.partition("://")
     known = bool(separator) and scheme in KNOWN_SCHEMES
@@ -60,7 +60,7 @@ def read_annotations(
 def shown(value: str) -> str:
     """Return an annotation's value as a reason shows it.
 
-    Short, on one line, quoted where it is no plain word.
+    Short, on one line, quoted if it is not a plain word.
     """
     plain = value.isascii() and value.isprintable() and " " not in value and 0 < len(value) <= 60
     return value if plain else quoted(value)
@@ -96,7 +96,7 @@ def _read(provider: Provider, service: Service) -> AnnotationReading | None:
 
 
 def _present(switch: Switch, service: Service) -> Iterator[tuple[str, str, int | None]]:
-    """Yield the keys that are there, with their values, and the port where the key itself names one."""
+    """Yield the keys that are there, with their values, and the port if the key itself names one."""
     if "{port}" not in switch.key:
         if switch.key in service.annotations:
             yield switch.key, service.annotations[switch.key], None
@@ -114,7 +114,7 @@ class _BadValueError(ValueError):
 
 
 def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sends, str]:
-    """Return what the value means, and a note for a value that the controller takes for "off" in silence."""
+    """Return what the value means, and a note for a value that the controller silently takes for "off"."""
     try:
         return switch.read(value, service), ""
     except ValueError as error:
@@ -124,7 +124,7 @@ def _value(switch: Switch, value: str, service: Service, told: str) -> tuple[Sen
 
 
 def _combine(said: Iterable[Sends], ports: Iterable[int]) -> dict[int, ProxyVersion]:
-    """Return the ports that send PROXY: of each port, the first that speaks of it decides."""
+    """Return the ports that send PROXY: for each port, the first annotation that mentions it decides."""
     ordered = tuple(said)
     found: dict[int, ProxyVersion] = {}
     for port in ports:
@@ -145,7 +145,7 @@ ANNOTATED = "Annotated"
 """The code of what the Service's own annotations decide."""
 
 FOREIGN = "ForeignAnnotation"
-"""The code where nothing but another cloud's annotations speaks."""
+"""The code if only another cloud's annotations mention PROXY."""
 
 _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": None}
 
@@ -158,11 +158,11 @@ class Detection:
         code: the reason's stable short name.
         reason: for a person.
         versions: the TCP ports on which it sends PROXY.
-        proxy: whether it does so at all; true as well where a Service has no TCP port that it could do so on.
-        verdict: for one that sends none: whether an administrator should look.
-        reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: they
-            must come out the same on every node.
-        remarks: about parts of it.
+        proxy: whether it does so at all; true as well if a Service has no TCP port that it could do so on.
+        verdict: for one that sends none: whether an administrator should check it.
+        reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: every
+            node must compute the same ones.
+        remarks: notes on parts of it.
     """
 
     code: str
@@ -180,10 +180,10 @@ def detect(
     node: Node | None,
     config_maps: Iterable[ConfigMap] = (),
 ) -> Detection:
-    """Pure: decides for one Service.
+    """Decide for one Service. Pure.
 
-    `node` tells which cloud this node is of (`spec.providerID`), `config_maps` are those of ingress
-    controllers that the configuration names: they decide where no annotation does.
+    `node` shows the cloud of this node (`spec.providerID`), `config_maps` are those of ingress controllers
+    that the configuration names: they decide if no annotation does.
     """
     said = (
         _by_configuration(service, options)
@@ -197,7 +197,7 @@ def detect(
 
 
 def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detection | None:
-    """`ignore` is stronger than `services`."""
+    """`ignore` takes precedence over `services`."""
     if any(entry.path == service.ref.path for entry in options.ignore):
         return Detection("Ignored", "listed in loadBalancers.ignore")
     for entry in options.services:
@@ -328,7 +328,7 @@ def _proxy(
 
 
 def _in_words(versions: Mapping[int, ProxyVersion], ports: Iterable[int]) -> str:
-    """`PROXY v1`, or with the ports where they are not all alike: `PROXY v1 on port 80, v2 on port 443`."""
+    """`PROXY v1`, or with the ports if they differ: `PROXY v1 on port 80, v2 on port 443`."""
     if len({versions.get(port) for port in ports}) <= 1:
         return f"PROXY {next(iter(versions.values()))}"
     by_version: dict[ProxyVersion, list[int]] = {}

@@ -1,10 +1,11 @@
-"""The table: by which annotations each provider's load balancers are told to send the PROXY line.
+"""The table: the annotations that make each provider's load balancers send the PROXY header.
 
-Every row cites where it was read, as `repository: file:line` of the provider's controller. Where no source
-tells which version is sent, v1 stands here and the row says so: what accepts v2 accepts v1 as well (nginx,
-HAProxy, Envoy and Traefik tell them apart by the first bytes), so nothing can break by it.
+Every row cites its source, as `repository: file:line` of the provider's controller. If no source says which
+version is sent, the row has v1 and says so: what accepts v2 accepts v1 as well (nginx, HAProxy, Envoy and
+Traefik tell them apart by the first bytes), so this can't break anything.
 
-Left out for want of a switch: Exoscale, GKE, Huawei, Tencent, IONOS, Yandex, MetalLB, kube-vip, ServiceLB.
+Left out because they have no such switch: Exoscale, GKE, Huawei, Tencent, IONOS, Yandex, MetalLB, kube-vip,
+ServiceLB.
 """
 
 from nodeagent.model.objects import Service
@@ -76,8 +77,8 @@ PROVIDERS: tuple[Provider, ...] = (
         OwnRemedies(hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"'),
     ),
     # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
-    # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without a word
-    # in any annotation: loadBalancers.controllerConfigMaps is for that. The version is not documented: v1.
+    # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without any
+    # annotation: loadBalancers.controllerConfigMaps is for that. The version is not documented: v1.
     Provider(
         "Hetzner",
         ("hcloud", "hrobot"),
@@ -139,7 +140,7 @@ PROVIDERS: tuple[Provider, ...] = (
     ),
     # linode-cloud-controller-manager: cloud/annotations/annotations.go:7-8,40;
     # cloud/linode/loadbalancers.go:1391-1440 (the port's JSON, then the default, in any case);
-    # loadbalancers_deprecated.go:4. No ipMode in its source; the status bears address and host name in one
+    # loadbalancers_deprecated.go:4. No ipMode in its source; the status has address and host name in one
     # entry, which is short-circuited.
     Provider(
         "Linode",
@@ -159,8 +160,8 @@ PROVIDERS: tuple[Provider, ...] = (
         (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean("v1"), otherwise_off=True),),
         OwnRemedies(hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"'),
     ),
-    # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send v1
-    # alone (Elastic Load Balancing, ProxyProtocolPolicyType).
+    # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send only
+    # v1 (Elastic Load Balancing, ProxyProtocolPolicyType).
     Provider(
         "AWS (Classic Load Balancer)",
         ("aws",),
@@ -235,7 +236,7 @@ PROVIDERS: tuple[Provider, ...] = (
         OwnRemedies(ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"'),
     ),
     # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
-    # key is read where the other is absent); clbv1/listeners.go:220-221 (`on`, v2). No ipMode in its source.
+    # key is read if the other is absent); clbv1/listeners.go:220-221 (`on`, v2). No ipMode in its source.
     Provider(
         "Alibaba",
         ("alicloud",),
@@ -282,7 +283,7 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
     ),
     # outscale cloud-provider-osc: ccm/cloud/loadbalancer_model.go, ListenerDefaults and isPortIn (`*`
-    # anywhere in the list); docs/annotations.md. Its Nodes bear AWS's scheme. The version is not documented:
+    # anywhere in the list); docs/annotations.md. Its Nodes have AWS's scheme. The version is not documented:
     # v1.
     Provider(
         "Outscale",
@@ -319,8 +320,8 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
     ),
     # cloud-provider-azure: site/content/en/topics/pls-integration.md; v2: azure-docs,
-    # articles/private-link/private-link-service-overview.md. Only what comes by the Private Link has the
-    # line; the controller then demands it of everybody, so what the node sends needs it as well.
+    # articles/private-link/private-link-service-overview.md. Only connections through the Private Link have
+    # the header; the controller then requires it of all clients, so the node's connections need it as well.
     Provider(
         "Azure (Private Link Service)",
         ("azure",),
@@ -332,7 +333,8 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
         applies=lambda service: service.annotations.get(f"{_BETA}/azure-pls-create") == "true",
     ),
-    # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of line.
+    # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of
+    # header.
     Provider(
         "Brightbox",
         ("brightbox",),

@@ -2,8 +2,8 @@
 
 There is one small reader for each way that providers have chosen.
 
-A reader takes the value and the Service and gives what is sent on which ports. It raises ValueError, with
-what is wrong, for a value that the provider's controller refuses or does not know.
+A reader takes the value and the Service and returns what is sent on which ports. It raises ValueError, with
+the problem, for a value that the provider's controller rejects or does not know.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ from nodeagent.plan.opt_out import parse_bool
 Sent = ProxyVersion | Literal["off"]
 
 Sends = Mapping[int | None, Sent]
-"""What one annotation says: a port and what is sent on it; under None, what holds for every other port.
-A port that it does not reach is left to the next one that speaks of it."""
+"""What one annotation says: ports and what is sent on each; under None, what holds for every other port.
+A port that it does not cover is left to the next annotation that mentions it."""
 
 Reader = Callable[[str, Service], Sends]
 
@@ -31,10 +31,10 @@ class Switch(Struct, frozen=True):
     """One annotation that switches PROXY on.
 
     Attributes:
-        key: the annotation; `{port}` in it stands for each of the Service's ports in turn.
+        key: the annotation; `{port}` in it is replaced by each of the Service's ports in turn.
         read: what its value means.
-        otherwise_off: the controller takes a value that it does not know for "off", and says so nowhere.
-        beside: another annotation that the reader looks at, to be shown with it.
+        otherwise_off: the controller silently takes an unknown value for "off".
+        beside: another annotation that the reader uses, to be shown with it.
     """
 
     key: str
@@ -44,12 +44,12 @@ class Switch(Struct, frozen=True):
 
 
 class OwnRemedies(Struct, frozen=True):
-    """What the provider itself has against the short circuit, in words for a person (`nodeagent doctor`).
+    """What the provider itself offers against short-circuiting, in words for a person (`nodeagent doctor`).
 
     Attributes:
-        hostname: the annotation, ready to paste, that publishes a host name instead of the address; the name
-            `lb.example.com` in it is to be replaced. Empty: none is known.
-        always_hostname: it publishes no address anyway, or when not.
+        hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
+            the name `lb.example.com` in it. Empty: none is known.
+        always_hostname: that it never publishes an address, or when it does.
         ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
         ip_mode_on_request: the annotation, ready to paste, that makes it do so.
     """
@@ -65,12 +65,12 @@ class Provider(Struct, frozen=True):
 
     Attributes:
         name: as a person knows it.
-        schemes: what stands before `://` in `spec.providerID` of its Nodes.
-        switches: the strongest first. Of each port, the first that speaks of it decides; without any, PROXY
-            is off, which is every provider's default.
-        remedies: what it offers itself.
+        schemes: the part before `://` in `spec.providerID` of its Nodes.
+        switches: in order of precedence. For each port, the first that mentions it decides; without any,
+            PROXY is off, which is every provider's default.
+        remedies: what it offers itself against short-circuiting.
         applies: whether a Service's load balancer is of this kind, for providers that have several.
-        exclusive: its controller refuses a Service in which two switches claim one port.
+        exclusive: its controller rejects a Service in which two switches claim one port.
     """
 
     name: str
@@ -99,17 +99,15 @@ def words(meaning: Mapping[str, Sent], *, any_case: bool = False) -> Reader:
 
 
 def any_text(usual: ProxyVersion, **meaning: ProxyVersion) -> Reader:
-    """Any text switches PROXY on; only what the keywords name (`-` written as `_`) is told apart."""
+    """Any text switches PROXY on; only the keywords (`-` written as `_`) have other meanings."""
     spelt = {word.replace("_", "-"): version for word, version in meaning.items()}
     return lambda value, _: sent_on_all(spelt.get(value, usual) if value else "off")
 
 
 def boolean_or_ports(version: ProxyVersion) -> Reader:
-    """Return a boolean, `*`, or a list of the Service's port numbers; `1` and `0` are numbers.
+    """Read a boolean, `*`, or a list of the Service's port numbers; `1` and `0` are numbers.
 
-    Spaces don't count.
-
-    Nothing, and a false, leave the ports to the next annotation.
+    Spaces don't count. An empty value, and false, leave the ports to the next annotation.
     """
 
     def read(value: str, service: Service) -> Sends:
@@ -160,7 +158,7 @@ def star_or_port_names(version: ProxyVersion) -> Reader:
 
 
 def boolean_filtered(version: ProxyVersion, ports_key: str, *, empty_is_all: bool) -> Reader:
-    """Return a boolean; where the annotation `ports_key` is there, true is meant for the ports it lists.
+    """Read a boolean; if the annotation `ports_key` is there, true is meant for the ports it lists.
 
     An empty list means all ports or none of them, as `empty_is_all` says.
     """
@@ -180,7 +178,7 @@ def boolean_filtered(version: ProxyVersion, ports_key: str, *, empty_is_all: boo
 
 
 def attribute(name: str, version: ProxyVersion) -> Reader:
-    """Return a list of `name=value`: on where this name is `true`, off where it is `false`."""
+    """Read a list of `name=value`: on if this name is `true`, off if it is `false`."""
 
     def read(value: str, _: Service) -> Sends:
         for item in _items(value):
@@ -193,7 +191,7 @@ def attribute(name: str, version: ProxyVersion) -> Reader:
 
 
 def member(word: str, version: ProxyVersion) -> Reader:
-    """Return a list of features: on where this one is among them."""
+    """Read a list of features: on if this one is among them."""
     return lambda value, _: sent_on_all(version if word in _items(value) else "off")
 
 
