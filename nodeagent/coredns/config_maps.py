@@ -21,7 +21,7 @@ _MOST_ANNOTATION_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class CoreDnsConfigMap:
-    """A ConfigMap as it was read; `raw` is the whole object, with what nodeagent knows nothing of."""
+    """A ConfigMap as it was read; `raw` is the whole object, with fields that nodeagent does not know."""
 
     namespace: str
     name: str
@@ -42,7 +42,7 @@ class CoreDnsConfigMap:
 
     @property
     def last_writer(self) -> str:
-        """Who else wrote it last, as it called itself (managedFields); empty where that is not told."""
+        """The other program that wrote it last, by its own name (managedFields); empty if unknown."""
         entries = [
             (entry.get("time") or "", entry.get("manager") or "")
             for entry in self.raw["metadata"].get("managedFields") or []
@@ -57,7 +57,7 @@ class CoreDnsConfigMap:
 
 
 def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> CoreDnsConfigMap | None:
-    """Read a ConfigMap; None where there is none. RBAC: get it by name. Raises SourceError."""
+    """Read a ConfigMap; None if there is none. RBAC: get it by name. Raises SourceError."""
     path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
     try:
         raw = json.loads(connection.get_json(path, timeout=timeout))
@@ -73,15 +73,15 @@ def read(connection: Connection, namespace: str, name: str, timeout: float = 10.
 def changed(
     config_map: CoreDnsConfigMap, texts: Mapping[str, str | None], previous: str | None
 ) -> dict[str, Any]:
-    """Pure: the object with other texts, all else as it was.
+    """Return the object with other texts, all else as it was. Pure.
 
     Args:
         config_map: As it was read; its resourceVersion is what the API compares.
-        texts: By key; None takes the key away.
-        previous: What PREVIOUS shall hold; None: the annotation goes.
+        texts: By key; None removes the key.
+        previous: The value for PREVIOUS; None removes the annotation.
 
     Raises:
-        ApplyError: it would be larger than the API takes.
+        ApplyError: it would be larger than the API accepts.
     """
     merged: dict[str, str | None] = {**config_map.data, **texts}
     data = {key: text for key, text in merged.items() if text is not None}
@@ -99,7 +99,7 @@ def changed(
         if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > (
             _MOST_ANNOTATION_BYTES
         ):
-            # To be without a copy is better than to be without names: taking the block out needs none.
+            # Having no copy is better than having no hostnames: removing the block needs none.
             del annotations[PREVIOUS]
     metadata = {key: value for key, value in config_map.raw["metadata"].items() if key != "annotations"}
     if annotations:
@@ -116,11 +116,11 @@ def changed(
 def replace(
     connection: Connection, config_map: CoreDnsConfigMap, body: Mapping[str, Any], timeout: float
 ) -> None:
-    """Replace it, unless somebody else has written it since. RBAC: update it by name.
+    """Replace it, unless another program has written it since. RBAC: update it by name.
 
     Raises:
-        ConflictError: somebody has; nothing was changed.
-        SourceError: another trouble with the API.
+        ConflictError: another program has; nothing was changed.
+        SourceError: another problem with the API.
     """
     connection.put_json(config_map.path, body, timeout)
 
@@ -137,12 +137,12 @@ def write(
         connection: To the API server.
         config_map: As it was read.
         edits: Its edits.
-        seconds: Tells, right before the write, how long it may take; may raise instead.
+        seconds: Returns, right before the write, how long it may take; may raise instead.
 
     Raises:
-        ConflictError: somebody else wrote it since it was read; nothing was changed.
-        ApplyError: it would be larger than the API takes; nothing was changed.
-        SourceError: another trouble with the API, or what `seconds` raises.
+        ConflictError: another program wrote it since it was read; nothing was changed.
+        ApplyError: it would be larger than the API accepts; nothing was changed.
+        SourceError: another problem with the API, or what `seconds` raises.
     """
     texts = {edit.key: edit.after for edit in edits}
     body = changed(config_map, texts, _previous(config_map, texts))
@@ -150,7 +150,7 @@ def write(
 
 
 def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seconds: float) -> bool:
-    """Put the Corefile back that was kept, byte for byte, whatever was edited since.
+    """Restore the Corefile that was kept, byte for byte, discarding all later edits.
 
     Returns:
         Whether there was one. Raises as `write`.
@@ -163,9 +163,9 @@ def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seco
 
 
 def _previous(config_map: CoreDnsConfigMap, texts: Mapping[str, str | None]) -> str | None:
-    """Return what is to be kept: the Corefile as it was before nodeagent's block came in.
+    """Return the text to keep: the Corefile as it was before nodeagent added its block.
 
-    Nothing once it is out.
+    Nothing once the block is removed.
     """
     before, after = config_map.data.get(COREFILE), texts.get(COREFILE)
     kept = config_map.annotations.get(PREVIOUS)

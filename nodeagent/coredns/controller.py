@@ -1,8 +1,8 @@
-"""`nodeagent coredns run`: strives for the lease, and keeps CoreDNS's configuration as the plan has it.
+"""`nodeagent coredns run`: tries to acquire the lease, and keeps CoreDNS's configuration up to date.
 
-What stands is read anew for every pass, and looked at every few seconds: CoreDNS itself takes a minute to see
-a change of its ConfigMap, so nothing would be won by watching it. Without the API nothing changes: CoreDNS
-goes on with what it has.
+The controller reads the ConfigMaps again for every pass, and checks them every few seconds: CoreDNS itself
+takes a minute to see a change of its ConfigMap, so a watch would gain nothing. Without the API nothing
+changes: CoreDNS continues with what it has.
 """
 
 import logging
@@ -37,15 +37,15 @@ from nodeagent.sources.node.identity import find_api_servers, own_names
 _LOG = logging.getLogger("nodeagent")
 
 COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})
-"""What CoreDNS alone is refused; the agents tell of everything else."""
+"""What only CoreDNS does not get; the agents report everything else."""
 
 
 class CoreDnsReporter:
-    """Says each thing when it begins, and not again while it lasts.
+    """Reports each condition when it begins, and not again while it lasts.
 
     Args:
         connection: To the API server. RBAC: create events.
-        identity: Who says so.
+        identity: The reporter's name.
     """
 
     def __init__(self, connection: Connection, identity: str) -> None:
@@ -58,7 +58,7 @@ class CoreDnsReporter:
         self._lease_trouble = ""
 
     def tell(self, done: CoreDnsPass) -> None:
-        """Tells of a pass."""
+        """Report a pass."""
         served = sum(decision.verdict is Verdict.SERVED for decision in done.edits.decisions)
         for path in done.written:
             _LOG.info(
@@ -89,15 +89,15 @@ class CoreDnsReporter:
             _LOG.warning("Could not post an Event", extra={"fields": {"reason": str(failure)}})
 
     def failed(self, error: str) -> None:
-        """Tells why a pass changed nothing."""
+        """Report why a pass changed nothing."""
         self._said = _say_once([error], self._said)
 
     def source_trouble(self, errors: Iterable[str]) -> None:
-        """Tells what of the cluster can't be read."""
+        """Report what can't be read from the cluster."""
         self._said_of_sources = _say_once(errors, self._said_of_sources)
 
     def lease_trouble(self, error: SourceError | None) -> None:
-        """Tells what is wrong with the lease, when it begins and when it ends."""
+        """Report what is wrong with the lease, when it begins and when it ends."""
         text = str(error or "")
         if bool(text) is not bool(self._lease_trouble):
             if text:
@@ -108,7 +108,7 @@ class CoreDnsReporter:
 
 
 def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
-    """Log the texts that were not said; gives what is said now."""
+    """Log the texts that were not logged yet; return those of now."""
     now = set(texts)
     for text in sorted(now - said):
         _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
@@ -116,15 +116,15 @@ def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
 
 
 API, NAMES = "api", "coredns"
-"""The parts of the health page: what is read of the cluster, and what CoreDNS is given."""
+"""The parts of the health page: what is read from the cluster, and what is written for CoreDNS."""
 _BEAT_SECONDS = 5.0
 _STUMBLE_SECONDS = 10.0
 
 
 class Pace(Struct, frozen=True):
-    """Seconds: how often what stands is looked at, and how far passes lie apart, however much happens.
+    """Seconds: how often the actual state is checked, and how far apart passes are, however much happens.
 
-    A change makes CoreDNS load its configuration anew: a burst of Ingresses should cost one such loading.
+    A change makes CoreDNS reload its configuration: a burst of Ingresses should cost only one reload.
     """
 
     look: float = 10.0
@@ -134,9 +134,9 @@ class Pace(Struct, frozen=True):
 class ControllerSettings(Struct, frozen=True):
     """What the controller was started with.
 
-    `identity` is its name among the others that strive for `lease`. `node_name` is any node's: it tells which
-    cloud this is. `config_file` is read anew when it changes; None means all defaults. `telemetry` is where
-    its pages are shown.
+    `identity` is its name among the others that try to acquire `lease`. `node_name` is any node's: it shows
+    which cloud this is. `config_file` is reloaded when it changes; None means all defaults. `telemetry` is
+    the address of its pages.
     """
 
     identity: str
@@ -197,7 +197,7 @@ class Controller:
         """Run until SIGTERM or SIGINT; to be called in the main thread.
 
         Raises:
-            NodeagentError: it can't begin: the telemetry address can't be had.
+            NodeagentError: it can't begin: the telemetry address is not available.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
@@ -214,7 +214,7 @@ class Controller:
             while not self._ending:
                 self._turn()
         finally:
-            # No pass is under way any more, so the lease may go to another.
+            # No pass is running any more, so another may get the lease.
             self._elector.stop()
             self._prover.stop()
             self._cluster.stop()
@@ -222,12 +222,12 @@ class Controller:
         _LOG.info("Stopping; nodeagent's entries stay in CoreDNS")
 
     def end(self, *_: object) -> None:
-        """Has `run` return soon; may be called from a signal's handler."""
+        """Make `run` return soon; may be called from a signal handler."""
         self._ending = True
         self._triggers.wake()
 
     def _turn(self) -> None:
-        """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
+        """Run one turn of the loop: determine the writer, wait for a reason, make a pass if there is one."""
         self._board.beat()
         if self._config_file.has_changed():
             self._take_over_config()
@@ -244,7 +244,8 @@ class Controller:
             self._board.part_failed(NAMES, str(error))
             self._reporter.failed(str(error))
         except Exception as error:  # noqa: BLE001 - see below
-            # A mistake of ours, met on some odd object. CoreDNS keeps what it has, the controller goes on.
+            # A bug in nodeagent, triggered by some odd object. CoreDNS keeps what it has, the controller
+            # continues.
             self._metrics.failed()
             _LOG.exception("Reconcile pass failed; CoreDNS keeps what it has, and the next pass follows soon")
             self._board.part_failed(NAMES, f"{type(error).__name__}: {error}")
@@ -265,7 +266,7 @@ class Controller:
                 _LOG.warning("Lost the Lease; this controller is on standby")
                 self._prover.want({})
             holder = self._elector.holder
-            # Before the Lease was seen for the first time, this is not known: starting.
+            # Before the Lease is seen for the first time, this is not known: starting.
             if holder or self._leading:
                 self._board.became_standby(f"{holder or 'no process'} holds {self._settings.lease}")
         self._leading = leading
@@ -273,7 +274,7 @@ class Controller:
         self._reporter.lease_trouble(self._elector.error)
 
     def _look_at_sources(self) -> None:
-        """Tells what of the cluster can't be read: no pass begins without, or it rests on what was known."""
+        """Report what can't be read: without it no pass begins, or the pass uses what was known."""
         states = [state for state in self._cluster.states() if not state.optional]
         errors = sorted({state.error for state in states if state.error})
         self._reporter.source_trouble(errors)

@@ -1,6 +1,6 @@
-"""One pass of the controller: reads CoreDNS's ConfigMaps, decides, writes; and notices who puts them back.
+"""One pass of the controller: reads CoreDNS's ConfigMaps, decides, writes; and notices what reverts them.
 
-And the same once, without a lease of its own: what `plan` shows, and what `cleanup` removes.
+Also the same once, without a lease of its own: what `plan` shows, and what `cleanup` removes.
 """
 
 import time
@@ -30,7 +30,7 @@ from nodeagent.sources.node.identity import ApiServers, find_api_servers
 
 
 class Maps(Struct, frozen=True):
-    """CoreDNS's ConfigMaps as they were read; None for one that is not there."""
+    """CoreDNS's ConfigMaps as they were read; None for one that does not exist."""
 
     main: CoreDnsConfigMap
     imported: CoreDnsConfigMap | None = None
@@ -55,7 +55,7 @@ def read_maps(connection: Connection, config: Config) -> Maps:
     """Read them all. RBAC: get each by name.
 
     Raises:
-        SourceError: one could not be read, or the one with the Corefile is not there.
+        SourceError: one could not be read, or the one with the Corefile does not exist.
     """
     options = config.coredns
     main = read(connection, options.namespace, options.config_map)
@@ -73,9 +73,9 @@ def read_maps(connection: Connection, config: Config) -> Maps:
 
 
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
-    """Pure: the agents' plan without what is one node's own: its names, its hosts file, its DNAT.
+    """Return the agents' plan without what is one node's own: its names, its hosts file, its DNAT. Pure.
 
-    What the Node tells of the cloud stays: by that, load balancers are detected.
+    What the Node says about the cloud stays: load balancers are detected by it.
     """
     node = snapshot.node and replace(snapshot.node, names=(), addresses=(), pod_cidrs=())
     families = _families(snapshot)
@@ -88,11 +88,11 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 
 def _families(snapshot: Snapshot) -> frozenset[int]:
-    """Return the address families that the cluster's pods speak, by a Node's word.
+    """Return the address families that the cluster's pods support, according to a Node.
 
-    Both where nothing is known.
+    Both if nothing is known.
 
-    The relay of a family that no node speaks has no address: a pod would try in vain.
+    The relay of a family that no node supports has no address: a pod would try in vain.
     """
     node = snapshot.node
     told = (*node.pod_cidrs, *node.addresses) if node else ()
@@ -100,7 +100,7 @@ def _families(snapshot: Snapshot) -> frozenset[int]:
 
 
 def cluster_facts(api: ApiServers, maps: Maps, snapshot: Snapshot) -> Facts:
-    """Pure: the facts that decisions rest on where no node is meant."""
+    """Return the facts for decisions that are not about one node. Pure."""
     return Facts(
         node_name="",
         api_servers=api.endpoints,
@@ -112,7 +112,7 @@ def cluster_facts(api: ApiServers, maps: Maps, snapshot: Snapshot) -> Facts:
 
 
 def _standing(maps: Maps, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddress]]:
-    """Return the names that CoreDNS answers now, with their addresses.
+    """Return the hostnames that CoreDNS answers now, with their addresses.
 
     A rewritten one has the relay Service's.
     """
@@ -120,18 +120,18 @@ def _standing(maps: Maps, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddres
     try:
         found = block_names(texts)
     except CorefileError:
-        found = BlockNames()  # `decide` raises the same, with its words
+        found = BlockNames()  # `decide` raises the same, with its own message
     relay = frozenset(snapshot.relay_service.cluster_ips) if snapshot.relay_service else frozenset()
     return {**dict.fromkeys(found.rewritten, relay), **found.answered}
 
 
 _REPAIRS, _WITHIN = 3, 3600.0
 _FIRST_DELAY, _LONGEST_DELAY, _FORGET = 60.0, 3600.0, 7200.0
-"""Seconds. Owners put things back every few minutes (Flux, add-on managers) or hours, not seconds."""
+"""Seconds. Owners revert changes every few minutes (Flux, add-on managers) or hours, not seconds."""
 
 
 class OwnerConflict(Struct, frozen=True):
-    """Somebody else puts a ConfigMap back again and again; `owner` is what they call themselves, if told."""
+    """Another program keeps reverting a ConfigMap; `owner` is its own name, if known."""
 
     config_map: CoreDnsConfigMap
     verdict: ConflictStatus
@@ -152,7 +152,7 @@ class CoreDnsPass:
     """What one pass decided and did.
 
     `errors` are by ConfigMap; those maps are as they were. `held` are those with something to write that
-    wait, since their owner puts them back.
+    wait, since their owner reverts them.
     """
 
     desired: Desired
@@ -164,12 +164,12 @@ class CoreDnsPass:
 
 
 class CoreDnsReconciler:
-    """Brings CoreDNS's ConfigMaps to what the cluster asks for, again and again.
+    """Keeps CoreDNS's ConfigMaps in the state that the cluster's objects require.
 
     Args:
         connection: To the API server.
-        api: What is never answered with anything else.
-        may_write: Tells, right before each write, how many seconds it may take, or raises SourceError.
+        api: The API server's names and addresses, which are never answered otherwise.
+        may_write: Returns, right before each write, how many seconds it may take, or raises SourceError.
         adopt: Whether hairpin-proxy's lines are taken over.
         clock: Monotonic seconds.
     """
@@ -198,7 +198,7 @@ class CoreDnsReconciler:
         self._ours: dict[tuple[str, str], list[str]] = {}
 
     def forget(self) -> None:
-        """Forgets what it wrote: another may have written since, and that is no conflict."""
+        """Forget what it wrote: another may have written since, and that is not a conflict."""
         self._ours.clear()
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
@@ -238,7 +238,7 @@ class CoreDnsReconciler:
             self._ours[edit.config_map, edit.key] = blocks_of(edit.after or "")
 
     def _was_put_back(self, edits: list[Edit]) -> bool:
-        """Whether what is to be written is what stood there once: the wish is the same, the text is not."""
+        """Whether nodeagent wrote the new text before: the desired text is the same, the actual is not."""
         return all(
             self._ours.get((edit.config_map, edit.key)) == blocks_of(edit.after or "") for edit in edits
         )
@@ -259,19 +259,19 @@ _WRITE_SECONDS = 10.0
 
 
 class Look(Struct, frozen=True):
-    """What is decided, and what is to change for it."""
+    """The decision, and the changes that it needs."""
 
     desired: Desired
     edits: Edits
 
 
 def look(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> Look:
-    """Decides once; changes nothing. Names that need proof are asked for, ten seconds at most.
+    """Decide once; changes nothing. Hostnames that need verification are looked up, for ten seconds at most.
 
-    `node_name` is any node's: it tells which cloud this is.
+    `node_name` is any node's: it shows which cloud this is.
 
     Raises:
-        SourceError: objects can't be had.
+        SourceError: objects are not available.
         CorefileError: a Corefile can't be edited.
     """
     service = config.relay.existing_service
@@ -289,11 +289,12 @@ def look(connection: Connection, node_name: str, config: Config, *, adopt: bool)
 def clean_up(
     connection: Connection, config: Config, may_write: Callable[[], float] = lambda: _WRITE_SECONDS
 ) -> tuple[Edit, ...]:
-    """Remove our block from every ConfigMap; return what was changed. Idempotent.
+    """Remove nodeagent's block from every ConfigMap; return what was changed. Idempotent.
 
     Raises:
-        CorefileError: a marker has lost its twin; nothing was changed.
-        SourceError: an object can't be had or written; ConflictError: somebody else wrote it meanwhile.
+        CorefileError: a marker is unmatched; nothing was changed.
+        SourceError: an object could not be read or written; ConflictError: another program wrote it
+            meanwhile.
     """
     maps = read_maps(connection, config)
     edits = decide_removal(maps.standing, config)
@@ -305,11 +306,11 @@ def clean_up(
 def restore(
     connection: Connection, config: Config, may_write: Callable[[], float] = lambda: _WRITE_SECONDS
 ) -> tuple[str, ...]:
-    """Put the Corefiles back that were kept, whatever was edited since; return the ConfigMaps.
+    """Restore the Corefiles that were kept, discarding all later edits; return the ConfigMaps.
 
     Raises:
         CorefileError: none was kept.
-        SourceError: an object can't be had or written.
+        SourceError: an object could not be read or written.
     """
     maps = read_maps(connection, config)
     found = tuple(
@@ -333,11 +334,11 @@ def keeping_others_out(
     """Take the controllers' lease, so that none of them writes; wait until that of a dead one has expired.
 
     Returns:
-        The holder, to be released; None where there is no lease, and so no controller.
+        The holder, to be released; None if there is no lease, and so no controller.
 
     Raises:
-        NotLeaderError: a controller lives; the text says how to end it.
-        SourceError: the Lease can't be had.
+        NotLeaderError: a controller is alive; the text says how to end it.
+        SourceError: the Lease is not available.
     """
     elector = LeaderElector(connection, lease, identity)
     if not elector.exists():

@@ -1,4 +1,4 @@
-"""By which way our lines get into CoreDNS's configuration: its Corefile, or a file that it imports.
+"""How nodeagent's lines get into CoreDNS's configuration: in its Corefile, or in a file that it imports.
 
 Pure.
 """
@@ -31,26 +31,26 @@ def path_of(config: Config, config_map: str) -> str:
 
 
 class Way(Struct, frozen=True):
-    """The way that is taken. `key` is ours in the import ConfigMap; None: it is the Corefile itself."""
+    """The chosen way. `key` is nodeagent's in the import ConfigMap; None: it is the Corefile itself."""
 
     key: str | None
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As the configuration has it."""
+        """Return the value as in the configuration."""
         return "corefile" if self.key is None else "import"
 
 
 def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
-    """Chooses by `coredns.mode`, and says what a person should know.
+    """Choose by `coredns.mode`, and return what a person should know.
 
     Args:
-        corefile: The Corefile, without our block.
+        corefile: The Corefile, without nodeagent's block.
         config: The configuration.
-        importable: Whether the import ConfigMap is there.
+        importable: Whether the import ConfigMap exists.
 
     Raises:
-        CorefileError: the configuration asks for what this cluster does not have.
+        CorefileError: the configuration requires something that this cluster does not have.
     """
     options = config.coredns
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
@@ -75,9 +75,9 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> Way:
 
 
 def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[Source]:
-    """Yield what the Corefile imports from the import ConfigMap, without our own block.
+    """Yield what the Corefile imports from the import ConfigMap, without nodeagent's own block.
 
-    What can't be read is left out: CoreDNS itself complains of it, and it sets no names.
+    Unreadable texts are left out: CoreDNS itself reports them, and they set no names.
     """
     end = posixpath.splitext(_import_key(corefile) or "")[1]
     for key, text in sorted(data.items()):
@@ -104,7 +104,7 @@ def _without_reload(corefile: Corefile, config: Config) -> Iterator[str]:
 
 
 def _import_key(corefile: Corefile) -> str | None:
-    """Our key of the import ConfigMap: a file name that the import of every root server block takes in."""
+    """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
     found = []
     for root in corefile.roots:
         patterns = (
@@ -112,20 +112,20 @@ def _import_key(corefile: Corefile) -> str | None:
             for plugin in corefile.plugins(root)
             if plugin.name == "import" and plugin.arguments
         )
-        # One that takes in every file would take in those for other places (`*.server`), too.
+        # A pattern that matches every file would also match those for other places (`*.server`).
         found.append({f"nodeagent{pattern[1:]}" for pattern in patterns if pattern.startswith("*.")})
     return min(set.intersection(*found), default=None) if found else None
 
 
-# What of the ConfigMaps is to change so that CoreDNS answers what the plan serves. Pure.
+# What to change in the ConfigMaps so that CoreDNS answers what the plan serves. Pure.
 
 
 COREFILE = "Corefile"
-"""The key that holds it, in every ConfigMap of a CoreDNS that is known."""
+"""The key that holds it, in every known ConfigMap of CoreDNS."""
 
 
 class MapContents(Struct, frozen=True):
-    """What the ConfigMaps hold now: their data by key. None for one that is not there."""
+    """What the ConfigMaps hold now: their data by key. None for one that does not exist."""
 
     main: Mapping[str, str]
     imported: Mapping[str, str] | None = None
@@ -133,7 +133,7 @@ class MapContents(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True):
-    """One key of one ConfigMap, before and after; None: the key is not there."""
+    """One key of one ConfigMap, before and after; None: the key does not exist."""
 
     config_map: str
     key: str
@@ -153,7 +153,7 @@ class Edit(Struct, frozen=True):
 
 
 class Edits(Struct, frozen=True):
-    """All that is to change, in the order in which it is written, and why."""
+    """All changes, in the order in which they are written, and the reasons."""
 
     way: Way
     edits: tuple[Edit, ...]
@@ -174,9 +174,9 @@ def decide(
     adopt: bool,
     never: Iterable[str] = (),
 ) -> Edits:
-    """Decides for all ConfigMaps. `never` are names that no wildcard may stand for: the API server's.
+    """Decide for all ConfigMaps. `never` are names that no wildcard may match: the API server's.
 
-    Every edit that it gives parses, and differs from what stands in our own block and nowhere else (with
+    Every edit that it returns parses, and differs from the actual text only in nodeagent's own block (with
     `adopt`, in hairpin-proxy's lines too).
 
     Raises:
@@ -209,10 +209,10 @@ def decide(
 
 
 def decide_removal(standing: MapContents, config: Config) -> tuple[Edit, ...]:
-    """Return the edits that take our block out of everything, every other byte staying as it is.
+    """Return the edits that remove nodeagent's block everywhere, leaving every other byte as it is.
 
     Raises:
-        CorefileError: a marker has lost its twin.
+        CorefileError: a marker is unmatched.
     """
     options = config.coredns
     edits: list[Edit] = []
@@ -238,7 +238,7 @@ class _Lines:
         self._config = config
 
     def of(self, block: Block) -> list[str]:
-        """Find a relay Service by its name where the cluster's names are known, else by its address."""
+        """Find a relay Service by its name if the cluster's names are known, else by its address."""
         relay, domain = self._config.relay, self._config.hosts.cluster_domain
         cluster = any(
             plugin.name == "kubernetes" and covering(domain, map(_bare, plugin.arguments))
@@ -250,7 +250,7 @@ class _Lines:
         return by_templates(self._answers)
 
     def of_root(self) -> list[str]:
-        """Those for the server block of `.`."""
+        """Return those for the server block of `.`."""
         return self.of(self._corefile.roots[0])
 
 
@@ -259,7 +259,7 @@ def _bare(zone: str) -> str:
 
 
 def _import_edits(data: Mapping[str, str], key: str | None, lines: _Lines, config: Config) -> list[Edit]:
-    """Our key as it shall be, and away with our block in any other one."""
+    """Put nodeagent's key into the desired state, and remove its block from any other one."""
     path = path_of(config, config.coredns.import_config_map)
     edits = []
     if key is not None:
@@ -276,7 +276,7 @@ def _import_edits(data: Mapping[str, str], key: str | None, lines: _Lines, confi
 def _node_local_edit(
     desired: Desired, data: Mapping[str, str], config: Config, never: Iterable[str], *, adopt: bool
 ) -> Edit:
-    """NodeLocal DNSCache forwards names outside the cluster past CoreDNS: it has to know them, too."""
+    """Edit NodeLocal DNSCache: it forwards names outside the cluster past CoreDNS, so it needs them, too."""
     path = path_of(config, config.coredns.node_local_config_map)
     with _about(path):
         user = _user_text(data, adopt=adopt)
@@ -288,7 +288,7 @@ def _node_local_edit(
 
 
 class _Place(Struct, frozen=True):
-    """Where a block goes: a Corefile (`key` is None, `user` the text without it), or a key of an import."""
+    """The place of a block: a Corefile (`key` is None, `user` the text without it), or a key of an import."""
 
     corefile: Corefile
     data: Mapping[str, str]
@@ -297,7 +297,7 @@ class _Place(Struct, frozen=True):
     config: Config
 
     def fitted(self, naming: Naming) -> Naming:
-        """As much of it as there is room for in the ConfigMap, beside all else."""
+        """Return as much of it as there is room for in the ConfigMap, next to all else."""
         key = self.key or COREFILE
         others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
         room = CONFIG_MAP_BYTES - others - len(self.user.encode())
@@ -318,9 +318,9 @@ def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:
 
 
 def _edited(user: str, lines_for: Callable[[Block], list[str]]) -> str:
-    """Return the text with our block.
+    """Return the text with nodeagent's block.
 
-    Refused is what CoreDNS would not take, or what changes anything else.
+    A text that CoreDNS would reject, or that changes anything else, is an error.
     """
     after = with_blocks(user, lines_for)
     parse(after)
@@ -331,7 +331,7 @@ def _edited(user: str, lines_for: Callable[[Block], list[str]]) -> str:
 
 @contextmanager
 def _about(where: str) -> Iterator[None]:
-    """Errors within say where they are."""
+    """Add the place to errors within."""
     try:
         yield
     except CorefileError as error:

@@ -1,15 +1,15 @@
-"""Which of several controllers writes: the holder of a Lease (coordination.k8s.io/v1), and nobody else.
+"""Which of several controllers writes: only the holder of a Lease (coordination.k8s.io/v1).
 
 The rules are client-go's (tools/leaderelection), stricter where it leaves a gap:
 
-- Another's lease is over when it has not changed for its duration on one's own monotonic clock, counted
-  from the moment one first saw it so: no two clocks are compared, and none is set back.
-- One's own lease is over RENEW_SECONDS after the last renewal *began*: earlier than anybody else takes it.
+- Another's lease has expired if it has not changed for its duration by one's own monotonic clock, counted
+  from the moment one first saw it so: no two clocks are compared, and none can be set back.
+- One's own lease expires RENEW_SECONDS after the last renewal *began*: before any other controller takes it.
 - Every write to the Lease is a compare-and-swap on its resourceVersion, so of two that try one fails.
 - Before a write to anything else, `confirm` reads the Lease once more and says how long the write may take.
-  What it can't stop, a write that the network delivers after that time, the write's own compare-and-swap
-  does: whoever took over has read, and perhaps written, later.
-- `release` gives the lease back, so that an orderly end costs no waiting.
+  It can't stop a write that the network delivers after that time; the write's own compare-and-swap does: the
+  controller that took over has read, and perhaps written, later.
+- `release` releases the lease, so that no other has to wait after an orderly end.
 """
 
 import json
@@ -34,16 +34,16 @@ _SHORTEST_WRITE = 1.0
 
 
 class NotLeaderError(SourceError):
-    """Another controller may be the writer by now: nothing was written."""
+    """Another controller may be the writer now: nothing was written."""
 
 
 class LeaseTiming(Struct, frozen=True):
     """Seconds; the defaults are client-go's.
 
     Attributes:
-        duration: How long others let a lease stand that is not renewed. So long may a hand-over take.
+        duration: How long others respect a lease that is not renewed. A hand-over may take that long.
         renew: How long the holder relies on a renewal. Must be shorter than `duration`.
-        retry: Between two tries at getting or renewing it.
+        retry: Time between two attempts to acquire or renew it.
     """
 
     duration: float = 15.0
@@ -85,7 +85,7 @@ class LeaseName(Struct, frozen=True):
 
 
 class _Seen(Struct, frozen=True):
-    """Another's lease as it was first seen: when that was, by whom it is held, for how long it stands."""
+    """Another's lease as it was first seen: when that was, its holder, its duration."""
 
     version: str
     holder: str
@@ -94,14 +94,14 @@ class _Seen(Struct, frozen=True):
 
 
 class LeaderElector:
-    """Strives for a Lease, and keeps it.
+    """Tries to acquire a Lease, and keeps it.
 
     Args:
         connection: To the API server. RBAC: create leases; get and update this one by name.
         lease: Which one.
         identity: This process's name among the others; no two may have the same.
-        on_change: Called, from the thread of `start`, when another holds it than before.
-        timing: How patient it is.
+        on_change: Called, from the thread of `start`, when the holder changes.
+        timing: Its durations.
         clock: Monotonic seconds.
     """
 
@@ -128,7 +128,7 @@ class LeaderElector:
         self._thread: threading.Thread | None = None
         self.error: SourceError | None = None
         """What is wrong with the Lease now; None while all is well."""
-        """When the last try began (the clock's seconds): whether the thread lives."""
+        """When the last attempt began (the clock's seconds): shows whether the thread is alive."""
 
     @property
     def is_leader(self) -> bool:
@@ -138,7 +138,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Who held it when it was last seen; empty for nobody."""
+        """The holder when it was last seen; empty if there was none."""
         if self.is_leader:
             return self._identity
         return self._seen.holder if self._seen else ""
@@ -148,25 +148,25 @@ class LeaderElector:
         return self._read() is not None
 
     def start(self) -> None:
-        """Begins to strive for the lease in a thread of its own; returns at once. Once."""
+        """Start trying to acquire the lease in a thread of its own; return at once. Call it only once."""
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End that, and release the Lease if it is held. The caller writes no more by then."""
+        """End that, and release the Lease if it is held. The caller must have stopped writing."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(2 * self._timing.request + 1)
         self.release()
 
     def try_once(self) -> None:
-        """One try at getting or renewing the lease; nothing is raised: `error` tells, and `is_leader`."""
+        """Try once to acquire or renew the lease; raises nothing: `error` and `is_leader` show the result."""
         with self._lock:
             began = self._clock()
             try:
                 self._try(began)
             except ConflictError:
-                # Somebody else was faster. What that means, the next look at the Lease shows.
+                # Another controller was faster. The next read of the Lease shows what that means.
                 return
             except SourceError as error:
                 self.error = error
@@ -174,13 +174,13 @@ class LeaderElector:
                 self.error = None
 
     def confirm(self) -> float:
-        """Look the Lease up once more, right before a write.
+        """Read the Lease once more, right before a write.
 
         Returns:
             The seconds that the write may take.
 
         Raises:
-            NotLeaderError: the lease is another's, or will be too soon.
+            NotLeaderError: another holds the lease, or may do so too soon.
             SourceError: the API does not answer.
         """
         with self._lock:
@@ -235,7 +235,7 @@ class LeaderElector:
             self._mine_until = None
 
     def _is_over(self, found: Mapping[str, Any], now: float) -> bool:
-        """Whether another's lease has stood unchanged for so long that it may be taken."""
+        """Whether another's lease has been unchanged for so long that it may be taken."""
         seen = self._seen
         if seen is None or seen.version != _version(found):
             seconds = found.get("spec", {}).get("leaseDurationSeconds") or self._timing.duration

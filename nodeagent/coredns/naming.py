@@ -1,4 +1,4 @@
-"""Which of the names that the plan serves one CoreDNS answers, and why not the others. Pure."""
+"""Which of the hostnames that the plan serves one CoreDNS answers, and why not the others. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,26 +15,26 @@ from nodeagent.plan.hostnames import covering, is_wildcard
 
 
 class Source(Struct, frozen=True):
-    """A Corefile (or a file that it imports) without our own block, and what a person knows it by."""
+    """A Corefile (or a file that it imports) without nodeagent's own block, and its name for a person."""
 
     corefile: Corefile
     where: str = "the Corefile"
 
 
 class Naming(Struct, frozen=True):
-    """What is answered, and the plan's decisions, changed where the Corefile itself has the last word."""
+    """The answers, and the plan's decisions, changed where the Corefile itself decides."""
 
     answers: tuple[Answer, ...]
     decisions: tuple[NameDecision, ...]
 
 
 def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], adopt: bool) -> Naming:
-    """Decides for one CoreDNS.
+    """Decide for one CoreDNS.
 
     Args:
         desired: The plan, wildcards included.
         sources: The Corefile, and the files that it imports as far as they are known.
-        never: Names that are never answered; the planner left them out, and no wildcard may stand for them.
+        never: Names that are never answered; the planner left them out, and no wildcard may match them.
         adopt: Whether hairpin-proxy's lines give way.
     """
     lines: dict[str, OwnLine] = {}
@@ -44,7 +44,7 @@ def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], a
         lines = {name: line for name, line in lines.items() if not line.by_hairpin_proxy}
     decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
     served = {decision.name for decision in decisions if decision.verdict is Verdict.SERVED}
-    # What somebody else answers, or nobody shall: a wildcard must not.
+    # Names that others answer, or that must have no answer: a wildcard must not match them.
     foreign = ({decision.name for decision in decisions} | set(lines) | set(never)) - served
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
@@ -75,12 +75,12 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
 
 
 def left(decision: NameDecision, code: str, reason: str) -> NameDecision:
-    """Return the decision turned into one that leaves the name alone."""
+    """Return the decision, changed into one that skips the name."""
     return replace(decision, verdict=Verdict.SKIPPED, code=code, reason=reason)
 
 
 def _closer(name: str, sources: Sequence[Source]) -> str | None:
-    """Return the server block of a zone below `.` that CoreDNS hands the name to, for a person."""
+    """Return the server block of a zone below `.` to which CoreDNS hands the name, for a person."""
     bare = name.removeprefix("*.")
     for source in sources:
         for server in source.corefile.servers:
@@ -90,17 +90,16 @@ def _closer(name: str, sources: Sequence[Source]) -> str | None:
 
 
 def children(names: Iterable[str], wildcard: str) -> frozenset[str]:
-    """Return the labels of those of the names that the wildcard would stand for."""
+    """Return the labels of the names that the wildcard would match."""
     below = wildcard.removeprefix("*")
     labels = (name.removesuffix(below) for name in names if name.endswith(below))
     return frozenset(label for label in labels if label and "." not in label and label != "*")
 
 
-# Which names our block has room for: a ConfigMap that grows past its limit is refused whole. Pure.
-#
-# The API server takes 1 MiB of a ConfigMap's data. If our block went beyond, nothing could be written any
-# more, and names that were withdrawn would stay. So the block has a bound, and each namespace its fair
-# share of it: whoever asks for more than that loses of their own names, not of others'.
+# Which names the block has room for: the API rejects a ConfigMap that grows past its limit. Pure.
+# The API server accepts 1 MiB of a ConfigMap's data. If the block grew beyond, nothing could be written any
+# more, and names that were withdrawn would stay. So the block has a limit, and each namespace a fair share of
+# it: a namespace that claims more than that loses its own names, not those of others.
 
 
 CONFIG_MAP_BYTES = 1024 * 1024
@@ -118,17 +117,17 @@ def fit(
     """Return as much of `naming` as has room; the rest is skipped with the code BlockFull.
 
     Args:
-        naming: All that is to be answered.
+        naming: All desired answers.
         standing: The names that the block answers now: of a namespace's own names, these come first.
         size: The bytes of a block with these answers.
-        most: The bytes that there is room for; below 0 counts as 0.
+        most: The bytes for which there is room; below 0 counts as 0.
     """
     if size(naming.answers) <= most:
         return naming
     standing = frozenset(standing)
     ordered = list(_in_turn(naming, standing, wildcards=False))
     wildcards = list(_in_turn(naming, standing, wildcards=True))
-    # A wildcard is as large as the list of names that it does not stand for: it must not push out the rest.
+    # A wildcard is as large as the list of names that it does not match: it must not push out the rest.
     room = most * 3 // 4 if wildcards else most
     fits, beyond = 0, len(ordered) + 1
     while beyond - fits > 1:
@@ -159,7 +158,7 @@ def fit(
 def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> Iterator[str]:
     """Return the exact names, or the wildcards.
 
-    Of each namespace in turn, as many bytes of one as of another.
+    The namespaces take turns, with equal numbers of bytes.
     """
     owners: dict[str, str] = {}
     for decision in naming.decisions:
@@ -177,7 +176,7 @@ def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> It
 
 
 def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]:
-    """Those answers alone. A wildcard must not stand for a name that had no room, but may for its like."""
+    """Return only those answers. No wildcard matches a left-out name, unless the addresses are the same."""
     wanted = frozenset(names)
     kept = [answer for answer in answers if answer.name in wanted]
     without: Mapping[str, Answer] = {answer.name: answer for answer in answers if answer.name not in wanted}

@@ -1,5 +1,5 @@
-"""Is this node or cluster affected, by what, and what is the best remedy: `nodeagent doctor`.
+"""Is this node or cluster affected, why, and what is the best fix: `nodeagent doctor`.
 
-Observations are gathered by `examination`; every judgement beside it is a pure function from observations to
-findings. Nothing is changed.
+`examination` gathers observations; all other modules are pure functions from observations to findings.
+Nothing is changed.
 """

@@ -1,4 +1,4 @@
-"""What nodeagent keeps on this node, and whether it holds. Pure."""
+"""What nodeagent keeps on this node, and whether it is in order. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ _PARTS: Mapping[ComponentName, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentObservation:
-    """What was read of nodeagent's parts.
+    """What was read of nodeagent's components.
 
     Attributes:
         comparison: what would change.
-        standing: each listener that is to stand.
-        dnat: what stands of the DNAT rules; None where that could not be read.
+        standing: each listener of the desired state.
+        dnat: the actual DNAT rules; None if they could not be read.
         rules: the kernel's other rules.
-        addresses: whether a relay address of ours stands.
+        addresses: whether one of nodeagent's relay addresses exists.
     """
 
     comparison: Comparison
@@ -42,13 +42,13 @@ class AgentObservation:
 
     @property
     def present(self) -> bool:
-        """Whether anything of nodeagent's stands on the node."""
+        """Whether anything of nodeagent's is on the node."""
         redirects = self.dnat is not None and self.dnat.present
         return self.addresses or redirects or bool(self.comparison.written_names)
 
 
 def agent_findings(seen: AgentObservation) -> list[Finding]:
-    """Return a finding for each thing that nodeagent keeps; one alone where it keeps nothing."""
+    """Return a finding for each thing that nodeagent keeps; a single one if it keeps nothing."""
     if not seen.present:
         return [_absent(seen)]
     return [_agent(seen), *_relay(seen.standing.values()), *_dnat(seen)]
@@ -152,9 +152,10 @@ def _dnat(seen: AgentObservation) -> list[Finding]:
 def overtaking(rules: KubeProxy, backend: str) -> list[str]:
     """Return the base chains of nftables that translate before nodeagent's.
 
-    Its own run at a priority that no other should have: one beside it, in an order nobody knows, counts.
-    Legacy iptables runs at -100 (NF_IP_PRI_NAT_DST), as kube-proxy's nftables mode does: there only what runs
-    earlier counts, and the position among iptables' own rules is the DNAT backend's to keep.
+    Its own run at a priority that no other should have: another chain at that priority counts, since their
+    order is unknown. Legacy iptables runs at -100 (NF_IP_PRI_NAT_DST), as kube-proxy's nftables mode does:
+    there, only chains that run earlier count, and the DNAT backend keeps the position among iptables' own
+    rules.
     """
     own = {chain.hook: chain.priority for chain in rules.chains if chain.table == _OWN_TABLE}
     if backend == "iptables":
@@ -166,7 +167,7 @@ def overtaking(rules: KubeProxy, backend: str) -> list[str]:
     ]
 
 
-# Who serves this node's pods: DNAT, CoreDNS, or nobody. Pure.
+# What serves this node's pods: DNAT, CoreDNS, or nothing. Pure.
 
 
 _SUBJECT = "pods"
@@ -174,12 +175,13 @@ _SUBJECT = "pods"
 
 @dataclass(frozen=True, slots=True)
 class PodsObservation:
-    """What is known of the way that this node's pods take.
+    """What is known of the path that this node's pods take.
 
     Attributes:
-        redirected: whether DNAT for pods is in force on this node.
+        redirected: whether DNAT for pods is active on this node.
         socket_balancer: whether something rewrites `connect()` here, so that DNAT sees nothing of it.
-        by_coredns: whether CoreDNS answers a name with the relay's address; None where it could not be asked.
+        by_coredns: whether CoreDNS answers a hostname with the relay's address; None if it could not be
+            queried.
         said: whether the configuration says that CoreDNS serves pods (`coredns.servesPods`).
     """
 

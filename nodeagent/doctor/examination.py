@@ -1,4 +1,4 @@
-"""Looks at everything and hands it to the judgements. EFFECTS: reads and connections; changes nothing."""
+"""Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,18 +54,18 @@ from nodeagent.sources.probes.registry_http import ImageReference
 
 
 class Question(Struct, frozen=True):
-    """What is asked, and what is known already.
+    """What the doctor examines, and what is known already.
 
     Attributes:
         config: the configuration, the agent's own on a node.
         snapshot: the cluster's objects.
         facts: this machine's.
-        desired: what shall stand on the node.
+        desired: the desired state of the node.
         actual: the actual state of the node.
         cluster: what the API server answered.
-        elsewhere: why this machine is not the node; empty where it is.
-        host: the name to ask for; empty for what the plan knows.
-        image: the image to rehearse the pull of; None for none.
+        elsewhere: why this machine is not the node; empty if it is.
+        host: the hostname to request; empty for those that the plan knows.
+        image: the image whose pull is tested; None for none.
     """
 
     config: Config
@@ -80,13 +80,13 @@ class Question(Struct, frozen=True):
 
 
 _LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
-"""The detection's codes for load balancers that somebody decided to leave alone."""
+"""The detection's codes for load balancers that someone excluded."""
 
 
 def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
-    """Pure: why this machine is not the node of that name; empty where it is.
+    """Why this machine is not the node of that name; empty if it is. Pure.
 
-    It is where one of the Node's own addresses stands on this machine.
+    It is the node if it has one of the Node's own addresses.
     """
     if snapshot.node is None:
         return f"no Node {facts.node_name} exists in the cluster"
@@ -98,7 +98,7 @@ def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
 
 
 def examine(question: Question) -> list[Finding]:
-    """Every finding, in no order that means anything; the text groups them."""
+    """Every finding, in no particular order; the text groups them."""
     return [
         *(_off_node(question) if question.elsewhere else _on_node(question)),
         *_trust(question),
@@ -150,7 +150,7 @@ def _on_node(question: Question) -> list[Finding]:
 def _connections(
     question: Question, hosts: Mapping[ObjectRef, str], knowledge: Knowledge
 ) -> tuple[list[Finding], list[Finding]]:
-    """Return what was found of the load balancers, and of the connections to them."""
+    """Return the findings on the load balancers, and on the connections to them."""
     detected = _detected(question)
     asked = [
         (service, detected[service.ref].versions)
@@ -214,7 +214,7 @@ def _dnat(actual: ActualState) -> DnatState | None:
 
 
 def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoint, Endpoint]:
-    """Return the relays that something leads to: by DNAT, or because their address stands on this node."""
+    """Return the relays in use: by DNAT, or because their address is on this node."""
     standing = {address.address for address in question.facts.addresses if address.ours}
     found = {
         match: relay
@@ -275,7 +275,7 @@ def _right_addresses(question: Question) -> dict[str, frozenset[str]]:
     return found
 
 
-# Looks at names and at what is pulled by them. EFFECTS: asks resolvers and a registry; changes nothing.
+# Examines hostnames and images pulled by them. EFFECTS: queries resolvers and a registry; changes nothing.
 
 
 _RUNTIME_SETTINGS = "containerd/certs.d"
@@ -285,8 +285,8 @@ _AT_ONCE = 16
 def observe_names(
     question: Question, hosts: Collection[str], led_to: dict[str, tuple[IPAddress, ...]]
 ) -> list[NameObservation]:
-    """Asks for each of `hosts` in three ways; `led_to` is what this host's resolver said of them."""
-    # dnspython costs 0.07 s to import: only where names are asked.
+    """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
+    # dnspython costs 0.07 s to import: only if hostnames are looked up.
     from nodeagent.sources.dns import Resolver  # noqa: PLC0415
     from nodeagent.sources.node.name_resolution import Upstreams, find_upstreams  # noqa: PLC0415
 
@@ -312,7 +312,7 @@ def observe_names(
 
 
 def _answers(names: Iterable[str], ask: Callable[[str], DnsReply]) -> dict[str, DnsReply]:
-    """Asks for all names at a time: a dead server costs its time once."""
+    """Look up all hostnames at the same time: a dead server costs its time only once."""
     wanted = list(dict.fromkeys(names))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(ask, wanted), strict=True))
@@ -325,7 +325,7 @@ def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> 
 
 
 def examine_images(question: Question, balancers: Iterable[Finding], resolver: HostResolver) -> list[Finding]:
-    """Look for registries behind the load balancers of which `balancers` tell."""
+    """Look for registries behind the load balancers that `balancers` lists."""
     pods = question.cluster.pods
     if pods is None:
         seen = f"the pods of this node are not known: {question.cluster.reason('pods')}"
@@ -350,7 +350,7 @@ def examine_images(question: Question, balancers: Iterable[Finding], resolver: H
 
 
 def rehearse_pull(question: Question) -> list[Finding]:
-    """Rehearses the pull that was asked for, if any was."""
+    """Test the requested pull, if there is one."""
     image = question.image
     if image is None:
         return []

@@ -14,19 +14,19 @@ class CheckVerdict(StrEnum):
     """The five words of the doctor."""
 
     PASS = "pass"  # noqa: S105 - no password
-    """Looked at, and as it should be; also what is remedied."""
+    """Checked, and in order; also what is fixed."""
     AFFECTED = "affected"
-    """Something is cut or stands in the way: `remedy` says what to do."""
+    """Connections are rejected, or something is in the way: `remedy` says what to do."""
     WARNING = "warning"
-    """Not well, and not the short circuit's or nodeagent's doing: it leaves the exit code as it is."""
+    """A problem that neither short-circuiting nor nodeagent causes: it leaves the exit code as it is."""
     NOT_AFFECTED = "not-affected"
-    """The trouble can't arise here."""
+    """The problem can't occur here."""
     CANNOT_TELL = "cannot-tell"
-    """It could not be looked at, or what was seen has no known meaning."""
+    """It could not be checked, or the observation has no known meaning."""
 
 
 class Code(StrEnum):
-    """What was found: its check and, for that check, the verdict."""
+    """The result: its check and, for that check, the verdict."""
 
     check: str
     verdict: CheckVerdict
@@ -43,7 +43,7 @@ class Code(StrEnum):
     def _generate_next_value_(name: str, *_: object) -> str:
         return name
 
-    # A LoadBalancer Service, by its object and by what was seen on this node.
+    # A LoadBalancer Service, by its object and by the observations on this node.
     NotProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
     Ignored = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
     IPModeProxy = auto(), "load-balancer", CheckVerdict.NOT_AFFECTED
@@ -57,7 +57,7 @@ class Code(StrEnum):
     ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
     LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
 
-    # Whose PROXY header an ingress controller has to believe.
+    # The addresses whose PROXY header an ingress controller has to trust.
     TrustTheNodes = auto(), "trust", CheckVerdict.PASS
 
     # One address and port of a load balancer, connected to from this node.
@@ -75,7 +75,7 @@ class Code(StrEnum):
     LoadBalancerCut = auto(), "path", CheckVerdict.AFFECTED
     PathUnclear = auto(), "path", CheckVerdict.CANNOT_TELL
 
-    # The certificate shown for a name behind a load balancer.
+    # The certificate shown for a hostname behind a load balancer.
     CertificateValid = auto(), "certificate", CheckVerdict.PASS
     CertificateExpired = auto(), "certificate", CheckVerdict.WARNING
     CertificateForeign = auto(), "certificate", CheckVerdict.WARNING
@@ -85,13 +85,13 @@ class Code(StrEnum):
     # Whether this machine is the node at all.
     NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
 
-    # Who serves the pods of this node.
+    # What serves the pods of this node.
     PodsByDnat = auto(), "pods", CheckVerdict.PASS
     PodsByCoreDns = auto(), "pods", CheckVerdict.PASS
     PodsLeftToCoreDns = auto(), "pods", CheckVerdict.PASS
     PodsNotServed = auto(), "pods", CheckVerdict.WARNING
 
-    # Who short-circuits.
+    # What short-circuits.
     KubeProxyFound = auto(), "kube-proxy", CheckVerdict.PASS
     KubeProxyAbsent = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
     KubeProxyUnreadable = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
@@ -101,7 +101,7 @@ class Code(StrEnum):
     PacketFilter = auto(), "packet-filter", CheckVerdict.PASS
     NoPacketFilter = auto(), "packet-filter", CheckVerdict.AFFECTED
 
-    # The hosts file and who reads it.
+    # The hosts file and what reads it.
     HostsWritable = auto(), "hosts-file", CheckVerdict.PASS
     HostsMounted = auto(), "hosts-file", CheckVerdict.PASS
     HostsSymlink = auto(), "hosts-file", CheckVerdict.AFFECTED
@@ -137,7 +137,7 @@ class Code(StrEnum):
     RebootTrap = auto(), "images", CheckVerdict.WARNING
     ImagesUnknown = auto(), "images", CheckVerdict.CANNOT_TELL
 
-    # A name: what the host's resolver, the upstream and CoreDNS answer.
+    # A hostname: what the host's resolver, the upstream and CoreDNS answer.
     NameAtLoadBalancer = auto(), "name", CheckVerdict.PASS
     NameAtRelay = auto(), "name", CheckVerdict.PASS
     NameElsewhere = auto(), "name", CheckVerdict.NOT_AFFECTED
@@ -145,7 +145,7 @@ class Code(StrEnum):
     NameUnknown = auto(), "name", CheckVerdict.AFFECTED
     NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
 
-    # The rehearsal of an image pull.
+    # The test of an image pull.
     PullWorks = auto(), "pull", CheckVerdict.PASS
     PullName = auto(), "pull", CheckVerdict.AFFECTED
     PullConnect = auto(), "pull", CheckVerdict.AFFECTED
@@ -158,14 +158,14 @@ class Code(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One check of one thing. The code settles the verdict: docs/doctor.md explains every code.
+    """One check of one thing. The code determines the verdict: docs/doctor.md explains every code.
 
     Attributes:
-        code: what was found; belongs to one check.
-        subject: what was looked at, as a person would look it up.
+        code: the result; belongs to one check.
+        subject: the checked thing, as a person would look it up.
         seen: the finding in a sentence.
-        evidence: what was observed, a line each.
-        remedy: what to do, a step each; the first is the best. Lines that begin with `$ ` are commands.
+        evidence: the observations, one per line.
+        remedy: what to do, one step each; the first is the best. Lines that begin with `$ ` are commands.
     """
 
     code: Code
@@ -188,28 +188,29 @@ class Finding(Struct, frozen=True):
 Overall = Literal["healthy", "affected", "cannot-tell"]
 
 _EXIT: dict[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
-# Without these nobody knows whether the node is affected; all else that can't be told leaves that as it is.
+# Without these, it is unknown whether the node is affected; anything else that is unknown changes nothing.
 _DECISIVE = frozenset({Code.ShortCircuitedByObject, Code.LoadBalancerUnclear, Code.PathUnclear})
-# What says most about a cause stands first in the sentence.
+# What says most about a cause comes first in the sentence.
 _LEADING = (Code.ShortCircuited, Code.IPModeIgnored)
 
 
 class Summary(Struct, frozen=True):
-    """The whole in a word, a sentence and an exit code: 0 healthy, 2 affected, 1 could not tell."""
+    """The result in a word, a sentence and an exit code: 0 healthy, 2 affected, 1 unknown."""
 
     overall: Overall
     sentence: str
 
     @property
     def exit_code(self) -> int:
-        """For the shell."""
+        """The exit code for the shell."""
         return _EXIT[self.overall]
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> Summary:
-    """Return the sentence begins with `where` ("node node1", or "this cluster") and ends with the warnings.
+    """Return the verdict: the sentence begins with `where` ("node node1", "this cluster").
 
-    Warnings, and what could not be read without leaving the main question open, change nothing else.
+    Warnings come last. They, and unreadable data that does not leave the main question open, change nothing
+    else.
     """
     affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
@@ -245,7 +246,7 @@ def _count(number: int, what: str) -> str:
 
 def _affected(affected: Sequence[Finding]) -> str:
     leading = [finding for finding in affected if finding.code in _LEADING]
-    # A load balancer in other trouble is told by its path, which says which trouble.
+    # A load balancer with another problem is reported by its path, which names the problem.
     rest = [finding for finding in affected if finding.code not in {*_LEADING, Code.Troubled}]
     causes = leading or rest or list(affected)
     first = causes[0]

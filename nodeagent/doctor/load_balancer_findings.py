@@ -1,4 +1,4 @@
-"""Each LoadBalancer Service: is it short-circuited, does that hurt, and what is the best remedy. Pure."""
+"""Each LoadBalancer Service: is it short-circuited, does that do harm, and what is the best fix. Pure."""
 
 import re
 import shlex
@@ -35,10 +35,10 @@ class LoadBalancerObservation(Struct, frozen=True):
     Attributes:
         service: the object.
         proxy: whether it is known to send PROXY.
-        said: who says so, or what decided otherwise, in words.
-        ignored: whether somebody decided to leave it alone.
+        said: the source of that, or what decided otherwise, in words.
+        ignored: whether someone excluded it.
         paths: the codes of its paths from this node; None off the node.
-        provider: whose it is; None where that is not known.
+        provider: its provider; None if unknown.
     """
 
     service: Service
@@ -53,7 +53,7 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
     """Return the finding.
 
     `kubernetes` is the cluster's version, `policy_api` that of its MutatingAdmissionPolicies; each is empty
-    where it is not known.
+    if unknown.
     """
     code = _code(seen)
     return Finding(
@@ -93,7 +93,7 @@ def _of_paths(paths: Sequence[Code], *, troubled: bool) -> Code:
 
 
 def _short_circuited(service: Service) -> tuple[bool, Code]:
-    """Whether kube-proxy short-circuits it by its status (KEP-1860), and if not, why not."""
+    """Whether kube-proxy short-circuits it according to its status (KEP-1860), and if not, why not."""
     if any(point.ip is not None and point.ip_mode != "Proxy" for point in service.points):
         return True, Code.ShortCircuited
     if any(point.ip is not None for point in service.points):
@@ -131,7 +131,7 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
     return ()
 
 
-# What to do about a short circuit, the best first: what needs no agent, where the provider has it. Pure.
+# What to do about short-circuiting, the best first: without an agent, if the provider has a way. Pure.
 
 
 _IP_MODE_SINCE = (1, 30)
@@ -154,7 +154,7 @@ _BY_POLICY = (
 
 
 def provider_of(service: Service, node: Node | None) -> Provider | None:
-    """Whose load balancer it is: by an annotation that only one provider knows, else by the node's cloud."""
+    """Return the provider: by an annotation that only one provider knows, else by the node's cloud."""
     of_kind = [provider for provider in PROVIDERS if provider.applies(service)]
     for provider in of_kind:
         keys = (switch.key.partition("{port}")[0] for switch in provider.switches)
@@ -171,9 +171,9 @@ def remedies(
 
     Args:
         service: the load balancer.
-        provider: whose it is; None where that is not known.
-        kubernetes: the cluster's version, such as v1.33.2; empty where it is not known.
-        policy_api: the version in which it serves MutatingAdmissionPolicies; empty where it does not.
+        provider: its provider; None if unknown.
+        kubernetes: the cluster's version, such as v1.33.2; empty if unknown.
+        policy_api: the version in which it serves MutatingAdmissionPolicies; empty if it does not.
     """
     return (
         *_by_ip_mode(service, provider, kubernetes),
@@ -226,6 +226,6 @@ def annotate(service: Service, annotation: str) -> str:
 
 
 def honors_ip_mode(kubernetes: str) -> bool | None:
-    """Whether a kube-proxy of the cluster's version honors ipMode; None where the version is not known."""
+    """Whether a kube-proxy of the cluster's version honors ipMode; None if the version is unknown."""
     found = re.match(r"v?(\d+)\.(\d+)", kubernetes)
     return (int(found[1]), int(found[2])) >= _IP_MODE_SINCE if found else None

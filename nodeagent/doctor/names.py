@@ -1,4 +1,4 @@
-"""The names: where each leads, the certificate that is shown for it, and what is pulled by it. Pure."""
+"""The hostnames: where each leads, the certificate shown for it, and images pulled by it. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from nodeagent.sources.probes.image_pull import PullStep, Stage
 
 @dataclass(frozen=True, slots=True)
 class NameObservation:
-    """One name, asked three ways.
+    """One hostname, looked up in three ways.
 
     Attributes:
-        name: the name.
-        host: what this host's resolver says, hosts file included; empty for nothing.
-        upstream: what the DNS server answers that the host asks.
-        cluster: what CoreDNS answers; None where it could not be asked, and `cluster_why` says why.
+        name: the hostname.
+        host: the answer of this host's resolver, hosts file included; empty for none.
+        upstream: the answer of the DNS server that the host queries.
+        cluster: the answer of CoreDNS; None if it could not be queried, and `cluster_why` says why.
         load_balancers: the addresses of the cluster's load balancers.
         relays: the addresses of this node's relay, or of the relay Service.
     """
@@ -36,14 +36,14 @@ class NameObservation:
 
     @property
     def by_coredns(self) -> bool | None:
-        """Whether CoreDNS answers with a relay's address; None where it could not be asked."""
+        """Whether CoreDNS answers with a relay's address; None if it could not be queried."""
         if self.cluster is None or not self.cluster.outcome.tells:
             return None
         return not self.relays.isdisjoint(self.cluster.addresses)
 
 
 def name_finding(seen: NameObservation) -> Finding:
-    """Judges where the name leads on this host."""
+    """Judge where the hostname leads on this host."""
     code, words = _judge(seen)
     cluster = _reply(seen.cluster) if seen.cluster is not None else seen.cluster_why
     evidence = (
@@ -95,7 +95,7 @@ def _reply(reply: DnsReply) -> str:
     return f"{reply.outcome.value}{f' ({reply.trouble})' if reply.trouble else ''}"
 
 
-# The certificate that is shown for a name, as this machine's own TLS library judges it. Pure.
+# The certificate that is shown for a hostname, as this machine's own TLS library judges it. Pure.
 
 
 _BY_TRUST = {
@@ -124,7 +124,7 @@ _CERTIFICATE_REMEDIES = {
 
 
 def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Finding:
-    """Return the finding for `name`, asked at `where` (a Service's path)."""
+    """Return the finding for `name`, requested at `where` (a Service's path)."""
     return Finding(
         code=_BY_TRUST[seen.trust],
         subject=name,
@@ -134,7 +134,7 @@ def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Find
     )
 
 
-# Images of running pods whose registry stands behind a load balancer of the same cluster. Pure.
+# Images of running pods whose registry is behind a load balancer of the same cluster. Pure.
 
 
 _OWN_NAME = "nodeagent"
@@ -152,11 +152,11 @@ def registry_of(image: str) -> str:
 
 
 def image_findings(pods: Iterable[RunningPod], behind: Mapping[str, Code]) -> list[Finding]:
-    """Judges the registries.
+    """Judge the registries.
 
     Args:
         pods: those on this node.
-        behind: host names that lead to a load balancer of this cluster, each with what was found of that.
+        behind: hostnames that lead to a load balancer of this cluster, each with its findings.
     """
     by_registry: dict[str, list[tuple[RunningPod, str]]] = {}
     for pod in pods:
@@ -201,7 +201,7 @@ def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) ->
     return findings
 
 
-# The rehearsal of an image pull: where it breaks, and why. Pure.
+# The test of an image pull: where it breaks, and why. Pure.
 
 
 _BY_STAGE = {
@@ -228,13 +228,13 @@ _PULL_REMEDIES: Final[Mapping[Code, tuple[str, ...]]] = {
 
 
 def pull_finding(image: str, steps: Sequence[PullStep], own_settings: str) -> Finding:
-    """One finding for the whole rehearsal.
+    """Return one finding for the whole test.
 
     Args:
         image: its name.
-        steps: as rehearsed; the failed one is the last.
-        own_settings: the container runtime's own file for this registry, which the rehearsal does not
-            follow; empty where there is none.
+        steps: as tested; the failed one is the last.
+        own_settings: the container runtime's own file for this registry, which the test does not
+            follow; empty if there is none.
     """
     evidence = [f"{step.stage.value}: {step.seen}" for step in steps]
     if own_settings:

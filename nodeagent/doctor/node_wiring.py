@@ -1,4 +1,4 @@
-"""How the node is wired, and whether a remedy can take effect on it. Pure."""
+"""How the node is wired, and whether a fix can take effect on it. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,10 +16,10 @@ def wiring_findings(
     """Return a finding for each part of the node.
 
     Args:
-        rules: what the kernel holds.
-        environment: what the node is made of.
-        mounted: whether the hosts file is a mount of its own.
-        hosts_written: whether nodeagent's block stands in the hosts file.
+        rules: the kernel's rules.
+        environment: the node's system.
+        mounted: whether the hosts file is a mount point.
+        hosts_written: whether nodeagent's block is in the hosts file.
     """
     return [
         _kube_proxy(rules, environment),
@@ -171,17 +171,17 @@ def _selinux(state: str) -> Finding:
     return Finding(Code.SelinuxPermissive if state == "permissive" else Code.SelinuxOff, "SELinux", state)
 
 
-# Lines of the hosts file that lead a load balancer's name astray. Pure.
+# Lines of the hosts file that lead a load balancer's hostname to a wrong address. Pure.
 
 
 def hosts_line_findings(
     user_names: Mapping[str, UserHostsLine], names: Mapping[str, frozenset[str]], file: str
 ) -> list[Finding]:
-    """Judges the user's own lines.
+    """Judge the user's own lines.
 
     Args:
-        user_names: the names that the hosts file sets outside the managed block.
-        names: the names of load balancers, each with the addresses (as text) that are right for it.
+        user_names: the hostnames that the hosts file sets outside the managed block.
+        names: the hostnames of load balancers, each with the addresses (as text) that are right for it.
         file: the hosts file, for a person.
     """
     found = list(_findings(user_names, names, file))

@@ -1,16 +1,15 @@
-"""Which way connections to one address and port of a load balancer take, and how they fare. Pure.
+"""Which path connections to one address and port of a load balancer take, and how they end. Pure.
 
-What is compared: a plain connection and one with the PROXY line, to the load balancer's address and
-straight to the ClusterIP (which is the ingress controller and nobody before it). A plain connection that
-works although the controller demands the line went through somebody who added it.
+It compares a plain connection and one with the PROXY header, to the load balancer's address and directly to
+the ClusterIP (the ingress controller with nothing in front of it). If a plain connection works although the
+controller requires the header, something on the way added it.
 
-What the ending of a connection means: the known signatures, and who leaves them. Pure.
+The ending of a connection has known signatures. These are of nginx 1.22, HAProxy 2.6 and, from its
+documentation, Envoy 1.3x:
 
-Seen with nginx 1.22, HAProxy 2.6 and, from its documentation, Envoy 1.3x:
-
-    asked                       nginx `proxy_protocol`     HAProxy `accept-proxy`   Envoy's proxy_protocol
-    HTTP without the line       empty reply                empty reply or reset     empty reply
-    TLS without the line        reset in the handshake     reset or closed          closed in the handshake
+    request                     nginx `proxy_protocol`     HAProxy `accept-proxy`   Envoy's proxy_protocol
+    HTTP without the header     empty reply                empty reply or reset     empty reply
+    TLS without the header      reset in the handshake     reset or closed          closed in the handshake
     HTTP with it, not wanted    400                        400                      400
     TLS with it, not wanted     400 in plain HTTP          closed in the handshake  closed in the handshake
     HTTP to a TLS port          400                        empty reply              empty reply
@@ -28,7 +27,7 @@ _BAD_REQUEST = 400
 
 
 class Signature(Enum):
-    """The classes of endings that conclusions rest on."""
+    """The classes of endings on which conclusions depend."""
 
     WORKS = "works"
     """The server understood what it was sent: a status other than 400, or a TLS server's own alert."""
@@ -55,13 +54,13 @@ _BY_ENDING = {
     Ending.EMPTY_REPLY: Signature.CUT,
     Ending.RESET: Signature.CUT,
     Ending.SILENT: Signature.CUT,
-    # A server that speaks first (SSH, SMTP) or another protocol answers, and that is what counts.
+    # A server that sends first (SSH, SMTP) or another protocol answers, and that is what counts.
     Ending.NOT_HTTP: Signature.WORKS,
 }
 
 
 def signature(outcome: ProbeOutcome | None) -> Signature:
-    """Return the class of an outcome; None was not asked."""
+    """Return the class of an outcome; None if there was no request."""
     if outcome is None:
         return Signature.UNKNOWN
     if outcome.ending is Ending.STATUS:
@@ -76,7 +75,7 @@ def works(outcome: ProbeOutcome | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one address and port answered: without the line, with version 1, with version 2."""
+    """What one address and port answered: without the header, with version 1, with version 2."""
 
     plain: ProbeOutcome | None = None
     v1: ProbeOutcome | None = None
@@ -90,20 +89,20 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class PathObservation:
-    """All that was observed of one address and port of a load balancer.
+    """All observations of one address and port of a load balancer.
 
     Attributes:
         endpoint: of the load balancer.
-        proxy: the version that the load balancer is known to send; None where it is not known to send any.
-        tls: how it was asked.
+        proxy: the version that the load balancer is known to send; None if none is known.
+        tls: whether the requests used TLS.
         load_balancer: what the load balancer's address answered.
-        server: the ClusterIP's address and port, None where there is none.
+        server: the ClusterIP's address and port, None if there is none.
         controller: what the ClusterIP answered.
         relay: this node's relay for it, and what that answered to a plain connection.
-        redirected: whether DNAT to the relay stands in the kernel; None where that could not be read.
-        in_rules: whether the kernel's Service rules hold the address; None where that could not be read.
-        vip: whether kube-proxy short-circuits it by its object's word (KEP-1860: no ipMode, or VIP).
-        name: the name that was looked up, where it led, and what that answered to a plain connection.
+        redirected: whether DNAT to the relay is in the kernel; None if that could not be read.
+        in_rules: whether the kernel's Service rules contain the address; None if that could not be read.
+        vip: whether kube-proxy short-circuits it according to its object (KEP-1860: no ipMode, or VIP).
+        name: the hostname that was looked up, where it led, and what that answered to a plain connection.
     """
 
     endpoint: Endpoint
@@ -120,7 +119,7 @@ class PathObservation:
 
 
 class Demand(Enum):
-    """What the ingress controller wants of a connection, as the ClusterIP shows it."""
+    """What the ingress controller requires of a connection, as the ClusterIP shows it."""
 
     LINE = "it requires the PROXY header, and accepts both versions"
     ONLY_V1 = "it accepts the PROXY header only in version 1"
@@ -132,7 +131,7 @@ class Demand(Enum):
 
 
 def demand(controller: Answers) -> Demand:
-    """Return what the controller wants."""
+    """Return what the controller requires."""
     plain, first, second = (works(outcome) for outcome in controller.all)
     if plain:
         return Demand.EITHER if first or second else Demand.PLAIN
@@ -145,7 +144,7 @@ def demand(controller: Answers) -> Demand:
 
 
 def conclude(seen: PathObservation) -> Code:
-    """Return the code for one address and port; the first rule that holds decides."""
+    """Return the code for one address and port; the first rule that applies decides."""
     wants = demand(seen.controller)
     if seen.proxy is None:
         return _of_unknown_load_balancer(seen, wants)
@@ -183,7 +182,7 @@ def _of_cut(seen: PathObservation, wants: Demand) -> Code:
 
 
 def _unremedied(seen: PathObservation, wants: Demand) -> Code:
-    """Nothing of nodeagent's is in force."""
+    """Nothing of nodeagent's is active."""
     if works(seen.load_balancer.v1) or works(seen.load_balancer.v2):
         return Code.ShortCircuitedAndCut
     if wants is Demand.UNKNOWN:
@@ -202,7 +201,7 @@ def _of_unknown_load_balancer(seen: PathObservation, wants: Demand) -> Code:
 
 
 def _remedied_by_name(seen: PathObservation) -> bool:
-    """By a hosts line alone: the name leads to this node's relay, and that serves."""
+    """Only a hosts line works: the hostname leads to this node's relay, and that serves."""
     if seen.name is None or seen.relay is None:
         return False
     _, led_to, outcome = seen.name

@@ -1,12 +1,11 @@
 """The fix that needs no agent: a MutatingAdmissionPolicy that sets `ipMode: Proxy` in each status. Pure.
 
 "Mutating Admission Policy" in the Kubernetes documentation (KEP-3962: v1beta1 in 1.34, v1 in 1.36) and
-KEP-1860 (ipMode). A JSON patch and not an apply configuration: the list of addresses is atomic, and an apply
-configuration may not change a part of an atomic list. The expressions use CEL's core alone, which is the same
-in every version.
+KEP-1860 (ipMode). It uses a JSON patch and not an apply configuration: the list of addresses is atomic, and
+an apply configuration may not change a part of an atomic list. The expressions use only CEL's core, which is
+the same in every version.
 
-And the list of addresses whose PROXY header ingress controllers have to believe, where they believe not
-everyone's.
+Also the list of addresses whose PROXY header ingress controllers have to trust, if they don't trust all.
 """
 
 import shlex
@@ -25,7 +24,7 @@ from nodeagent.sources.kubernetes.questions import ClusterAnswers, NodeAddresses
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
 _MOST_ADDRESSES = 32
-"""Of one Service. CEL's core counts no list, so that each place is written out."""
+"""For one Service. CEL's core can't count a list, so each place is written out."""
 
 _PLACES = ", ".join(map(str, range(_MOST_ADDRESSES)))
 _SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode != 'Proxy')"
@@ -46,13 +45,13 @@ _TO_CHANGE = (
 
 
 class _Block(str):
-    """A text that YAML shows line by line."""
+    """A text that YAML shows as separate lines."""
 
     __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes `_Block` as a literal block."""
+    """Write `_Block` as a literal block."""
 
 
 _Dumper.add_representer(
@@ -103,9 +102,9 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
 
 
 def _annotations(service: Service, detection: Detection) -> dict[str, str]:
-    """Return the annotations by which the Service was told to send PROXY.
+    """Return the annotations that make the Service's load balancer send PROXY.
 
-    None where the configuration says it.
+    None if the configuration says it.
     """
     if detection.code != ANNOTATED:
         return {}

@@ -26,16 +26,16 @@ _HTTP_PORTS = frozenset({80, 8000, 8080})
 
 
 class Target(Struct, frozen=True):
-    """One address and port of a load balancer, and how to ask it.
+    """One address and port of a load balancer, and how to test it.
 
     Attributes:
-        service: whose it is.
+        service: its Service.
         port: the Service's port.
         endpoint: address and port.
         proxy: the version that the load balancer is known to send.
-        vip: whether kube-proxy short-circuits the address by its object's word.
-        host: the name to ask for; empty where none is known.
-        tls: with TLS, without, or both where neither name nor number of the port tells.
+        vip: whether kube-proxy short-circuits the address according to its object.
+        host: the hostname to request; empty if none is known.
+        tls: with TLS, without, or both if neither name nor number of the port shows it.
         server: the ClusterIP's.
     """
 
@@ -58,15 +58,15 @@ def find_targets(
     """Return what to connect to.
 
     Args:
-        services: the load balancers to look at, with the version of the PROXY line that each port is known
-            to send.
-        hosts: the name to ask each for.
+        services: the load balancers to test, with the version of the PROXY header that each port is known to
+            send.
+        hosts: the hostname to request from each.
         resolved: the addresses of the names by which load balancers are published.
-        facts: the API server's own endpoint is never asked.
+        facts: the API server's own endpoint is never connected to.
 
     Returns:
-        One target for each address and TCP port. Of a load balancer that is not known to send PROXY, those
-        ports alone that are HTTP or TLS by name or number: what else listens there is not disturbed.
+        One target for each address and TCP port. For a load balancer that is not known to send PROXY, only
+        the ports that are HTTP or TLS by name or number: other services on it are not disturbed.
     """
     return tuple(
         target
@@ -79,11 +79,11 @@ def find_targets(
 
 
 def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> dict[ObjectRef, str]:
-    """Return the name to ask each load balancer for.
+    """Return the hostname to request from each load balancer.
 
-    `wanted` where it serves that, else the first name it serves.
+    `wanted` if it serves that, else the first hostname it serves.
 
-    A `wanted` name that no load balancer is known to serve is asked of all of them.
+    If no load balancer is known to serve `wanted`, all of them get requests for it.
     """
     names: dict[ObjectRef, list[str]] = {}
     for decision in desired.names:
@@ -101,7 +101,7 @@ def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> 
 
 
 def published_names(services: Iterable[Service]) -> tuple[str, ...]:
-    """Return the names of load balancers that are published by name alone, to be looked up."""
+    """Return the names of load balancers that are published only by name, to be looked up."""
     return tuple(
         dict.fromkeys(
             point.hostname
@@ -156,7 +156,7 @@ def _tls(port: ServicePort) -> tuple[bool, ...]:
 
 
 def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
-    """Where nodeagent would relay each address and port on this node; nothing with an existing relay."""
+    """Return where nodeagent would relay each address and port here; nothing with an existing relay."""
     if config.relay.kind != "node":
         return {}
     decided = {decision.load_balancer: decision for decision in desired.load_balancers}
@@ -168,7 +168,7 @@ def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
     }
 
 
-# Makes the connections to the load balancers and gathers what came of each. EFFECTS: connections only.
+# Makes the connections to the load balancers and gathers their results. EFFECTS: connections only.
 
 
 _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
@@ -178,10 +178,10 @@ class Knowledge(Struct, frozen=True):
     """What is known of the node besides the connections.
 
     Attributes:
-        relays: where this node's relay stands for each address and port, for those that stand.
-        redirected: the endpoints that DNAT sends to the relay; None where that could not be read.
-        in_rules: the addresses that the kernel's Service rules hold; None where that could not be read.
-        led_to: where each name leads by this node's resolver.
+        relays: this node's relay for each address and port, if it exists.
+        redirected: the endpoints that DNAT sends to the relay; None if that could not be read.
+        in_rules: the addresses in the kernel's Service rules; None if that could not be read.
+        led_to: the addresses of each hostname by this node's resolver.
     """
 
     relays: Mapping[Endpoint, Endpoint]
@@ -191,10 +191,9 @@ class Knowledge(Struct, frozen=True):
 
 
 def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Target, PathObservation]]:
-    """Asks everything of load balancers that are known to send PROXY, and a plain question of the others.
+    """Test load balancers that are known to send PROXY in all ways, and the others with plain connections.
 
-    The PROXY line is sent to another than those only where a plain connection fails, and only to see whether
-    the line is what it lacked.
+    The others get a PROXY header only if a plain connection fails, to see whether the header was missing.
     """
     wanted = list(targets)
     outcomes = ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
@@ -206,7 +205,7 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Targe
 def observe_certificates(
     observed: Iterable[tuple[Target, PathObservation]], context: ssl.SSLContext
 ) -> list[tuple[Target, CertificateOutcome]]:
-    """Asks for one certificate of each load balancer and name, in whichever way a connection works.
+    """Fetch one certificate for each load balancer and hostname, in whichever way a connection works.
 
     `context` says which authorities are trusted.
     """
@@ -243,7 +242,7 @@ def _observation(
 ) -> PathObservation:
     relay = knowledge.relays.get(target.endpoint)
     tried = [_as_asked(target, tls, relay, outcomes) for tls in target.tls]
-    # Of a port that may be either, the protocol in which anything at all works is meant.
+    # For a port that may be either, the protocol in which anything works is meant.
     seen = max(tried, key=_working)
     redirected = None if knowledge.redirected is None else target.endpoint in knowledge.redirected
     in_rules = None if knowledge.in_rules is None else target.endpoint.address in knowledge.in_rules
@@ -282,7 +281,7 @@ def _working(seen: PathObservation) -> int:
 def _by_name(
     target: Target, seen: PathObservation, relay: Endpoint | None, knowledge: Knowledge
 ) -> tuple[str, Endpoint, ProbeOutcome | None] | None:
-    """Where the name leads, if that is the relay: nothing but the cluster's own ends is connected to."""
+    """Return where the hostname leads, if that is the relay: only the cluster's own ends are connected to."""
     led_to = knowledge.led_to.get(target.host, ())
     if relay is None or relay.address not in led_to:
         return None

@@ -1,1 +1,1 @@
-"""Corefiles: read as CoreDNS reads them, changed without touching a byte of anybody else's. Pure."""
+"""Corefiles: read as CoreDNS reads them, changed without touching a byte of any other author. Pure."""

@@ -1,14 +1,15 @@
 """The lines by which CoreDNS answers names with addresses: `template`, or `rewrite` to a relay Service.
 
-Why `template` (docs/decisions/0015-coredns.md has the measurements): it may stand beside a `hosts` plugin, of
-which a server block takes only one; it leaves other record types (MX, TXT, CAA) to whoever has them; and
-with many names in one regular expression it is quick.
+Why `template` (docs/decisions/0015-coredns.md has the measurements): it works next to a `hosts` plugin, of
+which a server block takes only one; it leaves other record types (MX, TXT, CAA) to other plugins; and with
+many names in one regular expression it is fast.
 
-- A name has an answer for A and for AAAA, be it none (NOERROR with an SOA, RFC 2308), and none for HTTPS
-  (RFC 9460), whose address hints would lead past the relay.
-- Every expression is anchored at both ends; every template ends in `fallthrough`: other names go on.
+- A name has an answer for A and for AAAA, even an empty one (NOERROR with an SOA, RFC 2308), and an empty one
+  for HTTPS (RFC 9460), whose address hints would bypass the relay.
+- Every expression is anchored at both ends; every template ends in `fallthrough`: other names pass to the
+  next plugin.
 - The first template that matches answers, so exact names come before wildcards.
-- The zones behind class and type are tried first, one after the other, so they are few: top-level domains.
+- The zones after class and type are tried first, one after the other, so they are few: top-level domains.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,13 +25,13 @@ def any_of(labels: Iterable[str]) -> str:
 
 
 def any_but(labels: Iterable[str]) -> str:
-    """Match every label but the given ones: whatever leaves their tree of letters, or stop short in it."""
+    """Match every label but the given ones: all that leave their tree of letters, or end early in it."""
     excluded = sorted(set(labels))
     return _other_than(["", *excluded]) if excluded else "[^.]+"
 
 
 def _other_than(words: list[str]) -> str:
-    """Match all texts without a dot but `words` (sorted); the empty one too, if it is not among them."""
+    """Match all texts without a dot except `words` (sorted); the empty one too, if it is not among them."""
     rests: dict[str, list[str]] = {}
     for word in words:
         if word:
@@ -44,10 +45,10 @@ def _other_than(words: list[str]) -> str:
 
 
 TTL = 30
-"""Seconds: as long as CoreDNS's own cache keeps answers by default, and a kept wrong one at the most."""
+"""Seconds: CoreDNS's own cache keeps answers as long by default, so a wrong one lasts no longer."""
 
 _NAMES_A_LINE = 50
-"""Names in one expression: the measurements show no gain above, and a person still reads such a line."""
+"""Names in one expression: the measurements show no gain above, and a person can still read such a line."""
 _NO_RECORDS = (
     f"{{{{ .Name }}}} {TTL} IN SOA ns.nodeagent.invalid. nodeagent.invalid. 1 {TTL} {TTL} {TTL} {TTL}"
 )
@@ -57,8 +58,8 @@ _NO_RECORDS = (
 class Answer:
     """A name and the addresses it is answered with.
 
-    A wildcard (`*.example.com`) stands for one label; `but` are the labels it does not stand for, since
-    the names are somebody else's.
+    A wildcard (`*.example.com`) matches one label; `but` are the labels it does not match, since others
+    answer those names.
     """
 
     name: str
@@ -67,12 +68,12 @@ class Answer:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for more than one name."""
+        """Whether it matches more than one name."""
         return self.name.startswith("*.")
 
 
 def by_templates(answers: Iterable[Answer]) -> list[str]:
-    """Return the lines of the templates, in a fixed order, four spaces a level."""
+    """Return the lines of the templates, in a fixed order, four spaces per level."""
     exact: dict[tuple[IPAddress, ...], list[str]] = {}
     wild: dict[tuple[IPAddress, ...], list[Answer]] = {}
     for answer in sorted(answers, key=lambda answer: answer.name):
@@ -101,8 +102,8 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
 def by_rewriting(answers: Iterable[Answer], service: str) -> list[str]:
     """Return the lines that rewrite exact names to a Service's name in the cluster; wildcards stay templates.
 
-    A rewritten question is answered in full by the Service's name, and the answer bears the name asked for
-    (that is CoreDNS's own doing for an exact name).
+    A rewritten query is answered in full by the Service's name, and the answer has the name of the query
+    (CoreDNS itself does that for an exact name).
     """
     found = sorted(answers, key=lambda answer: answer.name)
     exact = [answer.name for answer in found if not answer.is_wildcard]
@@ -122,14 +123,14 @@ def _template(
     yield from (f"    match {expression}" for expression in expressions)
     yield from (f'    answer "{{{{ .Name }}}} {TTL} IN {kind} {address}"' for address in records)
     if not records:
-        # With an SOA, resolvers may keep the answer; and older CoreDNS takes no template without records.
+        # With an SOA, resolvers may cache the answer; and older CoreDNS rejects a template without records.
         yield f'    authority "{_NO_RECORDS}"'
     yield "    fallthrough"
     yield "}"
 
 
 def _expressions(names: list[str]) -> Iterator[str]:
-    """One expression for at most so many names of one parent domain."""
+    """One expression for a limited number of names of one parent domain."""
     children: dict[str, list[str]] = {}
     for name in names:
         label, _, parent = name.partition(".")

@@ -1,8 +1,8 @@
 """nodeagent's block in a Corefile, and which names a Corefile has answers for. Pure.
 
-The block is put in and taken out, and every other byte left as it is. It is between two comment lines of
-its own, once in each server block that serves `.`, before the first directive of that server block that
-begins a line. Without lines there is no block.
+The block is added and removed, and every other byte stays as it is. It is between two comment lines of its
+own, once in each server block that serves `.`, before that server block's first directive at the start of a
+line. Without lines there is no block.
 """
 
 import re
@@ -31,14 +31,14 @@ _BEGIN_AT_LEAST = "# BEGIN nodeagent"
 _INDENT = re.compile(r"[ \t]*")
 
 LinesFor = Callable[[Block], Sequence[str]]
-"""Gives the lines that belong into one server block; indented by four spaces a level below the first."""
+"""Returns the lines for one server block; indented by four spaces per level below the first."""
 
 
 def without_blocks(text: str) -> str:
-    """Return the text without our blocks, and so as it was before them; idempotent.
+    """Return the text without nodeagent's blocks, and so as it was before them; idempotent.
 
     Raises:
-        CorefileError: a marker has lost its twin: what lies behind it can't be told to be ours.
+        CorefileError: a marker is unmatched: it is unknown which lines after it are nodeagent's.
     """
     kept: list[str] = []
     position = 0
@@ -49,15 +49,15 @@ def without_blocks(text: str) -> str:
 
 
 def blocks_of(text: str) -> list[str]:
-    """Return the lines of each of our blocks, markers included. Raises CorefileError as `without_blocks`."""
+    """Return the lines of each block, markers included. Raises CorefileError as `without_blocks`."""
     return [text[start:end] for start, end in _blocks(text)]
 
 
 def with_blocks(text: str, lines_for: LinesFor) -> str:
-    """Return the text with our block in each server block that serves `.`, and nowhere else; idempotent.
+    """Return the text with the block in each server block that serves `.`, and only there. Idempotent.
 
     Raises:
-        CorefileError: CoreDNS would not take the text, a marker has lost its twin, or no server block serves
+        CorefileError: CoreDNS would reject the text, a marker is unmatched, or no server block serves
             `.`; the text says which line.
     """
     user = without_blocks(text)
@@ -73,12 +73,12 @@ def with_blocks(text: str, lines_for: LinesFor) -> str:
 
 
 def as_file(lines: Sequence[str]) -> str:
-    """Our block as a file of its own, for Corefiles that import one."""
+    """Return the block as a file of its own, for Corefiles that import one."""
     return "".join(f"{line}\n" for line in (BEGIN, *lines, END)) if lines else ""
 
 
 def _blocks(text: str) -> list[tuple[int, int]]:
-    """Start and end of each block, its lines' ends included."""
+    """Return start and end of each block, its lines' ends included."""
     found: list[tuple[int, int]] = []
     begin: Comment | None = None
     for comment in lex(text).comments:
@@ -111,14 +111,14 @@ def _kind(comment: Comment) -> str:
 
 
 def _place(text: str, block: Block) -> int:
-    """Where a line of the block begins that no directive reaches over."""
+    """Return where a line of the block begins that is not inside a directive."""
     after = block.opening or block.keys[-1]
     rest = [directive.tokens[0] for directive in block.directives]
     if block.closing is not None:
         rest.append(block.closing)
     following = rest[0] if rest else None
     if following is not None and following.is_on_new_line_after(after):
-        # Right below the brace, above what comments may lead to the first directive.
+        # Right below the brace, above the comments that may belong to the first directive.
         return _line_end(text, after.end)
     for before, token in zip(block.directives, rest[1:], strict=False):
         if token.is_on_new_line_after(before.tokens[-1]):
@@ -141,7 +141,7 @@ def _written(text: str, place: int, lines: Sequence[str]) -> str:
 def _indent_at(text: str, place: int) -> str:
     """Return the indent of the first line from `place` on that has one.
 
-    Four spaces where the block has none.
+    Four spaces if the block has none.
     """
     for line in text[place:].splitlines():
         found = _INDENT.match(line)
@@ -171,11 +171,11 @@ def _line_end(text: str, position: int) -> int:
 
 
 HAIRPIN_PROXY = "# Added by hairpin-proxy"
-"""How every line ends that hairpin-proxy's controller writes."""
+"""The end of every line that hairpin-proxy's controller writes."""
 
 
 class OwnLine(Struct, frozen=True):
-    """A line that sets a name: where it stands, its plugin, and whether hairpin-proxy wrote it."""
+    """A line that sets a name: its place, its plugin, and whether hairpin-proxy wrote it."""
 
     where: str
     plugin: str
@@ -185,8 +185,8 @@ class OwnLine(Struct, frozen=True):
 def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
     """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
 
-    The Corefile must be without our own block; `where` is what a person knows it by. What a rewrite by
-    pattern, or a file, means for names can't be told here.
+    The Corefile must be without nodeagent's own block; `where` is its name for a person. What a rewrite by
+    pattern, or a file, means for names is not known here.
     """
     by_hairpin_proxy = {
         comment.line for comment in corefile.comments if comment.text.rstrip().endswith(HAIRPIN_PROXY)
@@ -236,7 +236,7 @@ def _rewritten(words: list[Token]) -> Iterator[Token]:
         yield rest[0]
 
 
-# The names that our block answers as it stands: the memory of what was proven, while DNS can't be asked.
+# The names that the existing block answers: the memory of what was verified, while DNS is not available.
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def block_names(texts: Iterable[str]) -> BlockNames:
     """Read the blocks in Corefiles, and in files that they import.
 
     Raises:
-        CorefileError: a marker has lost its twin, or a block can't be read.
+        CorefileError: a marker is unmatched, or a block can't be read.
     """
     answered: dict[str, frozenset[IPAddress]] = {}
     rewritten: set[str] = set()

@@ -1,15 +1,15 @@
 r"""A Corefile's server blocks, snippets and imports, by the rules of CoreDNS's parser (caddyfile/parse.go).
 
 It is read just far enough to know where a server block begins and ends, which zones it serves and which
-plugins stand in it. What an import brings from a file is not known here; snippets are.
+plugins it has. The contents of an imported file are not known here; snippets are.
 
 A Corefile's words and their places, as CoreDNS's lexer finds them (coredns/caddy, caddyfile/lexer.go).
 
-- Words are parted by white space (Go's unicode.IsSpace). A carriage return is passed over wherever it stands.
-- A word that begins with a quote goes on to the next quote, over lines too; in it `\"` means a quote, and any
-  other backslash means itself. What follows the closing quote begins a new word.
+- Words are separated by white space (Go's unicode.IsSpace). A carriage return is ignored anywhere.
+- A word that begins with a quote extends to the next quote, also over lines; in it `\"` means a quote, and
+  any other backslash means itself. Text after the closing quote begins a new word.
 - `#` begins a comment to the end of the line. In the middle of a word it hides only the rest of that word.
-- A byte order mark at the beginning is no part of the text.
+- A byte order mark at the beginning is not part of the text.
 """
 
 import re
@@ -44,12 +44,12 @@ class Token(Struct, frozen=True):
     line: int
 
     def is_on_new_line_after(self, before: "Token | None") -> bool:
-        """Whether it begins on a later line than the one that `before` ends on; None is the file's start."""
+        """Whether it begins on a later line than the one on which `before` ends; None is the file's start."""
         return before is None or before.line + before.text.count("\n") < self.line
 
 
 class Comment(Struct, frozen=True):
-    """One comment that no word shares its beginning with: its text from `#` on, its place, its line."""
+    """One comment that begins outside any word: its text from `#` on, its place, its line."""
 
     text: str
     start: int
@@ -65,7 +65,7 @@ class Words(Struct, frozen=True):
 
 
 def lex(text: str) -> Words:
-    """Take a Corefile apart; never fails: to CoreDNS's lexer any text is a sequence of words."""
+    """Split a Corefile; never fails: to CoreDNS's lexer, any text is a sequence of words."""
     line_ends = [match.start() for match in re.finditer("\n", text)]
     tokens: list[Token] = []
     comments: list[Comment] = []
@@ -79,7 +79,7 @@ def lex(text: str) -> Words:
             comments.append(Comment(piece["comment"], piece.start(), piece.end(), line))
         elif piece["quoted"] is not None:
             word = _ESCAPED.sub(lambda found: '"' if found[1] == '"' else found[0], piece["quoted"])
-            # An open quote with nothing behind it is no word.
+            # An open quote with nothing after it is not a word.
             if word or piece["close"] == '"':
                 tokens.append(Token(word, piece.start(), piece.end(), line))
         elif piece["bare"] is not None:
@@ -94,7 +94,7 @@ _DEEPEST_IMPORT = 20
 
 
 class CorefileError(NodeagentError):
-    """CoreDNS would refuse the Corefile, or it can't be told where our lines belong; nothing was changed."""
+    """CoreDNS would reject the Corefile, or the place for new lines is unclear; nothing was changed."""
 
 
 class Directive(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Directive(Struct, frozen=True):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The words behind the name, up to its block or the end of the line."""
+        """The words after the name, up to its block or the end of the line."""
         return tuple(token.text for token in self.lines()[0][1:])
 
     def lines(self) -> list[list[Token]]:
@@ -129,7 +129,7 @@ class Directive(Struct, frozen=True):
 
 
 class Block(Struct, frozen=True):
-    """A server block (or a snippet): its keys, its braces where it has any, its directives."""
+    """A server block (or a snippet): its keys, its braces if it has any, its directives."""
 
     keys: tuple[Token, ...]
     opening: Token | None
@@ -143,7 +143,7 @@ class Block(Struct, frozen=True):
 
     @property
     def line(self) -> int:
-        """The line that it begins on."""
+        """The line on which it begins."""
         return self.keys[0].line
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ class Block(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A Corefile taken apart."""
+    """A parsed Corefile."""
 
     text: str
     servers: tuple[Block, ...]
@@ -164,11 +164,11 @@ class Corefile:
 
     @property
     def roots(self) -> tuple[Block, ...]:
-        """The server blocks that serve `.`, whatever their ports: those answer names of no other zone."""
+        """The server blocks that serve `.`, whatever their ports: they answer names of no other zone."""
         return tuple(server for server in self.servers if "." in server.zones)
 
     def plugins(self, block: Block) -> Iterator[Directive]:
-        """All directives of a block in their order; an imported snippet's in place of the import."""
+        """Return all directives of a block in their order; an imported snippet's in place of the import."""
         return self._expanded(block, _DEEPEST_IMPORT)
 
     def _expanded(self, block: Block, depth: int) -> Iterator[Directive]:
@@ -181,10 +181,10 @@ class Corefile:
 
 
 def parse(text: str) -> Corefile:
-    """Take a Corefile apart.
+    """Parse a Corefile.
 
     Raises:
-        CorefileError: CoreDNS would not take it either; the text names the line.
+        CorefileError: CoreDNS would not accept it either; the text names the line.
     """
     words = lex(text)
     reader = _Reader(words.tokens)
@@ -225,7 +225,7 @@ class _Reader:
         keys = self._keys()
         opening = self.peek()
         if opening is None or opening.text != "{":
-            # One server block alone needs no braces: it reaches to the end.
+            # A single server block needs no braces: it reaches to the end.
             directives, closing = self._directives()
             return Block(keys, None, closing, directives)
         self.take()
