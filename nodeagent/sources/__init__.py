@@ -1,1 +1,1 @@
-"""Where the planner's input comes from: the cluster's objects and this node's facts."""
+"""The sources of the planner's input: the cluster's objects and this node's facts."""

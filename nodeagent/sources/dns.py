@@ -1,10 +1,10 @@
-"""Asks DNS servers for a name's addresses: UDP, TCP for what does not fit, several servers in turn.
+"""Queries DNS servers for a hostname's addresses: by UDP, by TCP for long answers, several servers in turn.
 
 EFFECTS: DNS queries, nothing else. The only importer of dnspython, whose import costs 0.07 s: import this
-module where names are asked. The library picks random ids and ports, and waits on past answers that are not
-to its question; what a server answers is read here.
+module only where hostnames are looked up. The library picks random ids and ports, and ignores answers that do
+not match its query; the answers are read here.
 
-Names are asked as they stand, absolute: search domains have no part in it.
+Hostnames are queried as they are, absolute: search domains are not used.
 """
 
 import time
@@ -26,21 +26,21 @@ from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.sources.node.name_resolution import Upstreams
 
 _TRY_SECONDS: Final = 1.5
-"""What a server has for one answer."""
+"""The time that a server has for one answer."""
 _ROUNDS: Final = 2
 _LONGEST_SECONDS: Final = 6.0
 _PAYLOAD: Final = 1232
-"""The largest UDP answer asked for: fits into any path without fragments (DNS flag day 2020)."""
+"""The largest UDP answer requested: fits into any path without fragments (DNS flag day 2020)."""
 _MOST_HOPS: Final = 4
 _MOST_ADDRESSES: Final = 256
-"""Of one family, the lowest ones: an answer over TCP holds 4,000, and every name's are kept in memory."""
+"""Per family, the lowest ones: an answer over TCP holds 4,000, and every hostname's are kept in memory."""
 _QUESTIONS: Final[Mapping[Family, dns.rdatatype.RdataType]] = {4: dns.rdatatype.A, 6: dns.rdatatype.AAAA}
 _NO_EDNS: Final = (dns.rcode.FORMERR, dns.rcode.NOTIMP)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The answer to the question for one family; `further` is the end of a chain that was not followed up."""
+    """The answer to the query for one family; `further` is the end of a chain that was not followed up."""
 
     outcome: DnsOutcome
     addresses: tuple[IPAddress, ...] = ()
@@ -50,12 +50,13 @@ class _Part:
 
 
 class Resolver:
-    """Asks for names. May be used by any number of threads.
+    """Looks up hostnames. May be used by any number of threads.
 
-    It remembers which server answered last and asks that one first, so that a dead one costs its time once.
+    It remembers which server answered last and queries that one first, so that a dead one costs its time only
+    once.
 
     Args:
-        upstreams: Tells which servers to ask; called for each name.
+        upstreams: Returns the servers to query; called for each hostname.
     """
 
     def __init__(self, upstreams: Callable[[], Upstreams]) -> None:
@@ -63,13 +64,13 @@ class Resolver:
         self._good: Endpoint | None = None
 
     def ask(self, name: str, seconds: float = _LONGEST_SECONDS) -> DnsReply:
-        """Asks for the A and AAAA of `name`, in ASCII and without a final dot; CNAME chains are followed.
+        """Look up A and AAAA of `name`, in ASCII and without a final dot; CNAME chains are followed.
 
-        Each server is tried up to twice. A server that fails (SERVFAIL, REFUSED, silence) is no answer as
-        long as another has one.
+        Each server is tried up to twice. A server's failure (SERVFAIL, REFUSED, no answer) does not count as
+        long as another server has an answer.
 
         Returns:
-            The reply, within about `seconds`. Nothing is raised for what DNS does.
+            The reply, within about `seconds`. DNS failures raise nothing.
         """
         upstreams = self._upstreams()
         if not upstreams.servers:
@@ -80,7 +81,7 @@ class Resolver:
             part = self._settled(dns.name.from_text(name), question, upstreams.servers, deadline)
             parts[family] = part
             if part.outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
-                break  # The second question would wait as long for as little.
+                break  # The second query would also wait in vain.
         return _combined(parts)
 
     def _settled(
@@ -90,7 +91,7 @@ class Resolver:
         servers: tuple[Endpoint, ...],
         deadline: float,
     ) -> _Part:
-        """Return the answer to one question; a chain that a server leaves unfinished is asked on."""
+        """Return the answer to one question; a chain that a server leaves unfinished is followed."""
         part = self._ask_around(name, question, servers, deadline)
         for _ in range(_MOST_HOPS):
             if part.further is None:
@@ -127,7 +128,7 @@ class Resolver:
 def _ask_server(
     server: Endpoint, name: dns.name.Name, question: dns.rdatatype.RdataType, seconds: float
 ) -> _Part:
-    """One question to one server; without EDNS once more to a server that does not know it (RFC 6891, 7)."""
+    """Send one query to one server; once more without EDNS if the server does not know it (RFC 6891, 7)."""
     try:
         message = _exchange(
             server, dns.message.make_query(name, question, use_edns=0, payload=_PAYLOAD), seconds
@@ -158,7 +159,7 @@ def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> d
 
 
 def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) -> _Part:
-    """Pure: what an answer says.
+    """Return what an answer says. Pure.
 
     Raises:
         dns.exception.DNSException: It contradicts itself.
@@ -171,7 +172,7 @@ def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) 
     if rcode == dns.rcode.NXDOMAIN:
         return _Part(DnsOutcome.NXDOMAIN, ttl=chain.minimum_ttl if _has_soa(message) else 0)
     if chain.answer is not None:
-        # Servers rotate their records; which of very many count must not rest on that.
+        # Servers rotate their records; which of very many count must not depend on that.
         found = sorted((ip_address(record.address) for record in chain.answer), key=sort_key)
         addresses = tuple(found[:_MOST_ADDRESSES])
         return _Part(DnsOutcome.ADDRESSES, addresses, chain.minimum_ttl)
@@ -181,10 +182,10 @@ def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) 
 def _read_nothing(
     message: dns.message.QueryMessage, chain: dns.message.ChainingResult, question: dns.rdatatype.RdataType
 ) -> _Part:
-    """Pure: what an answer without addresses means.
+    """Return what an answer without addresses means. Pure.
 
-    Without an SOA it is no statement that there are none (RFC 2308, 2.2): it is a chain to be asked on, the
-    referral of a server that does not recurse, or the answer of a server too simple to send one.
+    Without an SOA, it does not say that there are none (RFC 2308, 2.2): it is a chain to follow, the referral
+    of a server that does not recurse, or the answer of a server too simple to send one.
     """
     if _has_soa(message):
         return _Part(DnsOutcome.NO_ADDRESS, ttl=chain.minimum_ttl)
@@ -198,21 +199,21 @@ def _read_nothing(
 
 
 def _has_soa(message: dns.message.QueryMessage) -> bool:
-    """Whether the answer says for how long there is nothing (RFC 2308, 5)."""
+    """Whether the answer says how long there will be nothing (RFC 2308, 5)."""
     return any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
 
 
 def _worst(outcomes: Iterable[DnsOutcome]) -> DnsOutcome:
-    """Of several servers' failures the one that says most: an error that was told before mere silence."""
+    """Return the most informative of several servers' failures: a reported error before a missing answer."""
     order = (DnsOutcome.SERVFAIL, DnsOutcome.REFUSED, DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE)
     return min(outcomes, key=order.index)
 
 
 def _combined(parts: Mapping[Family, _Part]) -> DnsReply:
-    """Pure: both questions as one reply.
+    """Return both answers as one reply. Pure.
 
     Servers that know no AAAA answer it with NXDOMAIN or SERVFAIL although the name has an A (RFC 4074, 4):
-    so addresses of one family stand, whatever became of the other.
+    so addresses of one family count, whatever happened to the other query.
     """
     silent = {family: part for family, part in parts.items() if not part.outcome.tells}
     trouble = "; ".join(dict.fromkeys(part.trouble for part in silent.values()))

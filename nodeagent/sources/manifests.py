@@ -30,13 +30,13 @@ from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100
-"""How deep a document may nest. The composer of libyaml calls itself, and ends the process far below."""
+"""How deep a document may nest. The composer of libyaml is recursive, and ends the process far below."""
 
 _LARGEST_FILE = 64 * 1024 * 1024
 """Bytes of a file that are read into memory: 50,000 Ingresses."""
 
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-# What may stand before the first separator of a file: directives (%YAML), comments, nothing.
+# What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
 _GROUPS = {
     "Service": ("",),
@@ -57,7 +57,7 @@ _OPTIONAL = {(row.group, row.kind): row for row in OPTIONAL_KINDS}
 
 
 class _JsonTypesLoader(yaml.CSafeLoader):
-    """Reads YAML as the API server does: a date stays the text that was written."""
+    """Reads YAML as the API server does: a date stays text as written."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it so
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -82,9 +82,9 @@ def read_manifests(
     """Read the manifests in `directory` (not below it, as kubectl does), or one file of that name.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
-    relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; EndpointSlices and ConfigMaps
-    of others are passed over. What can't be read is named in the Snapshot's `unreadable`, the rest is used.
-    Raises SourceError when there is nothing to read at all.
+    relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; other EndpointSlices and
+    ConfigMaps are ignored. Unreadable objects are listed in the Snapshot's `unreadable`, the rest is used.
+    Raises SourceError if there is nothing to read at all.
     """
     gathered = _Gathered(relay, frozenset(config_maps))
     for file in _files(directory):
@@ -108,7 +108,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
-    """Yield (file:line, document); a document that can't be parsed goes to `unreadable`, alone."""
+    """Yield (file:line, document); only a document that can't be parsed is added to `unreadable`."""
     shown = printable(str(file))
     try:
         size = file.stat().st_size
@@ -121,7 +121,7 @@ def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, 
         unreadable.append(Unreadable(shown, f"can't be read: {printable(str(error))}"))
         return
     if text.lstrip().startswith(("{", "[")):
-        # JSON, mostly; YAML in its flow style may begin so, too, but takes no surrogate pairs.
+        # Mostly JSON; YAML in flow style may begin like this, too, but does not allow surrogate pairs.
         try:
             yield f"{shown}:1", msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -141,7 +141,7 @@ def _yaml_documents(text: str, file: str, unreadable: list[Unreadable]) -> Itera
             at = line + (error.problem_mark.line if error.problem_mark else 0)
             unreadable.append(Unreadable(f"{file}:{at}", f"not YAML: {one_line(error.problem)}"))
         except (yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
-            # The last three are what PyYAML lets through for an explicit tag that does not fit its value.
+            # PyYAML raises the last three for an explicit tag that does not fit its value.
             unreadable.append(Unreadable(f"{file}:{line}", f"not YAML: {one_line(error)}"))
         else:
             if document is not None:

@@ -1,6 +1,6 @@
 """The cluster as this node needs to know it, kept up to date: the source of `nodeagent run`.
 
-Fail static: once known, the cluster's state is given for ever, changed only by what a server said in full.
+Fail static: once known, the cluster's state is kept, and only complete answers of a server change it.
 """
 
 import time
@@ -34,7 +34,7 @@ _STOP_SECONDS = 0.9
 
 
 class ResourceState(Struct, frozen=True):
-    """How it stands with one resource, for status and metrics.
+    """The state of one resource, for status and metrics.
 
     Attributes:
         name: services, ingresses, node, relay-service, relay-endpoints, `configmap NAMESPACE/NAME`;
@@ -47,9 +47,9 @@ class ResourceState(Struct, frozen=True):
         relists: lists completed after the first.
         error: what is wrong now, in words for a person; None while all is well.
         last_contact: monotonic seconds (time.monotonic) of the server's last sign of life; None before it.
-        ignored: watch events passed over because their type is unknown.
-        optional: whether the agent does its work without it.
-        coverage: what the server gives of it.
+        ignored: watch events ignored because their type is unknown.
+        optional: whether the agent works without it.
+        coverage: whether the server provides it.
     """
 
     name: str
@@ -66,16 +66,16 @@ class ResourceState(Struct, frozen=True):
 
 
 class Cluster:
-    """Lists and watches everything that decisions rest on, a daemon thread for each resource.
+    """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
 
     Args:
         connection: to the API server; not closed here.
         node_name: this node's name.
-        relay: namespace and name of an existing relay Service to watch; None where this node relays itself.
+        relay: namespace and name of an existing relay Service to watch; None if this node relays itself.
         config_maps: namespaces and names of ingress controllers' ConfigMaps.
         on_change: called after the Snapshot has changed in value, from several threads, perhaps at the same
-            time; it should only wake somebody. A Node's heartbeat, say, changes nothing.
-        timing: how patient the threads are.
+            time; it should only wake another thread. For example, a Node's heartbeat changes nothing.
+        timing: the threads' durations.
     """
 
     def __init__(  # noqa: PLR0913 - what is watched, and how
@@ -103,7 +103,7 @@ class Cluster:
         self._discovery = DiscoveryPoller(connection, self._timing, self._found, self._changed)
 
     def start(self) -> None:
-        """Begins to list and watch; returns at once. To be called once."""
+        """Start to list and watch; return at once. Call it only once."""
         for informer in self._required.values():
             informer.reflector.start()
         self._optional.serve([INGRESS_CLASSES])
@@ -127,9 +127,10 @@ class Cluster:
 
         It is the same object, of the same objects, until something changes.
 
-        What is optional is waited for as well, lest the names of Routes go at each start; not longer than
-        `optional_wait`, and not where the server says that it has or gives no such thing. A ConfigMap that
-        was added later is not waited for either: until it is listed all goes on as without it.
+        It waits for optional kinds as well, so that the hostnames of Routes are not removed at each start. It
+        does not wait longer than `optional_wait`, nor if the server says that it has no such kind or denies
+        it. It does not wait for a ConfigMap that was added later: until that is listed, everything works as
+        without it.
         """
         if not all(self._required[name].store.synced for name in self._awaited):
             return None
@@ -155,7 +156,7 @@ class Cluster:
         return self._snapshot
 
     def watch_config_maps(self, names: Iterable[ConfigMapName]) -> None:
-        """Watches these ConfigMaps from now on, and no others. To be called after `start`."""
+        """Watch these ConfigMaps from now on, and no others. Call it after `start`."""
         rows = {row.name: row for row in config_map_rows(names)}
         gone = [
             name
@@ -169,7 +170,7 @@ class Cluster:
             self._require(rows[name]).start()
 
     def states(self) -> tuple[ResourceState, ...]:
-        """Return how it stands with each resource, in a fixed order; also with those that are not served."""
+        """Return the state of each resource, in a fixed order; also of those that are not served."""
         optional = self._optional.informers()
         return (
             *(_state(name, informer) for name, informer in self._required.items()),
@@ -204,7 +205,7 @@ class Cluster:
         return ResourceState(name, synced=False, optional=True, coverage=coverage)
 
     def _has_waited_for(self, optional: Iterable[Informer]) -> bool:
-        """Whether the first snapshot need not wait any longer; kinds that arrive later hold up nobody."""
+        """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._timing.optional_wait
@@ -257,20 +258,20 @@ def read_cluster(
     relay: RelayName | None = None,
     config_maps: Iterable[ConfigMapName] = (),
 ) -> Snapshot:
-    """List everything that decisions rest on, once; change nothing.
+    """List everything on which decisions depend, once; change nothing.
 
     Args:
         connection: to the API server.
         node_name: this node's name.
-        relay: namespace and name of an existing relay Service; None where this node relays itself.
+        relay: namespace and name of an existing relay Service; None if this node relays itself.
         config_maps: namespaces and names of ingress controllers' ConfigMaps.
 
     Returns:
-        The cluster; its `node` is None where there is no such Node.
+        The cluster; its `node` is None if there is no such Node.
 
     Raises:
-        SourceError: a list could not be had; the text says which, why, and what to do. A part of a cluster
-            is never given for the whole; of something optional that RBAC refuses, `not_covered` tells.
+        SourceError: a list is not available; the text says which, why, and what to do. A part of a cluster
+            is never returned as the whole; `not_covered` names optional kinds that RBAC denies.
     """
     rows = (*watched(node_name, relay), *config_map_rows(config_maps))
     listings = [read_list(connection, row) for row in rows]
@@ -281,7 +282,7 @@ def read_cluster(
         except ForbiddenError as error:
             refused.append(not_covered(row.name, str(error)))
         except NotFoundError:
-            continue  # It went in this moment.
+            continue  # It was removed in this moment.
     items = [listing.items.values() for listing in listings]
     return assembled(
         [[item.value for item in found if item.value is not None] for found in items],

@@ -1,6 +1,6 @@
 """The connection to the API server: raw HTTP, by the transport of a pod or of a kubeconfig.
 
-Answers stay bytes, for the decoders to take the few fields that decisions rest on.
+Answers stay bytes; the decoders take the few fields on which decisions depend.
 """
 
 import os
@@ -26,14 +26,14 @@ from nodeagent.sources.kubernetes.official import OfficialTransport
 from nodeagent.sources.kubernetes.transport import LineStream, Response, Transport
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds until a connection must stand: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
+"""Seconds until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
 
 _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _READ_AT_ONCE = 262144
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
 _LONGEST_REFUSAL = 65536
-"""Bytes of a refusal that are read: a Status is far smaller."""
+"""Bytes of an error answer that are read: a Status is far smaller."""
 
 
 def connect(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ) -> "Connection":
@@ -64,7 +64,7 @@ class Connection:
         streams_lists: whether the server begins a watch with all objects that exist, as far as is known.
 
     Args:
-        load: returns a new transport; called again when credentials are refused.
+        load: returns a new transport; called again when credentials are rejected.
 
     Raises:
         SourceError: whatever `load` raises.
@@ -93,7 +93,7 @@ class Connection:
         return self._transport.server
 
     def request(self, verb: str, path: str) -> ApiRequest:
-        """Return a request as errors name it: with the server, and the proxy if there is one before it."""
+        """Return a request as errors name it: with the server, and with the proxy in front of it, if any."""
         host, port = self.server
         through = f" through the proxy {proxy}" if (proxy := self._transport.proxy) else ""
         return ApiRequest(
@@ -132,7 +132,7 @@ class Connection:
     def get_text(
         self, path: str, query: Mapping[str, str], timeout: float = 60.0, most: int = LARGEST_ANSWER
     ) -> bytes:
-        """Read what is no JSON: a container's log.
+        """Read something that is not JSON: a container's log.
 
         Args:
             path: its path.
@@ -151,7 +151,7 @@ class Connection:
         return self._body(request, response, deadline, most, json=False)
 
     def post_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Create an object; not idempotent: a repetition answers AlreadyExistsError.
+        """Create an object; not idempotent: a repetition raises AlreadyExistsError.
 
         Args:
             path: the collection's path.
@@ -167,7 +167,7 @@ class Connection:
         return self._write(self.request("create", path), body, timeout)
 
     def put_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Replace an object by compare-and-swap: `body` bears the resourceVersion that was read.
+        """Replace an object by compare-and-swap: `body` has the resourceVersion that was read.
 
         Args:
             path: the object's path.
@@ -176,16 +176,16 @@ class Connection:
                 whether the object was replaced.
 
         Returns:
-            The object as it stands now, as JSON.
+            The object as it is now, as JSON.
 
         Raises:
-            ConflictError: somebody else wrote it since; nothing was changed.
+            ConflictError: another program wrote it since; nothing was changed.
             ApiError: another one of its kinds.
         """
         return self._write(self.request("update", path), body, timeout)
 
     def delete_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Delete an object; idempotent but for its answer: a repetition raises NotFoundError.
+        """Delete an object; idempotent except for its answer: a repetition raises NotFoundError.
 
         Args:
             path: the object's path.
@@ -219,7 +219,7 @@ class Connection:
         Args:
             path: the collection's path.
             query: the query's parameters, `watch` among them.
-            connect_timeout: seconds until the connection must stand.
+            connect_timeout: seconds until the connection must be open.
             idle_timeout: seconds without a single byte after which the stream counts as dead.
 
         Returns:
@@ -236,7 +236,7 @@ class Connection:
     def open_websocket(
         self, request: ApiRequest, target: str, protocols: Iterable[str], timeout: float
     ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
-        """Open a websocket, once more with renewed credentials if they are refused.
+        """Open a websocket, once more with renewed credentials if they are rejected.
 
         Args:
             request: the request, as `request` returns it.
@@ -265,7 +265,7 @@ class Connection:
         headers: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
     ) -> Response:
-        """Send a request, once more with renewed credentials if they are refused."""
+        """Send a request, once more with renewed credentials if they are rejected."""
         target = request.path + (f"?{urlencode(query)}" if query else "")
         sent = {"Accept": "application/json", "User-Agent": "nodeagent", **headers}
 
@@ -280,9 +280,9 @@ class Connection:
             return attempt(self._renewed(used, request))
 
     def _renewed(self, refused: Transport, request: ApiRequest) -> Transport:
-        """Load the configuration again: a tokenFile and an exec plugin may have something fresher.
+        """Load the configuration again: a tokenFile and an exec plugin may have newer credentials.
 
-        Of several threads refused at once, one does it for all.
+        If several threads are rejected at once, one of them does it for all.
         """
         with self._lock:
             if self._transport is refused:
@@ -308,12 +308,12 @@ class Connection:
             return b"".join(_until(deadline, most, request, response))
         finally:
             self._count(response.wire_bytes)
-            # After a whole answer this leaves the connection to the next request; a broken one is closed.
+            # After a whole answer, the next request can use the connection; a broken one is closed.
             response.close()
 
 
 def _accepted(request: ApiRequest, response: Response) -> Response:
-    """Return the response if it is a success; raises the error for any other."""
+    """Return the response if it is a success; raise the error otherwise."""
     if 200 <= response.status < 300:
         return response
     told = b""
@@ -328,7 +328,7 @@ def _accepted(request: ApiRequest, response: Response) -> Response:
 
 
 def _until(deadline: float, most: int, request: ApiRequest, response: Response) -> Iterable[bytes]:
-    """Yield the body's pieces; an answer that goes on for ever is given up at the deadline or the bound."""
+    """Yield the body's pieces; an answer that does not end is given up at the deadline or the limit."""
     left = most
     for piece in response.pieces(_READ_AT_ONCE):
         left -= len(piece)

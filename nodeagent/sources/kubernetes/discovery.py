@@ -1,7 +1,7 @@
 """Which of the optional kinds this API server has, and in which version.
 
-"API concepts: API group and resource discovery", in its unaggregated form, which every version speaks. Every
-authenticated user may read it (ClusterRole system:discovery).
+"API concepts: API group and resource discovery", in its unaggregated form, which every version supports.
+Every authenticated user may read it (ClusterRole system:discovery).
 """
 
 import logging
@@ -50,14 +50,14 @@ _Answer = TypeVar("_Answer")
 
 
 def discover(connection: Connection) -> tuple[Resource, ...]:
-    """Asks what is served; changes nothing.
+    """Ask what is served; changes nothing.
 
     Returns:
         A row for each optional kind that is served in a version that can be read, in its best one; and the
-        namespaces, by whose labels Gateways choose, where there are Gateways.
+        namespaces, by whose labels Gateways choose, if there are Gateways.
 
     Raises:
-        ApiError: one of its kinds. What could not be asked is never taken for absent.
+        ApiError: one of its kinds. A kind whose discovery failed never counts as absent.
     """
     groups = {
         group.name: {one.version for one in group.versions}
@@ -95,26 +95,25 @@ def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
         raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 
 
-# Looks now and then which optional kinds the API server has: their definitions come and go.
-#
-# Watching CustomResourceDefinitions would tell at once, at the price of a right to read all of them.
+# Polls which optional kinds the API server has: their definitions are installed and removed.
+# A watch on CustomResourceDefinitions would notice at once, but needs the right to read all of them.
 
 
 _LOG = logging.getLogger(__name__)
 
 
 class DiscoveryPoller:
-    """A thread that asks and tells; what was found stays in force while the API does not answer.
+    """A thread that asks and reports; the last result stays valid while the API does not answer.
 
     Attributes:
         error: what is wrong now, in words for a person; None while all is well.
-        refused: RBAC does not allow to ask.
-        answered: whether there was an answer once, be it a refusal.
-        found: how many kinds were found at the last time.
+        refused: RBAC denies discovery.
+        answered: whether there was an answer once, even a denial.
+        found: how many kinds were found last.
 
     Args:
         connection: to the API server.
-        timing: how often, how patiently.
+        timing: how often, and its time limits.
         on_found: called, in this thread, with what is served, each time.
         on_change: called, in this thread, after the first answer.
     """
@@ -140,11 +139,11 @@ class DiscoveryPoller:
         self._thread = threading.Thread(target=self._run, name="discovery", daemon=True)
 
     def start(self) -> None:
-        """Begins to ask."""
+        """Start to ask."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to end; nothing is told from now on."""
+        """Signal the thread to end; nothing is reported from now on."""
         self._stopped = True
         self._wake.set()
 
@@ -153,19 +152,19 @@ class DiscoveryPoller:
         self._thread.join(timeout)
 
     def look_again(self) -> None:
-        """Asks at once: somebody met a kind that is not there."""
+        """Ask at once: a request met a kind that does not exist."""
         self._wake.set()
 
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
             wait = self._look()
-            # Whoever told it to end before `clear` would not be heard.
+            # A signal to end before `clear` would be lost.
             if not self._stopped:
                 self._wake.wait(wait)
 
     def _look(self) -> float:
-        """Asks once; gives the seconds until the next time."""
+        """Ask once; return the seconds until the next time."""
         try:
             found = discover(self._connection)
             if self._stopped:
@@ -180,7 +179,7 @@ class DiscoveryPoller:
             self._tell(error)
             return self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
         except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
-            # A mistake of ours must not end the thread: tell it, and ask again.
+            # A bug in nodeagent must not end the thread: report it, and ask again.
             _LOG.exception("Discovery failed unexpectedly; it is tried again")
             self._tell(error)
             return self._backoff.next()

@@ -1,6 +1,6 @@
-"""What an API server may answer instead of what was asked, as errors that a person can act on.
+"""What an API server may answer instead of the requested data, as errors that a person can act on.
 
-None of them is ever read as "there are no objects": whoever catches one keeps what is known.
+None of them ever means "there are no objects": the code that catches one keeps what is known.
 Codes and reasons: "API conventions: Response Status Kind" and "API concepts: Resource versions".
 """
 
@@ -13,10 +13,10 @@ from nodeagent.errors import SourceError
 
 
 class ApiError(SourceError):
-    """The root of what can go wrong between this process and the API server.
+    """The base class of errors between this process and the API server.
 
     Attributes:
-        retry_after: seconds that the server asks to wait before the next try; None where it says nothing.
+        retry_after: seconds that the server asks to wait before the next attempt; None if it says nothing.
     """
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
@@ -29,7 +29,7 @@ class UnreachableError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """401, or 403 as system:anonymous: the credentials are wrong, expired or absent."""
+    """401, or 403 as system:anonymous: the credentials are wrong, expired or missing."""
 
 
 class ForbiddenError(ApiError):
@@ -41,15 +41,15 @@ class NotFoundError(ApiError):
 
 
 class BadRequestError(ApiError):
-    """400: the server can't make sense of the request, such as a field selector it does not know."""
+    """400: the server does not understand the request, such as an unknown field selector."""
 
 
 class AlreadyExistsError(ApiError):
-    """409 with reason AlreadyExists: somebody else created the object first."""
+    """409 with reason AlreadyExists: another program created the object first."""
 
 
 class ConflictError(ApiError):
-    """409: the object is another than the one that was read: read it again, and decide anew."""
+    """409: the object has changed since it was read: read it and decide again."""
 
 
 class GoneError(ApiError):
@@ -57,7 +57,7 @@ class GoneError(ApiError):
 
 
 class ServerTroubleError(ApiError):
-    """Any other refusal, most often 429 or 5xx: try again later.
+    """Any other rejection, most often 429 or 5xx: try again later.
 
     Attributes:
         status: the HTTP status.
@@ -69,18 +69,18 @@ class ServerTroubleError(ApiError):
 
 
 class TooLargeError(ApiError):
-    """The answer, or a line of a watch, is larger than is read into memory: no part of it counts."""
+    """The answer, or a line of a watch, is larger than the limit for memory: no part of it counts."""
 
 
 class NotJsonError(ApiError):
-    """The answer is not JSON: most likely something else than an API server answered."""
+    """The answer is not JSON: most likely, something other than an API server answered."""
 
 
 class NotAListError(ApiError):
-    """The answer is JSON, but no list of objects: it must never pass for an empty one."""
+    """The answer is JSON, but not a list of objects: it must never count as an empty one."""
 
 
-# An answer that is a refusal into the error that tells a person what to do. Pure.
+# From an error answer to the error that says what to do. Pure.
 
 
 _ANONYMOUS = 'User "system:anonymous"'
@@ -94,7 +94,7 @@ class ApiRequest(Struct, frozen=True):
     Attributes:
         verb: Kubernetes verb: get, list, watch, create or update.
         path: path without query.
-        server: host and port, as a person would look for them, and the proxy before it if any.
+        server: host and port, as a person would look for them, and the proxy in front of it, if any.
     """
 
     verb: str
@@ -106,7 +106,7 @@ class ApiRequest(Struct, frozen=True):
 
 
 class ApiPath(Struct, frozen=True):
-    """What a path is about; what it does not name is empty."""
+    """What a path is about; fields that it does not name are empty."""
 
     group: str
     namespace: str
@@ -142,7 +142,7 @@ class Details(Struct):
 
 
 class Status(Struct):
-    """meta/v1 Status: what a refusal's body, an ERROR event and the end of a program in a pod hold."""
+    """meta/v1 Status: in the body of an error answer, in an ERROR event, at the end of a program in a pod."""
 
     status: str = ""
     message: str = ""
@@ -152,12 +152,12 @@ class Status(Struct):
 
 
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
-    """Return the error for an answer that is no success.
+    """Return the error for an answer that is not a success.
 
     Args:
         request: the request.
         status: the HTTP status, or the code of an ERROR event's Status.
-        body: the answer's body; a Status object's words are repeated, anything else is passed over.
+        body: the answer's body; a Status object's words are repeated, anything else is ignored.
         retry_after: the header Retry-After, in seconds, as API servers write it; empty if there is none.
 
     Returns:
@@ -201,7 +201,7 @@ _RENEW = (
 
 
 def missing_rule(request: ApiRequest) -> str:
-    """Return the RBAC rule that allows a request, as it stands in a Role's YAML."""
+    """Return the RBAC rule that allows a request, as in a Role's YAML."""
     about = ApiPath.parse(request.path)
     if not about.resource:
         rule = f"nonResourceURLs: {json.dumps([request.path])}, verbs: {json.dumps([request.verb])}"
@@ -217,7 +217,7 @@ def _status(body: bytes) -> Status:
     try:
         return msgspec.json.decode(body, type=Status)
     except msgspec.MsgspecError:
-        # A proxy's page, say: the HTTP status alone decides then.
+        # For example, a proxy's page: then only the HTTP status decides.
         return Status()
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes Events on the object that an administrator must look at, and how many of them are too many."""
+"""Kubernetes Events on the object that an administrator must check, and the limits of their number."""
 
 import hashlib
 import time
@@ -34,21 +34,21 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
 ) -> SourceError | None:
     """Create an Event about an object, in the object's namespace.
 
-    Its name follows from object, reason, message and the hour: however many nodes say the same thing, one
-    Event stands an hour. So a repetition within the hour is a success that changes nothing.
+    Its name follows from object, reason, message and the hour: however many nodes report the same, there is
+    one Event per hour. So a repetition within the hour is a success that changes nothing.
 
     Args:
         connection: to the API server; RBAC: create events.
-        involved: what it is about.
+        involved: the object that it is about.
         reason: one word in CamelCase, for machines.
         message: for people; made safe for a terminal, and cut after 1,024 bytes.
         type: Normal or Warning.
-        node_name: the node that says so.
+        node_name: the reporting node.
         now: the time; None for now.
-        uid: the object's uid: `kubectl describe` shows only Events that bear it.
+        uid: the object's uid: `kubectl describe` shows only Events with it.
 
     Returns:
-        None when the Event stands, else why it could not be created: no reason to stop doing one's work.
+        None if the Event exists, else why it could not be created, which must not stop other work.
     """
     moment = now or datetime.now(UTC)
     event = _event(involved, reason, cut_to_bytes(printable(message), _LONGEST_MESSAGE), moment)
@@ -67,7 +67,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
 
 
 def _event(involved: ObjectRef, reason: str, message: str, moment: datetime) -> dict[str, Any]:
-    # Events about what has no namespace live in "default".
+    # Events about objects without a namespace are in "default".
     namespace = involved.namespace or "default"
     stamp = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     hour = stamp[:13]
@@ -97,11 +97,11 @@ def _event(involved: ObjectRef, reason: str, message: str, moment: datetime) -> 
 
 
 class EventBudget:
-    """How often an Event may be posted: the same at most once an hour, all at most 20 a minute.
+    """How often an Event may be posted: the same at most once an hour, all together at most 20 a minute.
 
     Args:
-        clock: gives monotonic seconds.
-        per_minute: how many Events a minute.
+        clock: returns monotonic seconds.
+        per_minute: how many Events per minute.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, per_minute: int = 20) -> None:
@@ -111,7 +111,7 @@ class EventBudget:
         self._recent: deque[float] = deque()
 
     def allow(self, key: Hashable) -> bool:
-        """Tells whether an Event may be posted now, and counts it if so.
+        """Return whether an Event may be posted now, and count it if so.
 
         Args:
             key: what the Event says; the same key is the same Event.

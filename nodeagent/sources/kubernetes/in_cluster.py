@@ -1,8 +1,8 @@
 """The transport of a pod: the standard library's HTTP and TLS, with the pod's ServiceAccount.
 
-The official client would read the same three files at the price of 25 MB of memory on every node.
-"Accessing the Kubernetes API from a Pod" (Kubernetes documentation) says where they are. Proxies of the
-environment are ignored: the API server of one's own cluster is next door.
+The official client would read the same three files, but needs 25 MB of memory on every node. "Accessing the
+Kubernetes API from a Pod" (Kubernetes documentation) says where they are. Proxies of the environment are
+ignored: the API server of the pod's own cluster needs none.
 """
 
 import json
@@ -23,7 +23,7 @@ from nodeagent.sources.kubernetes.official import OfficialTransport
 from nodeagent.sources.kubernetes.transport import KEEPALIVE, unreachable
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
+"""Where the kubelet keeps the token, the CA and the namespace of a pod's ServiceAccount."""
 _MOST_IDLE = 4
 """Connections that are kept for the next request."""
 _GZIP = 16 + zlib.MAX_WBITS
@@ -33,7 +33,7 @@ class PodTransport:
     """HTTPS to the API server of the cluster that this pod runs in.
 
     Token and CA are files that are replaced now and then (a token lives for an hour): the token is read for
-    each request, the CA for a new connection if its file is another one.
+    each request, the CA for a new connection if its file was replaced.
 
     Args:
         server: host (an address or a name) and port.
@@ -105,7 +105,7 @@ class PodTransport:
     def open_websocket(
         self, request: ApiRequest, target: str, protocols: Iterable[str], timeout: float
     ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
-        """Open a websocket, by the official client: no daemon needs one."""
+        """Open a websocket with the official client: no daemon needs one."""
         return OfficialTransport(None).open_websocket(request, target, protocols, timeout)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class PodTransport:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            # Nothing is expected on it: if there is something to read, it is the end.
+            # No data is expected on it: if there is something to read, it is the end.
             poll = select.poll()
             poll.register(connection.sock, select.POLLIN)
             if not poll.poll(0):
@@ -146,7 +146,7 @@ class PodTransport:
 
     def _current_context(self) -> ssl.SSLContext:
         with self._lock:
-            # In the midst of a replacement, the CA that was good so far goes on.
+            # During a replacement, the CA that was valid so far stays in use.
             with suppress(OSError, ValueError):
                 if (stamp := self._ca_stamp()) != self._ca:
                     self._context, self._ca = self._new_context(), stamp
@@ -154,7 +154,7 @@ class PodTransport:
 
     def _new_context(self) -> ssl.SSLContext:
         # Not `create_default_context`: since Python 3.13 it rejects CAs without an authority key identifier,
-        # which clusters have and client-go takes.
+        # which clusters have and client-go accepts.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_verify_locations(cafile=str(self._ca_file))
@@ -217,7 +217,7 @@ class PodResponse:
         with _network(self._request):
             piece = self._answer.read1(most)
             if not piece and self._answer.length:
-                # http.client takes a connection that ends too soon for the end of the body.
+                # To http.client, a connection that ends too soon is the end of the body.
                 raise IncompleteRead(b"", self._answer.length)
         self.wire_bytes += len(piece)
         if not piece and self._connection is not None:
@@ -238,15 +238,15 @@ class PodResponse:
 
     def interrupt(self) -> None:
         """Make another thread that reads see the end at once."""
-        # It may have ended, or been closed by its own thread, at this very moment: then all is well.
-        # Not the TLS socket's own shutdown: that one takes its state away from the other thread.
+        # It may have ended, or its own thread may have closed it, at this moment: that is fine.
+        # Not the TLS socket's own shutdown: that removes its state from under the other thread.
         with suppress(ValueError, OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 @contextmanager
 def _network(request: ApiRequest) -> Iterator[None]:
-    """Failures of the network within become UnreachableError."""
+    """Turn failures of the network within into UnreachableError."""
     try:
         yield
     except (OSError, HTTPException, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""One resource kept up to date, what the API server gives of it, and the set of those that come and go."""
+"""One resource kept up to date, whether the API server provides it, and the set of those that change."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -15,26 +15,26 @@ from nodeagent.sources.kubernetes.timing import Timing
 
 
 class Coverage(StrEnum):
-    """What the API server gives of a resource."""
+    """Whether the API server provides a resource."""
 
     WATCHED = "watched"
     PENDING = "pending"
-    """It should come: it is asked for, or the server fails."""
+    """It is expected: a request is under way, or the server fails."""
     REFUSED = "refused"
-    """RBAC does not allow it; what was known before stays."""
+    """RBAC denies it; what was known before stays."""
     NOT_SERVED = "not-served"
-    """This server has no such thing."""
+    """This server has no such kind."""
 
 
 class Informer(Struct, frozen=True):
-    """One resource that is kept up to date, and what is held of it."""
+    """One resource that is kept up to date, and its objects."""
 
     reflector: Reflector
     store: Store
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known, or the server said that it can't be."""
+        """Whether it is known, or the server said that it is not available."""
         return self.store.synced or self.is_missing or self.is_refused
 
     @property
@@ -44,21 +44,21 @@ class Informer(Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server says now that RBAC does not allow it."""
+        """Whether the server says now that RBAC denies it."""
         return self.reflector.progress.failure is ForbiddenError
 
 
 class InformerSet:
-    """Begins and ends watches as kinds come and go; every method may be called from any thread.
+    """Starts and ends watches as kinds are installed and removed; every method may be called from any thread.
 
-    A kind goes only when both the discovery and its own collection say so: an API server that is just
-    starting may tell less than it has. What was known of a kind stays while it is merely refused.
+    A kind is dropped only if both the discovery and its own collection say so: an API server that is just
+    starting may list less than it has. What is known of a kind stays while it is only denied.
 
     Args:
         connection: to the API server.
-        timing: how patient the watches are.
-        on_change: called after something that is held has changed.
-        on_missing: called when a collection turns out not to be there.
+        timing: the watches' durations.
+        on_change: called after a held object has changed.
+        on_missing: called when a collection turns out not to exist.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class InformerSet:
             self._on_change()
 
     def stop(self) -> list[Reflector]:
-        """Tells all watches to end; gives their reflectors, to be joined."""
+        """Signal all watches to end; return their reflectors, to be joined."""
         with self._lock:
             self._stopped = True
             reflectors = [informer.reflector for informer in self._informers.values()]
@@ -103,7 +103,7 @@ class InformerSet:
         return reflectors
 
     def _drop(self, wanted: dict[str, Resource]) -> bool:
-        """End what is gone, then what was read for its sake alone; return whether anything was held of it."""
+        """End watches of removed kinds and of those read only for them; return whether any had objects."""
         gone = [
             name for name, informer in self._informers.items() if name not in wanted and informer.is_missing
         ]
@@ -127,7 +127,7 @@ class InformerSet:
             return
         if known is not None:
             known.reflector.stop()
-        # In another version they are the same objects: what is held stays until they are listed in it.
+        # In another version they are the same objects: the held ones stay until they are listed in it.
         store = known.store if known is not None else Store()
         reflector = Reflector(
             self._connection, row, store, self._timing, ReflectorCallbacks(self._on_change, self._refused)
@@ -136,7 +136,7 @@ class InformerSet:
         reflector.start()
 
     def _refused(self, failure: type[Exception]) -> None:
-        # Somebody may wait for a snapshot until it is settled what it can hold.
+        # A caller may wait for a snapshot until it is known which kinds it can contain.
         self._on_change()
         if failure is NotFoundError:
             self._on_missing()

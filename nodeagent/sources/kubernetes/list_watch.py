@@ -1,7 +1,7 @@
 """A whole collection, read in pages and decoded page by page.
 
-"API concepts: Retrieving large results sets in chunks". The answer must be a proper list: whatever else
-comes with status 200 is an error and never means that there are no objects.
+"API concepts: Retrieving large results sets in chunks". The answer must be a proper list: anything else with
+status 200 is an error and never means that there are no objects.
 """
 
 import re
@@ -26,10 +26,10 @@ from nodeagent.sources.kubernetes.resources import Item, Resource
 from nodeagent.sources.objects.decoding import DecodingError, describe
 
 Key = tuple[str, str]
-"""Namespace and name; the namespace is empty for what has none."""
+"""Namespace and name; the namespace is empty for objects without one."""
 
 PAGE = 500
-"""Objects a page, as kubectl and client-go ask: about 1 MB of Ingresses, so that memory stays low."""
+"""Objects per page, as in kubectl and client-go: about 1 MB of Ingresses, so that memory stays low."""
 
 LARGEST_OBJECT = 2 * 1024 * 1024
 """Bytes of an object as JSON; a larger one is skipped. etcd takes 1.5 MiB (its `--max-request-bytes`)."""
@@ -43,7 +43,7 @@ class Listing(Struct, frozen=True):
     """A collection at one moment.
 
     Attributes:
-        resource: what was listed; without its selector where the server refused it.
+        resource: what was listed; without its selector if the server rejected that.
         version: resourceVersion to watch from.
         items: every object, readable or not.
     """
@@ -77,16 +77,16 @@ class _List(Struct):
 _Decoded = TypeVar("_Decoded")
 
 _DEEPEST = 100
-"""Levels of an answer: nothing that is read lies half as deep, and API servers take up to 10,000."""
+"""Levels of an answer: no field that is read is half as deep, and API servers accept up to 10,000."""
 
 _BRACKET_OR_TEXT = re.compile(rb'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Decoded], body: bytes) -> _Decoded:
-    """Decode an answer, without what lies too deep for the decoder.
+    """Decode an answer, without what is nested too deep for the decoder.
 
-    Anyone can write such an object where a custom resource takes any field, and without this nobody would
-    see another one of its kind again.
+    Anyone can write such an object if a custom resource accepts any field; without this, no other object of
+    its kind could be read any more.
     """
     try:
         return decoder.decode(body)
@@ -95,7 +95,7 @@ def _decoded(decoder: msgspec.json.Decoder[_Decoded], body: bytes) -> _Decoded:
 
 
 def without_depths(body: bytes) -> bytes:
-    """Return the JSON, with null in place of whatever is nested too deep. Pure; linear in its length."""
+    """Return the JSON, with null in place of all that is nested too deep. Pure; linear in its length."""
     pieces = []
     depth = begin = 0
     for found in _BRACKET_OR_TEXT.finditer(body):
@@ -124,12 +124,12 @@ def read_list(
 ) -> Listing:
     """Read a collection; changes nothing.
 
-    No resourceVersion is sent: the answer is the newest there is and can't go back in time ("API concepts:
+    No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
     Semantics for get and list").
 
     Args:
-        connection: where from.
-        resource: what.
+        connection: to the API server.
+        resource: what to read.
         known: objects held already: one of the same resourceVersion is not decoded again.
         timeout: seconds for one page.
         progress: called after each page.
@@ -145,7 +145,7 @@ def read_list(
         try:
             return _pages(connection, resource, known or {}, timeout, limit, progress)
         except GoneError:
-            # The pages' snapshot was compacted under our hands. Begin anew; in the end all in one page, as
+            # The pages' snapshot was compacted in the meantime. Start again; finally all in one page, as
             # client-go's pager does, which can't expire.
             if limit == 0:
                 raise
@@ -165,8 +165,8 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         resource: what it belongs to.
 
     Returns:
-        Its key, None where not even its name and version can be read; and the item, which says so if the
-        object is unreadable.
+        Its key, None if not even its name and version can be read; and the item, which says so if the object
+        is unreadable.
     """
     try:
         meta = _head_decoder.decode(raw).metadata
@@ -184,7 +184,7 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
 
 
 def number(version: str) -> int:
-    """Read a resourceVersion; raises ValueError when it is not a decimal number."""
+    """Read a resourceVersion; raises ValueError if it is not a decimal number."""
     if not (version.isascii() and version.isdigit()):
         raise ValueError(f"resourceVersion {version!r} is not a number")
     return int(version)
@@ -208,7 +208,7 @@ def _pages(  # noqa: PLR0913, PLR0917 - what read_list was given
         try:
             body = connection.get_json(resource.path, query, timeout)
         except TooLargeError:
-            # Objects can be large: fewer at a time, down to one. A continue token takes any limit.
+            # Objects can be large: fewer at a time, down to one. A continue token works with any limit.
             if limit == 1:
                 raise
             limit = max(1, (limit or PAGE) // 10)
@@ -259,13 +259,13 @@ def _known(raw: bytes, known: Mapping[Key, Item]) -> tuple[Key, Item] | None:
     return (key, item) if item is not None and str(item.version) == meta.resourceVersion else None
 
 
-# Pure: one line of a watch into what it tells.
+# From one line of a watch to its meaning. Pure.
 
 
 _INITIAL_END = "k8s.io/initial-events-end"
 
 _UNNAMED = ("", "(unnamed)")
-"""Where an object is held that does not tell its name: no object can be called so."""
+"""The key of an object without a readable name: no object can have this name."""
 
 
 class Upserted(Struct, frozen=True):
@@ -293,7 +293,7 @@ class Bookmark(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """The server gives the stream up: `code` is that of a Status, `body` the Status itself."""
+    """The server ends the stream: `code` is that of a Status, `body` the Status itself."""
 
     code: int
     body: bytes
@@ -336,10 +336,10 @@ def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTH
         known: objects held already: one of the same resourceVersion is not decoded again.
 
     Returns:
-        What it tells. An object that can't be read stands nevertheless, as unreadable.
+        Its meaning. An object that can't be read counts nevertheless, as unreadable.
 
     Raises:
-        NotJsonError: it is no event at all. It may have told of a change: a new list is due.
+        NotJsonError: it is not an event. It may have reported a change: a new list is needed.
     """
     try:
         event = _decoded(_event_decoder, line)

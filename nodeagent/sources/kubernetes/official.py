@@ -1,6 +1,6 @@
 """The transport for kubeconfigs: the official client's configuration, credentials and connections.
 
-The only importer of `kubernetes`, and inside functions: it costs 0.3 s and 25 MB. It knows clusters' CAs,
+The only importer of `kubernetes`, inside functions: it costs 0.3 s and 25 MB. It handles clusters' CAs,
 client certificates, tokens and their refresh, exec plugins and proxies. Its models are not used.
 """
 
@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 class OfficialTransport:
-    """HTTP as a kubeconfig says.
+    """HTTP as configured by a kubeconfig.
 
     Args:
         kubeconfig: path (several, joined by colons, are merged); None for the pod's ServiceAccount.
@@ -76,7 +76,7 @@ class OfficialTransport:
         """Return the headers with the credentials, refreshed as the client does it.
 
         Raises:
-            UnauthorizedError: a token file or an exec plugin gives none.
+            UnauthorizedError: a token file or an exec plugin provides none.
         """
         from kubernetes.config import ConfigException  # noqa: PLC0415 - see the module's head
 
@@ -91,7 +91,7 @@ class OfficialTransport:
 
 
 class OfficialResponse:
-    """An answer by urllib3; see `Response`."""
+    """An answer from urllib3; see `Response`."""
 
     def __init__(self, request: ApiRequest, answer: Any) -> None:  # noqa: ANN401 - urllib3's response
         self.status: int = answer.status
@@ -123,13 +123,13 @@ class OfficialResponse:
 
     def interrupt(self) -> None:
         """Make another thread that reads see the end at once."""
-        # It may have ended, or been closed by its own thread, at this very moment: then all is well.
+        # It may have ended, or its own thread may have closed it, at this moment: that is fine.
         with suppress(ValueError, RuntimeError, OSError):
             self._answer.shutdown()
 
 
 def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's ApiClient
-    """Return a client with a configuration of its own: the process-wide default is left alone.
+    """Return a client with a configuration of its own: the process-wide default stays unchanged.
 
     Args:
         kubeconfig: path (several, joined by colons, are merged); None for the pod's ServiceAccount.
@@ -155,14 +155,14 @@ def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's Ap
         raise SourceError(
             f"{where}: can't be used to reach the API server: {error}; nothing was changed"
         ) from error
-    # Retries are the callers' decision: they know what to do meanwhile.
+    # The callers decide about retries: they know what to do meanwhile.
     found.retries = False
     found.socket_options = [*HTTPConnection.default_socket_options, *KEEPALIVE]
     return client.ApiClient(found)
 
 
 def translated(request: ApiRequest, do: Callable[[], _Result]) -> _Result:
-    """Do something on the network for a request; the transport's failures become UnreachableError."""
+    """Make a network call for a request; the transport's failures become UnreachableError."""
     from kubernetes.client import ApiException  # noqa: PLC0415 - see the module's head
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - comes with it
 
@@ -209,7 +209,7 @@ def open_websocket(  # noqa: PLR0913, PLR0917 - a handshake's parts
         "keyfile": found.key_file,
         "server_hostname": found.tls_server_name,
     }
-    # Without this it would look for a proxy in the environment, which the client's configuration has done.
+    # Without this, it would look for a proxy in the environment; the client's configuration has done that.
     through: dict[str, Any] = {"http_no_proxy": ["*"]}
     if found.proxy:
         proxy = urlsplit(found.proxy)
@@ -252,7 +252,7 @@ def websocket_failure(request: ApiRequest, error: Exception) -> UnreachableError
 
 
 def _cause(error: Exception) -> Exception:
-    """Return the failure behind urllib3's, as the standard library has it."""
+    """Return the standard library's error that caused urllib3's."""
     from urllib3.exceptions import TimeoutError as Timeout  # noqa: PLC0415 - see the module's head
 
     cause: BaseException = error

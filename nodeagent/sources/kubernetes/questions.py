@@ -1,6 +1,6 @@
-"""What the API server is asked besides its objects: version, pods of this node, cluster DNS, policies, nodes.
+"""Other data of the API server: version, pods of this node, cluster DNS, policies, nodes.
 
-A refusal is no error here: what could not be had is said, and the rest stands.
+A denial is not an error here: the result says what is not available, and contains the rest.
 """
 
 from collections.abc import Callable
@@ -38,16 +38,16 @@ class NodeAddresses(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ClusterAnswers:
-    """What was asked of the API server; what could not be had is empty or None, with its reason.
+    """What the API server answered; what is not available is empty or None, with its reason.
 
     Attributes:
-        version: the server's version, such as v1.33.2; empty where it is not known.
+        version: the server's version, such as v1.33.2; empty if unknown.
         pods: those on this node.
         dns: the ClusterIP of the cluster's DNS.
-        policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty where they
-            are not, or where that is not known.
+        policy_api: the version in which MutatingAdmissionPolicies are served, v1 or v1beta1; empty if they
+            are not, or if that is unknown.
         nodes: the nodes' addresses.
-        why: what could not be had, and why: "version", "pods", "dns", "policies" or "nodes" to the reason.
+        why: what is not available, and why: "version", "pods", "dns", "policies" or "nodes" to the reason.
     """
 
     version: str = ""
@@ -58,19 +58,19 @@ class ClusterAnswers:
     why: tuple[tuple[str, str], ...] = ()
 
     def reason(self, what: str) -> str:
-        """Why `what` could not be had."""
+        """Return why `what` is not available."""
         return dict(self.why).get(what, "")
 
 
 _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
-"""Under this name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
+"""The name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
 _APP = "app.kubernetes.io/name"
 _POLICY_GROUP = "/apis/admissionregistration.k8s.io"
 _POLICY_VERSIONS = ("v1", "v1beta1")
-"""Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if told to."""
+"""Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
 _SECONDS = 10.0
 _MOST_PODS = 500
-"""Kubernetes supports 110 pods a node; some clouds allow 256."""
+"""Kubernetes supports 110 pods per node; some clouds allow 256."""
 _MOST_NODES = 250
 """A Node is some 20 KB, most of it the names of images: their list stays within the largest answer."""
 
@@ -144,7 +144,7 @@ class _Service(Struct):
 
 
 def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
-    """Asks all of it; changes nothing, and raises nothing."""
+    """Ask all of it; change nothing, and raise nothing."""
     why: list[tuple[str, str]] = []
 
     def attempt(what: str, ask: Callable[[], _Answer]) -> _Answer | None:
@@ -199,7 +199,7 @@ def _nodes(connection: Connection) -> NodeAddresses:
 
 
 def _policies(connection: Connection) -> str:
-    """Return the best version in which MutatingAdmissionPolicies are served; empty where they are not."""
+    """Return the best version in which MutatingAdmissionPolicies are served; empty if they are not."""
     for version in _POLICY_VERSIONS:
         try:
             answer = connection.get_json(f"{_POLICY_GROUP}/{version}", timeout=_SECONDS)

@@ -1,8 +1,8 @@
 """One resource kept up to date: list, then watch, over and over.
 
-The behaviour of client-go's reflector (tools/cache/reflector.go) and "API concepts: Efficient detection of
-changes": a watch resumes from the last resourceVersion; only 410 asks for a new list. Whatever fails, what
-is known stays.
+It behaves as client-go's reflector (tools/cache/reflector.go) and as "API concepts: Efficient detection of
+changes" say: a watch resumes from the last resourceVersion; only 410 requires a new list. Whatever fails,
+what is known stays.
 """
 
 import logging
@@ -51,12 +51,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Progress:
-    """What a reflector has been through; written by its thread alone.
+    """A reflector's history; written only by its thread.
 
     Attributes:
         watches: watches begun.
         lists: lists completed.
-        ignored: watch events passed over because their type is unknown.
+        ignored: watch events ignored because their type is unknown.
         error: what is wrong now, in words for a person; None while all is well.
         failure: the kind of that error.
         last_contact: monotonic time of the server's last sign of life; None before the first.
@@ -71,11 +71,11 @@ class Progress:
 
 
 class ReflectorCallbacks(Struct, frozen=True):
-    """Whom a reflector tells, in its own thread.
+    """What a reflector calls, in its own thread.
 
     Attributes:
         on_change: a value has changed.
-        on_refused: something optional is not there or not allowed; the argument is the kind of error.
+        on_refused: an optional kind does not exist or is denied; the argument is the kind of error.
     """
 
     on_change: Callable[[], None]
@@ -84,12 +84,12 @@ class ReflectorCallbacks(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Position:
-    """Where the reading stands.
+    """The progress of reading.
 
     Attributes:
-        resource: what is asked for, with its selector as far as the server knows it.
-        version: the highest resourceVersion received, where a watch goes on; None when a list is due.
-        productive: whether the last watch brought a line or lasted, so that no wait is needed.
+        resource: what is requested, with its selector if the server knows it.
+        version: the highest resourceVersion received, from which a watch continues; None if a list is needed.
+        productive: whether the last watch received a line or lasted, so that no wait is needed.
     """
 
     resource: Resource
@@ -101,11 +101,11 @@ class Reflector:
     """Keeps a Store as the API has it, in a thread of its own.
 
     Args:
-        connection: where the objects come from.
+        connection: to the API server.
         resource: which objects.
         store: where they are kept.
-        timing: how patient it is.
-        calls: whom it tells.
+        timing: its durations.
+        calls: what it calls.
     """
 
     def __init__(
@@ -133,18 +133,18 @@ class Reflector:
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
 
     def start(self) -> None:
-        """Begins to list and watch."""
+        """Start to list and watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to end; nothing is reported from now on."""
+        """Signal the thread to end; nothing is reported from now on."""
         self._stopping.set()
         with self._lock:
             if self._stream is not None:
                 self._stream.interrupt()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread's end, at most `timeout` seconds; tells whether it has ended.
+        """Wait for the thread's end, at most `timeout` seconds; return whether it has ended.
 
         A thread that waits for a slow list ends with it; being a daemon, it keeps no process alive.
         """
@@ -159,7 +159,7 @@ class Reflector:
             except SourceError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
-                # A mistake of ours must not silence this resource for ever: tell it, and begin anew.
+                # A bug in nodeagent must not stop this resource for good: report it, and start again.
                 _LOG.exception(
                     "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named()}
                 )
@@ -169,11 +169,11 @@ class Reflector:
                 self._pause(None)
 
     def _advance(self) -> None:
-        """List if need be, then watch until the stream ends; raise ApiError where something fails."""
+        """List if necessary, then watch until the stream ends; raise ApiError if something fails."""
         if self._at.version is None and self._timing.streaming and self._connection.streams_lists:
             if self._streamed():
                 return
-            # Whatever came of it is no list: an older server, or something between that does not know it.
+            # The answer is not a list: an older server, or a proxy that does not know streamed lists.
             self._connection.streams_lists = False
         if self._at.version is None:
             self._list()
@@ -182,20 +182,20 @@ class Reflector:
         self._watch(self._at.version)
 
     def _fail(self, error: Exception) -> None:
-        """Decides what is next after a failure, and waits as long as it asks for."""
+        """Decide what is next after a failure, and wait as long as it requires."""
         if self._stopping.is_set():
             return
         if isinstance(error, GoneError):
             self._at.version = None
         elif isinstance(error, BadRequestError) and self._at.resource.dispensable:
-            # read_list finds out by itself; this is a watch at another, older API server.
+            # read_list notices this by itself; this is a watch at another, older API server.
             self._at.resource = self._at.resource.widened()
             self._at.version = None
         elif isinstance(error, NotJsonError | NotFoundError | TooLargeError):
-            # A change may have been lost in what could not be read; what comes back is another collection.
+            # A change may have been lost in the unreadable part; a kind that returns is another collection.
             self._at.version = None
         if self.progress.error != str(error):
-            # Servers restart, histories are compacted: that is everyday life as long as it goes on at once.
+            # Servers restart, histories are compacted: that is normal as long as the next attempt works.
             everyday = self._at.productive or (self.resource.optional and isinstance(error, NotFoundError))
             level = logging.INFO if everyday else logging.WARNING
             _LOG.log(
@@ -210,13 +210,13 @@ class Reflector:
         self._pause(error)
 
     def _pause(self, error: Exception | None) -> None:
-        """Wait, unless the last watch brought something: then it is taken up again at once."""
+        """Wait, unless the last watch received something: then it is resumed at once."""
         if self._at.productive or (isinstance(error, GoneError) and self._is_calm()):
             self._backoff.reset()
             if isinstance(error, GoneError):
                 return
         if self.resource.optional and isinstance(error, ForbiddenError):
-            # Rights come by somebody's hand: a thousand nodes need not ask every half minute.
+            # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
             return
         retry_after = error.retry_after if isinstance(error, ApiError) else None
@@ -264,8 +264,8 @@ class Reflector:
     def _streamed(self) -> bool:
         """List and watch by one request; return whether the server can do that.
 
-        Without a resourceVersion the objects are the newest that there are, as in a list: nothing goes back
-        in time ("API concepts: Streaming lists"). Kubernetes 1.34 and later can; 1.33 answers 422.
+        Without a resourceVersion, the objects are the newest, as in a list: nothing goes back in time ("API
+        concepts: Streaming lists"). Kubernetes 1.34 and later can; 1.33 answers 422.
         """
         try:
             self._watch(None)
@@ -283,7 +283,7 @@ class Reflector:
         return not unfinished or self._stopping.is_set()
 
     def _watch(self, version: int | None) -> None:
-        """Watches from a version on; None: from all objects that exist, which replace what is known."""
+        """Watch from a version on; None: from all objects that exist, which replace what is known."""
         low, high = self._timing.watch_seconds
         query = {
             **self._at.resource.selector,
@@ -305,7 +305,7 @@ class Reflector:
         try:
             self.progress.watches += 1
             self._well()
-            # What a server sends on this stream is newer than `version`, deletions seen before included.
+            # A server's events on this stream are newer than `version`, and than deletions seen before.
             self._store.forget_deletions()
             self._follow(stream)
         finally:
@@ -333,7 +333,7 @@ class Reflector:
             self._at.productive = True
 
     def _take_initial(self, line: bytes, found: dict[Key, Item]) -> None:
-        """Gathers what exists; at its end it replaces what is known, in one step."""
+        """Gather what exists; at its end, it replaces what is known, in one step."""
         match read_event(line, self._at.resource, self._known):
             case Upserted(key, item):
                 found[key] = item
@@ -348,7 +348,7 @@ class Reflector:
                 self.progress.ignored += 1
 
     def _take(self, line: bytes) -> bool:
-        """Lets one line change what is held; tells whether a value changed."""
+        """Apply one line to the held objects; return whether a value changed."""
         changed = False
         match read_event(line, self._at.resource):
             case Upserted(key, item):
@@ -360,7 +360,7 @@ class Reflector:
             case Bookmark(version):
                 self._reached(version)
             case Failed(code, body):
-                # A new list is due whatever the code, as client-go has it.
+                # A new list is needed whatever the code, as in client-go.
                 self._at.version = None
                 raise refusal(self._connection.request("watch", self.resource.path), code, body)
             case Unknown():

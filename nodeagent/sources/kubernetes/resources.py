@@ -1,4 +1,4 @@
-"""What is read from the API: one row for each list and watch, and how their objects make a Snapshot."""
+"""What is read from the API: one row for each list and watch, and how their objects form a Snapshot."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,12 +34,12 @@ class Resource:
         name: what status and metrics call it.
         kind: the kind of its objects.
         path: the collection's path.
-        decode: bytes of one object to its value; None for an object that is none of ours; raises
+        decode: bytes of one object to its value; None for an object that nodeagent does not use; raises
             DecodingError.
         selector: fieldSelector or labelSelector, so that the server sends only what is used.
-        dispensable: `decode` alone selects as well, should the server refuse the selector with 400.
-        optional: a server without it, or that refuses it, is no error.
-        only_with: the name of another optional resource for whose sake alone it is read; empty for none.
+        dispensable: `decode` alone selects as well, if the server rejects the selector with 400.
+        optional: a server without it, or that denies it, is not an error.
+        only_with: the name of another optional resource for which alone it is read; empty for none.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Resource:
 
 
 class Item(Struct, frozen=True):
-    """One object as held: what it means to us, at which resourceVersion.
+    """One held object: its value, at which resourceVersion.
 
     Attributes:
-        version: its resourceVersion. Comparing numerically is allowed: KEP-5504, and etcd's revisions
-            always were numbers.
-        value: its decoded value; None for an object that is none of ours, or that can't be read.
+        version: its resourceVersion. Comparing numerically is allowed: KEP-5504, and etcd's revisions always
+            were numbers.
+        value: its decoded value; None for an object that nodeagent does not use, or that can't be read.
         unreadable: why it can't be read.
     """
 
@@ -72,7 +72,7 @@ class Item(Struct, frozen=True):
 
 
 DISCOVERY = "discovery"
-"""What status and metrics call the question which optional kinds there are."""
+"""The name in status and metrics for the discovery of optional kinds."""
 
 INGRESS_CLASSES = Resource(
     "ingressclasses",
@@ -101,7 +101,7 @@ RESOURCE_NAMES = (
     DISCOVERY,
     *OPTIONAL_NAMES,
 )
-"""What metrics can ever tell of; the ConfigMaps, which bear names, are one together."""
+"""All resources in metrics; the ConfigMaps, which have names, are one together."""
 
 
 def optional_resource(kind: OptionalKind, version: str) -> Resource:
@@ -111,16 +111,16 @@ def optional_resource(kind: OptionalKind, version: str) -> Resource:
 
 
 def not_covered(name: str, reason: str) -> str:
-    """Return the line that tells of something that the server has and does not give."""
+    """Return the line about a kind that the server has and denies."""
     return f"{name} not covered: {reason}"
 
 
 def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, ...]:
-    """Return everything that is to be listed and watched in every cluster.
+    """Return everything to list and watch in every cluster.
 
     Args:
-        node_name: this node's name; no other Node is asked for (RBAC can be as narrow: resourceNames).
-        relay: namespace and name of an existing relay Service; None where this node relays itself.
+        node_name: this node's name; no other Node is requested (RBAC can be as narrow: resourceNames).
+        relay: namespace and name of an existing relay Service; None if this node relays itself.
     """
     rows = [
         Resource(
@@ -128,7 +128,7 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
             "Service",
             "/api/v1/services",
             decode_service,
-            # Kubernetes knows this selector since 1.31.
+            # Kubernetes has this selector since 1.31.
             {"fieldSelector": "spec.type=LoadBalancer"},
             dispensable=True,
         ),
@@ -160,7 +160,7 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
 
 
 def config_map_rows(names: Iterable[ConfigMapName]) -> tuple[Resource, ...]:
-    """Return what is to be listed and watched for these ConfigMaps: no other of their namespaces."""
+    """Return what to list and watch for these ConfigMaps: no other of their namespaces."""
     return tuple(
         Resource(
             f"configmap {namespace}/{name}",

@@ -42,12 +42,12 @@ class Store:
             return self._unreadable.rows()
 
     def is_empty(self) -> bool:
-        """Tell whether no object is held, not even one that is none of ours."""
+        """Whether no object is held, not even one that nodeagent does not use."""
         with self._lock:
             return not self._items
 
     def by_key(self) -> Mapping[Key, Item]:
-        """Return a copy of what is held."""
+        """Return a copy of the held objects."""
         with self._lock:
             return dict(self._items)
 
@@ -85,10 +85,10 @@ class Store:
             return not self._hold(key, item, held) and self._show({key: item})
 
     def remove(self, key: Key, version: int) -> bool:
-        """Drop an object deleted at a version, unless it was created anew since.
+        """Drop an object deleted at a version, unless it was created again since.
 
         Returns:
-            Whether a value went.
+            Whether a value was removed.
         """
         with self._lock:
             held = self._items.get(key)
@@ -99,19 +99,19 @@ class Store:
             return self._show({key: None})
 
     def forget_deletions(self) -> None:
-        """Forgets which objects were deleted at which version: a new watch brings nothing from before it."""
+        """Forget which objects were deleted at which version: a new watch sends nothing from before it."""
         with self._lock:
             self._deleted.clear()
 
     def _hold(self, key: Key, item: Item, before: Item | None) -> bool:
-        """Hold an object; tell whether it means what it did before: then the value of before stays."""
+        """Hold an object; return whether its meaning is the same as before: then the old value stays."""
         before = before or _NOTHING
         same = (item.value, item.unreadable) == (before.value, before.unreadable)
         self._items[key] = Item(item.version, before.value, before.unreadable) if same else item
         return same
 
     def _show(self, changed: Mapping[Key, Item | None]) -> bool:
-        """Take over what changed into what is shown; tell whether that changed by it."""
+        """Apply the changes to the published values; return whether that changed them."""
         counts = len(self._values), len(self._unreadable)
         items = {key: item or _NOTHING for key, item in changed.items()}
         self._values.update({key: _rows(item.value) for key, item in items.items()})

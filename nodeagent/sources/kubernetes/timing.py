@@ -1,4 +1,4 @@
-"""How patient list and watch are, and how long they wait between tries."""
+"""The durations of list and watch, and of the waits between attempts."""
 
 import random
 from collections.abc import Callable
@@ -10,23 +10,24 @@ from nodeagent.sources.kubernetes.connection import CONNECT_TIMEOUT
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How patient the threads are; all in seconds.
+    """The threads' durations; all in seconds.
 
     Attributes:
         list_timeout: for one page of a list.
-        connect_timeout: until a connection stands.
-        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks come about once
+        connect_timeout: until a connection is open.
+        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks arrive about once
             a minute (KEP-956).
-        watch_seconds: a watch is asked to end after a random time in this range, so that nodes don't come
-            back together, and move to another API server now and then.
+        watch_seconds: the server is asked to end a watch after a random time in this range, so that nodes
+            don't reconnect together, and move to another API server now and then.
         shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
         backoff: the first wait after a failure, and the longest.
-        refused: a range of seconds, after which something optional that was refused is asked for again.
+        refused: a range of seconds, after which an optional kind that was denied is requested again.
         discovery: a range of seconds, after which the server is asked again which optional kinds it has.
-        optional_wait: how long the first snapshot waits for optional kinds that neither come nor are refused.
-        streaming: whether a list is asked for as the beginning of a watch (KEP-3157), where the server can.
-        calm: after a list that long ago, a history that is gone (410) asks for a new one at once; one that
-            goes again and again waits like any failure.
+        optional_wait: how long the first snapshot waits for optional kinds that neither arrive nor are
+            denied.
+        streaming: whether a list is requested as the beginning of a watch (KEP-3157), if the server can.
+        calm: if the last list was that long ago, a lost history (410) leads to a new list at once; one that
+            is lost repeatedly waits like any failure.
     """
 
     list_timeout: float = 60.0
@@ -42,20 +43,20 @@ class Timing:
     streaming: bool = True
 
 
-# Waits between tries to reach the API server.
+# Waits between attempts to reach the API server.
 
 
 _LONGEST_RETRY_AFTER = 300.0
-"""Seconds. A proxy's `Retry-After: 86400` must not leave a node a day behind."""
+"""Seconds. A proxy's `Retry-After: 86400` must not leave a node out of date for a day."""
 
 
 class Backoff:
-    """Doubling waits with jitter, so that a cluster's nodes do not come back all at once.
+    """Doubling waits with jitter, so that a cluster's nodes do not all reconnect at once.
 
     Args:
         shortest: seconds of the first wait's upper end.
         longest: seconds that no wait exceeds, unless the server asks for more.
-        fraction: gives a number in 0..1 at random.
+        fraction: returns a random number in 0..1.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class Backoff:
         self._failures = 0
 
     def reset(self) -> None:
-        """Begins with the shortest wait again: something went well."""
+        """Start with the shortest wait again: something succeeded."""
         self._failures = 0
 
     def next(self, retry_after: float | None = None) -> float:
-        """Return the seconds to wait now, between half and all of the current step, and doubles the step.
+        """Return the seconds to wait now, between half and all of the current step, and double the step.
 
         Args:
-            retry_after: seconds the server asks for; a tenth more at most is added as jitter.
+            retry_after: seconds the server asks for; up to a tenth is added as jitter.
         """
         self._failures += 1
         wait = backoff(self._failures, self._shortest, self._longest) * (0.5 + self._fraction() / 2)

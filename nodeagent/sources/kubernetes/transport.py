@@ -1,4 +1,4 @@
-"""What a connection to the API server needs of a transport, and the lines of an answer that goes on.
+"""What a connection to the API server needs of a transport, and the lines of a streamed answer.
 
 There are two transports: `official`, for kubeconfigs, and `in_cluster`, for the ServiceAccount of a pod.
 """
@@ -17,17 +17,17 @@ KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 9),
 )
-"""Socket options as client-go dials: probes after 30 s of silence, every 15 s, given up after 9."""
+"""Socket options as in client-go: probes after 30 s without data, every 15 s, given up after 9."""
 
 LONGEST_LINE = 4 * 1024 * 1024
 """Bytes of a line. An event holds one object, of which etcd takes 1.5 MiB (its `--max-request-bytes`)."""
 
 _READ_AT_MOST = 65536
-"""Bytes of a stream asked for at once; less is given as soon as it is there."""
+"""Bytes of a stream read at once; fewer are returned as soon as they are there."""
 
 
 class Response(Protocol):
-    """An answer whose head was read. Whatever breaks while its body is read raises UnreachableError.
+    """An answer whose head was read. Any failure while its body is read raises UnreachableError.
 
     Attributes:
         status: the HTTP status.
@@ -44,7 +44,7 @@ class Response(Protocol):
         """Yield the body, unpacked, in pieces of about `most` bytes; at its end the connection is kept."""
 
     def read1(self, most: int) -> bytes:
-        """Return what has arrived of a body that is not packed; waits for a byte; empty at the end."""
+        """Return what has arrived of a body that is not compressed; wait for a byte; empty at the end."""
 
     def close(self) -> None:
         """Give up the connection if the body was not read to its end. Safe to call again."""
@@ -58,7 +58,7 @@ class Transport(Protocol):
 
     Attributes:
         server: host (a name or an address) and port.
-        proxy: host and port of the proxy before it; empty if there is none.
+        proxy: host and port of the proxy in front of it; empty if there is none.
     """
 
     @property
@@ -81,10 +81,10 @@ class Transport(Protocol):
         """Send a request, and read the head of its answer.
 
         Args:
-            request: what is asked, for errors.
+            request: the request, for errors.
             method: the HTTP method.
             target: path and query.
-            headers: besides the credentials'.
+            headers: in addition to the credentials'.
             body: sent as JSON; None for none.
             limits: seconds until the connection exists, and seconds without a byte.
 
@@ -111,7 +111,7 @@ def unreachable(request: ApiRequest, error: Exception) -> UnreachableError:
 
 
 def failure_words(error: Exception) -> str:
-    """Return a failure of the network in the fewest words that still tell which it is. Pure."""
+    """Return a failure of the network in the fewest words that still identify it. Pure."""
     if isinstance(error, IncompleteRead):
         return "the connection was lost in the middle of the answer"
     if isinstance(error, OSError) and error.strerror:
@@ -122,10 +122,10 @@ def failure_words(error: Exception) -> str:
 
 
 class LineSplitter:
-    """Bytes in pieces of any size into whole lines. Pure.
+    """Splits bytes in pieces of any size into whole lines. Pure.
 
-    What follows the last line end is kept for the next piece; at the stream's end it is worth nothing,
-    since half an event tells nothing.
+    The rest after the last line end is kept for the next piece; at the stream's end it is dropped, since half
+    an event means nothing.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class LineSplitter:
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the lines that this piece completes, without their line ends; empty lines are left out.
 
-        Raises TooLargeError for a line that goes on beyond `LONGEST_LINE`: the stream is to be given up.
+        Raises TooLargeError for a line longer than `LONGEST_LINE`: the stream must be given up.
         """
         first, *others = piece.split(b"\n")
         self._unfinished.append(first)
@@ -151,10 +151,10 @@ class LineSplitter:
 
 
 class LineStream(Iterator[bytes]):
-    """The lines of one answer. Iteration ends where the server ends the answer; a break raises ApiError.
+    """The lines of one answer. Iteration ends when the server ends the answer; a broken one raises ApiError.
 
     Args:
-        response: the answer, of whose body nothing was read yet.
+        response: the answer, before any of its body was read.
         count: called with the bytes read over the wire.
     """
 
@@ -181,7 +181,7 @@ class LineStream(Iterator[bytes]):
         return self._lines.popleft()
 
     def close(self) -> None:
-        """Give the connection up; for the thread that reads. Safe to call again."""
+        """Give up the connection; for the thread that reads. Safe to call again."""
         self._response.close()
 
     def interrupt(self) -> None:

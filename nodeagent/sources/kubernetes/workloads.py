@@ -1,4 +1,4 @@
-"""nodeagent's own pods and workloads: is the DaemonSet going, delete and wait, run a program in a pod."""
+"""nodeagent's own pods and workloads: whether the DaemonSet is being deleted, delete it, run in a pod."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
     Raises:
-        SourceError: the API did not tell within two seconds; RBAC: get this DaemonSet by name.
+        SourceError: the API did not answer within two seconds; RBAC: get this DaemonSet by name.
     """
     path = f"/apis/apps/v1/namespaces/{daemonset.namespace}/daemonsets/{daemonset.name}"
     try:
@@ -101,8 +101,8 @@ def delete_and_wait(
         Whether there was one to delete.
 
     Raises:
-        SourceError: The API server denies it, or pods are still there after that time. The workload is being
-            deleted all the same: a second call goes on waiting.
+        SourceError: The API server denies it, or pods still exist after that time. The workload is being
+            deleted all the same: a second call continues to wait.
     """
     deadline = clock() + seconds
     try:
@@ -115,7 +115,7 @@ def delete_and_wait(
         except NotFoundError:
             return True
         except (UnreachableError, ServerTroubleError):
-            # The deletion goes on without us; the deadline ends the waiting.
+            # The deletion continues without this process; the deadline ends the waiting.
             pass
         wait(_BETWEEN_LOOKS)
     raise SourceError(
@@ -149,7 +149,7 @@ class Container(Struct, frozen=True):
 
 
 class Executed(Struct, frozen=True):
-    """A program that ended: its exit code, what it printed, and what the server says of a failure."""
+    """A program that ended: its exit code, its output, and what the server says about a failure."""
 
     exit_code: int
     stdout: bytes
@@ -158,7 +158,7 @@ class Executed(Struct, frozen=True):
 
 
 class NotRunError(ApiError):
-    """The container runs, but the program could not be started in it: there is no such program, say."""
+    """The container runs, but the program could not be started in it: for example, it does not exist."""
 
 
 def execute(
@@ -171,15 +171,15 @@ def execute(
         container: where.
         command: the program and its arguments; no shell is involved.
         timeout: seconds for everything.
-        limit: bytes of standard output that are taken.
+        limit: bytes of standard output that are read.
 
     Returns:
-        How it ended; an exit code other than 0 is no error here.
+        How it ended; an exit code other than 0 is not an error here.
 
     Raises:
         NotRunError: there is no such program.
-        ApiError: the server refuses or does not answer in time, the container does not run, the answer is
-            larger than `limit` or broken. Whether the program ran is not known then.
+        ApiError: the server rejects it or does not answer in time, the container does not run, the answer is
+            larger than `limit` or broken. Then it is unknown whether the program ran.
     """
     deadline = time.monotonic() + timeout
     path = f"/api/v1/namespaces/{quote(container.namespace)}/pods/{quote(container.pod)}/exec"
@@ -194,13 +194,13 @@ def execute(
     try:
         streams = _read(opened, request, deadline, limit)
     finally:
-        # No closing handshake: all that was to come has come, or is not wanted any more.
+        # No closing handshake: everything has arrived, or is no longer wanted.
         opened.shutdown()
     return _ended(request, streams)
 
 
 def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict[int, bytearray]:  # noqa: ANN401 - a WebSocket
-    """All messages until the server closes, by stream."""
+    """Return all messages until the server closes, by stream."""
     import websocket  # noqa: PLC0415 - a command that asks no pod needs none
 
     streams: dict[int, bytearray] = {_STDOUT: bytearray(), _STDERR: bytearray(), _STATUS: bytearray()}
@@ -212,7 +212,7 @@ def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict
         try:
             kind, message = opened.recv_data()
         except (websocket.WebSocketException, OSError) as error:
-            # The status comes last: with it the answer is whole, however the connection ends.
+            # The status is last: with it, the answer is complete, however the connection ends.
             if streams[_STATUS] and not isinstance(error, websocket.WebSocketTimeoutException):
                 return streams
             raise official.websocket_failure(request, error) from error

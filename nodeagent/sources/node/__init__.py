@@ -1,1 +1,1 @@
-"""Facts about this node that no applier owns: its names, its sockets, its way to the API server."""
+"""Facts about this node that no component owns: its names, its sockets, its path to the API server."""

@@ -1,6 +1,7 @@
-"""What of the node decides whether a remedy can take effect: CNI, packet filter, name service, /etc, SELinux.
+"""What decides whether a fix can take effect on this node: CNI, packet filter, name service, /etc, SELinux.
 
-Every reading is one small file or a device's name; without root some are refused, and say so.
+Each value is read from one small file or a device's name; without root, some are denied, and the result says
+so.
 """
 
 import array
@@ -16,7 +17,7 @@ from nodeagent.programs import find_program, run_program
 _FS_IOC_GETFLAGS = 0x80086601
 _FS_IMMUTABLE = 0x10
 _SECONDS = 10.0
-# Cilium pins its socket load balancer's programs there since 1.13 (pkg/socketlb).
+# Since 1.13, Cilium pins its socket load balancer's programs there (pkg/socketlb).
 _SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"
 _CNI_SIGNS = (
     ("Cilium", "sys/class/net/cilium_host"),
@@ -29,7 +30,7 @@ _CNI_SIGNS = (
 
 @dataclass(frozen=True, slots=True)
 class HostsFileState:
-    """The hosts file and its directory; `unreadable` says why it could not be looked at."""
+    """The hosts file and its directory; `unreadable` says why it could not be read."""
 
     path: Path
     link: str = ""
@@ -44,13 +45,13 @@ class Environment:
 
     Attributes:
         cni: CNIs that handle Services themselves, each with the evidence.
-        socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None where
-            that could not be read.
-        iptables: the variant that `iptables` means here, as it says itself; empty without the program.
+        socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None if that
+            could not be read.
+        iptables: the variant of `iptables` here, as it reports itself; empty without the program.
         nft: the version of nft; empty without the program.
         hosts: the hosts file.
-        name_order: the sources of host names in their order (nsswitch.conf); None where it can't be read.
-        name_servers: of resolv.conf, None where it can't be read.
+        name_order: the sources of host names in their order (nsswitch.conf); None if it can't be read.
+        name_servers: of resolv.conf, None if it can't be read.
         resolv_link: where resolv.conf leads, if it is a link.
         selinux: "off", "permissive" or "enforcing".
     """
@@ -93,7 +94,7 @@ def _socket_balancer(root: Path) -> str | None:
         found = (root / _SOCKET_BALANCER).exists()
     except PermissionError:
         return None
-    # bpffs lets root alone look into it; without root a missing entry means nothing.
+    # Only root can read bpffs; without root, a missing entry means nothing.
     if not found and not os.access(root / "sys/fs/bpf", os.R_OK | os.X_OK):
         return None if (root / "sys/fs/bpf").exists() else ""
     return f"/{_SOCKET_BALANCER}" if found else ""
@@ -120,7 +121,7 @@ def _hosts_file(path: Path) -> HostsFileState:
 
 
 def _immutable(path: Path) -> bool:
-    """Whether `chattr +i` holds; a file system without such flags has none."""
+    """Whether `chattr +i` is set; a file system without such flags has none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""This node's names and addresses, and where it reaches the API server, which must never be redirected."""
+"""This node's names and addresses, and its endpoint of the API server, which must never be redirected."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ _DISCARD_PORT = 9
 
 
 def default_node_name() -> str:
-    """Return the name that kubelet registers a node by when nobody says otherwise.
+    """Return the name under which the kubelet registers a node by default.
 
     The host name in lower case.
     """
@@ -26,13 +26,13 @@ def default_node_name() -> str:
 
 
 def own_names(node_name: str) -> frozenset[str]:
-    """Names that mean this node itself: its Node's name and its host name, long and short."""
+    """Return the names of this node itself: its Node's name and its host name, long and short."""
     names = {node_name.lower(), os.uname().nodename.lower()}
     return frozenset(names | {name.partition(".")[0] for name in names})
 
 
 def source_addresses() -> tuple[IPAddress, ...]:
-    """Return the source address that the kernel picks for connections to elsewhere, at most one a family.
+    """Return the source address that the kernel picks for connections to other hosts, at most one per family.
 
     A family without a route is left out.
     """
@@ -47,17 +47,17 @@ def source_addresses() -> tuple[IPAddress, ...]:
     return tuple(found)
 
 
-# Whether IPv6 is switched off on this node, and by what. EFFECTS: reads /proc.
+# Whether IPv6 is switched off on this node, and what switches it off. EFFECTS: reads /proc.
 
 
 _ROOT = Path("/proc")
 
 
 def ipv6_switched_off(proc: Path = _ROOT) -> str:
-    """By what IPv6 is off in this thread's network namespace, for a person; empty where it is on.
+    """Return what switches IPv6 off in this thread's network namespace, for a person; empty if it is on.
 
-    A kernel booted with `ipv6.disable=1` makes none of IPv6's files. The sysctl `all/disable_ipv6` takes the
-    addresses from every interface and lets none be added (Documentation/networking/ip-sysctl.rst).
+    A kernel booted with `ipv6.disable=1` has none of IPv6's files. The sysctl `all/disable_ipv6` removes the
+    addresses from every interface and prevents new ones (Documentation/networking/ip-sysctl.rst).
     """
     if not (proc / "thread-self/net/if_inet6").exists():
         return "ipv6.disable=1, or a kernel without IPv6"
@@ -68,7 +68,7 @@ def ipv6_switched_off(proc: Path = _ROOT) -> str:
     return "" if value.strip() == "0" else "sysctl net.ipv6.conf.all.disable_ipv6"
 
 
-# Where this node reaches the API server: the one endpoint that must never be redirected.
+# This node's endpoint of the API server: the only one that must never be redirected.
 
 
 KUBELET_KUBECONFIGS = (
@@ -81,7 +81,7 @@ KUBELET_KUBECONFIGS = (
 
 
 class ApiServers(Struct, frozen=True):
-    """Endpoints and names under which this node knows the API server; `notes` tell what stayed unknown."""
+    """Endpoints and names under which this node knows the API server; `notes` say what stayed unknown."""
 
     endpoints: frozenset[Endpoint] = frozenset()
     names: frozenset[str] = frozenset()
@@ -95,8 +95,8 @@ def find_api_servers(
 ) -> ApiServers:
     """Read the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
 
-    `servers` are host and port of servers known otherwise: the one that is talked to.
-    A kubeconfig that is absent or that this user may not read is passed over: a dry run needs neither.
+    `servers` are host and port of servers known from elsewhere: the one in use. A missing kubeconfig, or one
+    that this user may not read, is ignored: a dry run needs neither.
     """
     hosts = set(servers)
     notes: list[str] = []
@@ -123,7 +123,7 @@ def find_api_servers(
 
 
 def _servers(text: str) -> list[str]:
-    """Pure: the server of every cluster in a kubeconfig, as written."""
+    """Return the server of every cluster in a kubeconfig, as written. Pure."""
     document = yaml.safe_load(text)
     clusters = document.get("clusters") if isinstance(document, dict) else None
     if not isinstance(clusters, list):
@@ -134,7 +134,10 @@ def _servers(text: str) -> list[str]:
 
 
 def _host_and_port(server: str) -> tuple[str, int]:
-    """Pure: of a URL, or of a bare host:port, which client-go takes too. Raises ValueError."""
+    """Return host and port of a URL, or of a bare host:port, which client-go accepts, too. Pure.
+
+    Raises ValueError.
+    """
     url = urlsplit(server if "//" in server else f"//{server}")
     if not url.hostname:
         raise ValueError("it names no host")

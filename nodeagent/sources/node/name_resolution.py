@@ -1,11 +1,11 @@
-"""How this node resolves names: the DNS servers that may be asked, and what the C library answers.
+"""How this node resolves hostnames: the DNS servers that may be queried, and what the C library answers.
 
-systemd-resolved's stub listeners answer from /etc/hosts before they ask anybody (dns_query_try_etc_hosts in
-resolved-dns-query.c; 127.0.0.54, for all its "bypass" mode, looks there too), so what we write would prove
-itself. They are never asked; the servers behind them are, which resolved lists in a file of its own
-(systemd-resolved.service(8), "/etc/resolv.conf"). Another resolver on this host (127.0.0.1: unbound, bind,
-NetworkManager's dnsmasq) may be as good as any and is asked; the proof notices if it answers with our own
-relay address.
+systemd-resolved's stub listeners answer from /etc/hosts before they ask a server (dns_query_try_etc_hosts in
+resolved-dns-query.c; 127.0.0.54 looks there, too, despite its "bypass" mode), so nodeagent's own lines would
+verify themselves. nodeagent never queries the stubs, but the servers behind them, which resolved lists in a
+file of its own (systemd-resolved.service(8), "/etc/resolv.conf"). Another resolver on this host (127.0.0.1:
+unbound, bind, NetworkManager's dnsmasq) may be as good as any and is queried; the verification notices if it
+answers with the relay's own address.
 """
 
 import os
@@ -24,7 +24,7 @@ from nodeagent.node_files import hosts_fields, parse_resolv_conf
 
 _STUBS = ("127.0.0.53", "127.0.0.54")
 _MOST_SERVERS = 3
-"""As many as the C libraries ask (resolv.conf(5), MAXNS)."""
+"""As many as the C libraries query (resolv.conf(5), MAXNS)."""
 _MOST_LINKS = 8
 _RESOLVED = "run/systemd/resolve/resolv.conf"
 _OWN = Path("/etc/resolv.conf")
@@ -38,7 +38,7 @@ class Upstreams(Struct, frozen=True):
 
 
 class _Listed(Struct, frozen=True):
-    """What one resolv.conf says: servers that may be asked, and why there are none or not all of them."""
+    """The content of one resolv.conf: servers that may be queried, and why there are none or not all."""
 
     servers: tuple[Endpoint, ...]
     searched: tuple[str, ...] = ()
@@ -46,15 +46,15 @@ class _Listed(Struct, frozen=True):
 
 
 def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
-    """Return the servers to ask now.
+    """Return the servers to query now.
 
     Reads up to three small files each time, so that a change is never missed.
 
-    In turn, the first that names a server decides: `hosts.dnsServers`; resolv.conf beside `hosts.file`,
+    The first source that names a server decides: `hosts.dnsServers`; resolv.conf next to `hosts.file`,
     whose links are followed as the node would follow them; the servers behind the node's systemd-resolved.
-    Where the node's /etc is elsewhere than this process's, and nothing is found there: the same two of this
-    process, whose `own` resolv.conf kubelet makes from the node's (dnsPolicy: Default), unless it is that
-    of the cluster's DNS.
+    If the node's /etc is not this process's own, and there is none: the same two of this process. The
+    kubelet makes its `own` resolv.conf from the node's (dnsPolicy: Default), unless it is for the cluster's
+    DNS.
     """
     if options.dns_servers:
         return Upstreams(tuple(server.endpoint for server in options.dns_servers))
@@ -70,7 +70,7 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
 
 
 def _read_behind_resolved(resolv_conf: Path) -> _Listed:
-    """Return the servers that systemd-resolved asks, below the directory whose /etc has `resolv_conf`."""
+    """Return the servers that systemd-resolved queries, below the directory whose /etc has `resolv_conf`."""
     return _read(resolv_conf.parent.parent / _RESOLVED, resolv_conf.parent.parent)
 
 
@@ -83,7 +83,7 @@ def _read(file: Path, root: Path | None = None) -> _Listed:
 
 
 def _followed(file: Path, root: Path) -> Path:
-    """Return the file that `file` is a link to for the node, whose root directory is `root` here.
+    """Return the file to which the link `file` points on the node, whose root directory is `root` here.
 
     In a container the node's /etc is mounted elsewhere: a link to /run/... means the node's /run.
     """
@@ -91,14 +91,14 @@ def _followed(file: Path, root: Path) -> Path:
         try:
             target = os.readlink(file)  # noqa: PTH115 - text, joined below as the node would
         except OSError:
-            return file  # No link, or nothing at all: who opens it learns which.
+            return file  # Not a link, or missing: opening it shows which.
         place = posixpath.join("/", file.parent.relative_to(root), target)
         file = root / posixpath.normpath(place).lstrip("/")
     return file
 
 
 def _parse(text: str, file: str) -> _Listed:
-    """Pure: the servers of a resolv.conf (resolv.conf(5)); what is no address is passed over."""
+    """Return the servers of a resolv.conf (resolv.conf(5)); invalid addresses are ignored. Pure."""
     found = parse_resolv_conf(text)
     named = [server for server in found.servers if _is_address(server)]
     asked = [address for address in named if address not in _STUBS]
@@ -112,7 +112,7 @@ def _parse(text: str, file: str) -> _Listed:
 
 
 def _without_cluster(listed: _Listed, cluster_domain: str) -> _Listed:
-    """Pure: without its servers if kubelet made the file for the cluster's DNS, told by what it searches."""
+    """Remove the servers if the search list shows that the kubelet made it for the cluster's DNS. Pure."""
     if f"svc.{cluster_domain}" not in listed.searched:
         return listed
     return _Listed((), why_none=f"{_OWN} names the cluster's own DNS")
@@ -131,7 +131,8 @@ def _endpoints(addresses: Iterable[str]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(address, DNS_PORT) for address in found)[:_MOST_SERVERS]
 
 
-# What this host's own programs get for a name: the C library's resolver, hosts file and all.
+# The answer that this host's own programs get for a hostname: from the C library's resolver, with the hosts
+# file.
 
 
 _OWN_HOSTS = Path("/etc/hosts")
@@ -142,8 +143,8 @@ class HostResolver:
     """Resolves as the node's programs do, from within a container, too.
 
     Args:
-        hosts_file: The node's hosts file. Where that is not this process's own (a container, which has the
-            node's /etc somewhere else), it is read here, before the C library is asked.
+        hosts_file: The node's hosts file. If that is not this process's own (in a container, which has the
+            node's /etc elsewhere), it is read here, before the C library is asked.
     """
 
     def __init__(self, hosts_file: Path) -> None:
@@ -164,7 +165,7 @@ class HostResolver:
         return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
 
     def resolve_all(self, names: Iterable[str]) -> dict[str, tuple[IPAddress, ...]]:
-        """Return the same for many names at a time: a dead DNS server costs its time once."""
+        """Return the same for many hostnames at a time: a dead DNS server costs its time only once."""
         wanted = list(dict.fromkeys(names))
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(self.resolve, wanted), strict=True))
@@ -182,5 +183,5 @@ def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
             try:
                 found[ip_address(address)] = None
             except ValueError:
-                continue  # no address: such a line sets nothing
+                continue  # not an address: such a line sets nothing
     return tuple(found)

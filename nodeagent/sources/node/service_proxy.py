@@ -1,9 +1,9 @@
-"""Which addresses this node's Service proxy catches, from its rules in the kernel. EFFECTS; changes nothing.
+"""Which addresses this node's Service proxy short-circuits, by its rules in the kernel. EFFECTS: reads only.
 
-kube-proxy is recognised by what it names its own: the map `service-ips` of the nftables mode (proxier.go in
+kube-proxy is recognized by its own names: the map `service-ips` of the nftables mode (proxier.go in
 pkg/proxy/nftables), the chain `KUBE-SERVICES` of the iptables mode, in nf_tables (iptables-nft) or in legacy
 xtables, and the addresses on `kube-ipvs0` of the ipvs mode; kube-router's are on `kube-dummy-if`.
-Data planes that keep no such rules (Cilium's BPF maps, OVN's and Antrea's flows) can't be seen here.
+Data planes without such rules (Cilium's BPF maps, OVN's and Antrea's flows) can't be seen here.
 """
 
 import json
@@ -25,25 +25,25 @@ from nodeagent.programs import find_program, run_program
 _IPVS_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if"})
 _SECONDS = 10.0
 _ABSENT = "No such file or directory"
-# In nft's JSON an address is a string of its own: a map's key, or what a rule compares with.
+# In nft's JSON, an address is a separate string: a map's key, or a rule's operand.
 _QUOTED_ADDRESS = re.compile(r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"')
 _DESTINATION = re.compile(r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRules:
-    """What of the addresses asked for is caught, and notes on rules that could not be read."""
+    """Which of the given addresses are short-circuited, and notes on rules that could not be read."""
 
     caught: frozenset[IPAddress] = frozenset()
     notes: tuple[str, ...] = ()
 
     def after(self, earlier: "ServiceRules") -> "ServiceRules":
-        """Return the same; where not all could be read, what was seen before still counts (fail static)."""
+        """Return the same; if not all could be read, the earlier result still counts (fail static)."""
         return replace(self, caught=self.caught | earlier.caught) if self.notes else self
 
 
 def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAddress]) -> ServiceRules:
-    """Which of `wanted` this node's Service proxy catches; reads nothing where none is wanted.
+    """Return which of `wanted` this node's Service proxy short-circuits; read nothing if there are none.
 
     Args:
         wanted: addresses of load balancers.
@@ -63,19 +63,19 @@ def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAd
 
 
 def nftables_addresses() -> frozenset[IPAddress] | None:
-    """Those that kube-proxy in nftables mode catches; None where it has no rules of that kind."""
+    """Return those of kube-proxy in nftables mode; None if it has no such rules."""
     return _nft(("map", "kube-proxy", "service-ips"))
 
 
 def iptables_nft_addresses() -> frozenset[IPAddress] | None:
-    """Those that kube-proxy in iptables mode catches by iptables-nft; None where it has no such rules."""
+    """Return those of kube-proxy in iptables mode, by iptables-nft; None if it has no such rules."""
     return _nft(("chain", "nat", "KUBE-SERVICES"))
 
 
 def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozenset[IPAddress] | None:
-    """Those that kube-proxy in iptables mode catches in legacy xtables; None where it has no such rules.
+    """Return those of kube-proxy in iptables mode, in legacy xtables; None if it has no such rules.
 
-    Where the kernel has no legacy nat table nothing is run: iptables-legacy-save would make one.
+    If the kernel has no legacy nat table, nothing is run: iptables-legacy-save would create one.
     """
     found: frozenset[IPAddress] | None = None
     for tables, program in (
@@ -97,7 +97,7 @@ def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozen
 
 
 class UnreadableRulesError(Exception):
-    """Rules that are perhaps there can't be read; the text says which and why."""
+    """Rules that may exist can't be read; the text says which and why."""
 
 
 def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
@@ -111,7 +111,7 @@ def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
 
 
 def _run(command: list[str]) -> str | None:
-    """Return what the program prints; None where what it is asked for is not there."""
+    """Return what the program prints; None if what it should list does not exist."""
     program = find_program(command[0])
     if program is None:
         raise UnreadableRulesError(f"there is no {command[0]} program")
@@ -127,7 +127,7 @@ def _run(command: list[str]) -> str | None:
     raise UnreadableRulesError(f"{' '.join(command)}: {message}")
 
 
-# Kube-proxy's mode here, and what else translates, by what stands in the kernel. EFFECTS: reads.
+# kube-proxy's mode here, and what else translates, by the kernel's rules. EFFECTS: reads.
 
 
 Mode = Literal["nftables", "iptables", "ipvs"]
@@ -136,7 +136,7 @@ _IPVS_DEVICE = "kube-ipvs0"
 
 @dataclass(frozen=True, slots=True)
 class BaseChain:
-    """A chain of nftables that hooks into the translation of addresses; a lower priority runs first."""
+    """A chain of nftables that translates addresses; a lower priority runs first."""
 
     family: str
     table: str
@@ -146,13 +146,13 @@ class BaseChain:
 
 
 class KubeProxy(Struct, frozen=True):
-    """What stands.
+    """The actual rules.
 
     Attributes:
-        modes: kube-proxy's modes of which something stands, each with the evidence: one, usually.
-        held: the addresses that these rules translate; None where some rules could not be read.
+        modes: kube-proxy's modes with rules or devices here, each with the evidence: usually one.
+        held: the addresses that these rules translate; None if some rules could not be read.
         chains: every base chain of nftables that translates.
-        unreadable: which rules could not be read, and why; empty when all were.
+        unreadable: which rules could not be read, and why; empty if all were.
     """
 
     modes: tuple[tuple[Mode, str], ...] = ()
@@ -162,7 +162,7 @@ class KubeProxy(Struct, frozen=True):
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
-    """Read; changes nothing. Root alone may read rules: without it only the ipvs device is seen.
+    """Read; change nothing. Only root may read rules: without root, only the ipvs device is seen.
 
     Args:
         standing: the addresses on this node's interfaces.
@@ -197,7 +197,7 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
 
 
 def base_chains(listing: str) -> tuple[BaseChain, ...]:
-    """Pure: the base chains of type nat in the answer to `nft -j list chains` (libnftables-json(5))."""
+    """Return the base chains of type nat from `nft -j list chains` (libnftables-json(5)). Pure."""
     chains = (item["chain"] for item in json.loads(listing)["nftables"] if "chain" in item)
     return tuple(
         BaseChain(chain["family"], chain["table"], chain["name"], chain["hook"], int(chain["prio"]))
@@ -210,5 +210,5 @@ def _chains() -> tuple[BaseChain, ...]:
     try:
         listing = _run(["nft", "-j", "list", "chains"])
     except UnreadableRulesError:
-        return ()  # `read_kube_proxy` says so of the rules
+        return ()  # `read_kube_proxy` reports that about the rules
     return base_chains(listing) if listing else ()

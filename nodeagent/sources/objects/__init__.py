@@ -1,1 +1,1 @@
-"""The API's objects: as they come, and decoded into the model's values. Pure."""
+"""The API's objects: as received, and decoded into the model's values. Pure."""

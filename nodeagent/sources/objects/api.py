@@ -1,7 +1,7 @@
-"""The API's objects as they come: of each, the few fields that are used, under the API's own names.
+"""The API's objects as received: of each, the few fields that are used, under the API's own names.
 
-The Gateway API's are the same in all versions that are read (v1, v1beta1, v1alpha2, v1alpha3). What the API
-server would fill in by its defaults may be absent in manifests on disk.
+The Gateway API's are the same in all versions that are read (v1, v1beta1, v1alpha2, v1alpha3). Values that
+the API server fills in by default may be missing in manifests on disk.
 """
 
 from datetime import datetime
@@ -302,7 +302,7 @@ class Condition(Struct, rename="camel"):
 
 
 class RouteParent(Struct, rename="camel"):
-    """What one controller says of a Route on one parent."""
+    """What one controller says about a Route on one parent."""
 
     parent_ref: Reference
     conditions: list[Condition] | None = None

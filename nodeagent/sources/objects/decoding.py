@@ -1,7 +1,7 @@
-"""Pure: API objects, as JSON bytes or as plain dicts, into the model's values.
+"""Decodes API objects, as JSON bytes or as plain dicts, into the model's values. Pure.
 
-Only the few fields used are decoded. What is wrong with a part of an object is told in its `problems`
-and that part is left out; what is wrong with the whole raises DecodingError.
+Only the few fields used are decoded. A problem with a part of an object is added to its `problems`, and that
+part is left out; a problem with the whole raises DecodingError.
 """
 
 import re
@@ -43,7 +43,7 @@ _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 
 
 def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
-    """Return the Service, or None when its type is not LoadBalancer. Raises DecodingError."""
+    """Return the Service, or None if its type is not LoadBalancer. Raises DecodingError."""
     found = decode(raw, api.Service)
     spec = found.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
@@ -58,7 +58,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         ports=_ports(spec, problems),
         points=_points(found.status, problems),
         external_ips=_external_ips(spec, problems),
-        # A copy of the whole object as it was last applied: no rule rests on it, and it is most of the bytes.
+        # A copy of the whole object as it was last applied: no rule uses it, and it is most of the bytes.
         annotations=short_annotations(
             {key: value for key, value in annotations.items() if key != _LAST_APPLIED}, problems
         ),
@@ -71,7 +71,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
 def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
     """Return the Ingress with every host of its TLS section and its rules. Raises DecodingError.
 
-    Of its annotations only those that decisions rest on: controllers write others all the time.
+    Of its annotations, only those on which decisions depend: controllers write others all the time.
     """
     found = decode(raw, api.Ingress)
     spec = found.spec or api.IngressSpec()
@@ -106,7 +106,7 @@ def decode_config_map(raw: bytes | dict[str, Any]) -> ConfigMap:
 
 
 def decode_node(raw: bytes | dict[str, Any]) -> Node:
-    """Return the Node. Raises DecodingError, also for an address range that is none: pods depend on it."""
+    """Return the Node. Raises DecodingError, also for an invalid address range: pods depend on it."""
     found = decode(raw, api.Node)
     spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
@@ -153,9 +153,9 @@ def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
 def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, ...]:
     """Return the TCP ports of every endpoint in an EndpointSlice. Raises DecodingError.
 
-    As the API's reference says it: of `addresses` the first one counts, `ready` left out means ready, and a
-    port left out means all ports, of which none could be chosen. An endpoint that is a name (addressType
-    FQDN) is passed over.
+    According to the API's reference, the first of `addresses` counts, a missing `ready` means ready, and a
+    missing port means all ports, of which none could be chosen. An endpoint that is a name (addressType FQDN)
+    is ignored.
     """
     found = decode(raw, api.EndpointSlice)
     ports = [
@@ -172,13 +172,13 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
 
 
 def service_of_slice(raw: bytes | dict[str, Any]) -> tuple[str, str]:
-    """Namespace and name of the Service that an EndpointSlice belongs to; no name where no label tells it."""
+    """Return namespace and name of an EndpointSlice's Service; no name if no label has it."""
     metadata = decode(raw, api.Head).metadata
     return metadata.namespace or "default", (metadata.labels or {}).get(SERVICE_NAME_LABEL, "")
 
 
 def namespace_and_name(raw: bytes | dict[str, Any]) -> tuple[str, str]:
-    """Of any object. Raises DecodingError."""
+    """Return namespace and name of any object. Raises DecodingError."""
     metadata = decode(raw, api.Head).metadata
     return metadata.namespace or "default", metadata.name
 
@@ -247,14 +247,14 @@ def _network(text: str) -> IPNetwork:
     return ip_network(text, strict=False)
 
 
-# What decoders of all kinds share: JSON to a Struct, an object's name and age, an address.
+# Shared by the decoders of all kinds: JSON to a Struct, an object's name and age, an address.
 
 
 MOST_HOSTS = 10_000
-"""Hosts that one object may ask for; the rest is not read."""
+"""Hosts that one object may claim; the rest is not read."""
 
 _LONGEST_ANNOTATION = 4096
-"""Characters of an annotation's value that decisions could rest on; a longer one is not read."""
+"""Characters of an annotation's value that a decision may use; a longer one is not read."""
 
 _CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
 
@@ -262,12 +262,12 @@ _DECIDING = frozenset({CLASS_ANNOTATION, EXCLUDE})
 
 
 class DecodingError(SourceError):
-    """One object can't be read at all; the others are served."""
+    """One object can't be read at all; the others are still served."""
 
 
 _Raw = TypeVar("_Raw")
 
-# RFC 1123 subdomain, as the API server demands of names (apimachinery's validation.IsDNS1123Subdomain).
+# RFC 1123 subdomain, as the API server requires of names (apimachinery's validation.IsDNS1123Subdomain).
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -282,7 +282,7 @@ def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
 
 
 def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
-    """Return what the object is called. Raises DecodingError for a name that no API server takes."""
+    """Return the object's name. Raises DecodingError for a name that no API server accepts."""
     namespace = "" if kind in _CLUSTER_WIDE else metadata.namespace or "default"
     for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
         if not _NAME.fullmatch(text):
@@ -295,14 +295,14 @@ def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
 def created_of(metadata: api.Metadata) -> datetime | None:
     """Return the creation time.
 
-    One without a zone is taken as UTC, so that every node orders objects alike.
+    One without a zone counts as UTC, so that every node orders objects alike.
     """
     time = metadata.creationTimestamp
     return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
 
 
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
-    """Return the annotations that decide about whoever asks for names.
+    """Return the annotations that decide about an object's claims.
 
     Controllers write others all the time.
     """
@@ -311,9 +311,9 @@ def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Return the annotations but for those whose values no provider writes so long.
+    """Return the annotations, except those with values longer than any provider writes.
 
-    `problems` tells which.
+    `problems` lists them.
     """
     long = [key for key, value in annotations.items() if len(value) > _LONGEST_ANNOTATION]
     problems += [
@@ -324,7 +324,7 @@ def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> di
 
 
 def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
-    """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` tells of the rest."""
+    """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` mentions the rest."""
     found = tuple(islice(dict.fromkeys(hosts), MOST_HOSTS + 1))
     if len(found) > MOST_HOSTS:
         problems.append(f"more than {MOST_HOSTS} hosts: the rest is not read")
@@ -332,10 +332,10 @@ def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
 
 
 def address_of(text: str) -> IPAddress | None:
-    """Return the address; None for what is none, and for one with a zone."""
+    """Return the address; None for an invalid one, and for one with a zone."""
     try:
         address = ip_address(text)
     except ValueError:
         return None
-    # A zone (fe80::1%eth0) names an interface of somebody else's machine.
+    # A zone (fe80::1%eth0) names an interface of another machine.
     return None if getattr(address, "scope_id", None) else address

@@ -1,4 +1,4 @@
-"""Pure: the Gateway API's objects, as JSON bytes or as plain dicts, into the model's values."""
+"""Decodes the Gateway API's objects, as JSON bytes or as plain dicts, into the model's values. Pure."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -32,7 +32,7 @@ Raw = bytes | dict[str, Any]
 
 
 def decode_namespace(raw: Raw) -> Namespace:
-    """Return the Namespace with all of its labels: any selector may ask for any. Raises DecodingError."""
+    """Return the Namespace with all of its labels: any selector may use any. Raises DecodingError."""
     metadata = decode(raw, api.Head).metadata
     return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
 
@@ -60,12 +60,12 @@ def decode_listener_set(raw: Raw) -> ListenerSet:
 
 
 def decode_experimental_listener_set(raw: Raw) -> ListenerSet:
-    """Return the XListenerSet, which came before it. Raises DecodingError."""
+    """Return the XListenerSet, its predecessor. Raises DecodingError."""
     return _listener_set(raw, "XListenerSet", EXPERIMENTAL_GROUP)
 
 
 EXPERIMENTAL_GROUP = "gateway.networking.x-k8s.io"
-"""The API group of what the Gateway API tries out."""
+"""The API group of the Gateway API's experimental kinds."""
 
 
 def decode_http_route(raw: Raw) -> Route:
@@ -116,9 +116,9 @@ def _route(raw: Raw, kind: str) -> Route:
 def _declined(
     parents: Iterable[api.RouteParent], namespace: str, generation: int | None
 ) -> tuple[ParentRef, ...]:
-    """Return the parents of which a controller says Accepted.
+    """Return the parents that do not accept the Route.
 
-    False of the Route as it is now, and none True.
+    A controller says `Accepted: False` for the Route as it is now, and none says True.
     """
     said: dict[ParentRef, set[str]] = {}
     for parent in parents:
@@ -144,7 +144,7 @@ def _parent(found: api.Reference, namespace: str) -> ParentRef:
 def _shared_parent(  # noqa: PLR0913, PLR0917 - a ParentRef's fields
     group: str, kind: str, namespace: str, name: str, section: str | None, port: int | None
 ) -> ParentRef:
-    """One value for all who say the same: thousands of Routes have the same parent."""
+    """Return one value for all equal ones: thousands of Routes have the same parent."""
     return ParentRef(group, kind, namespace, name, section, port)
 
 
@@ -188,7 +188,7 @@ def _rule(found: api.Expression) -> LabelRule:
 
 
 def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
-    """Return what the controller reported; address types of its own say nothing to others."""
+    """Return what the controller reported; its own address types mean nothing to others."""
     points = []
     for index, entry in enumerate((status.addresses if status else None) or ()):
         if not entry.value:

@@ -1,7 +1,7 @@
 """The kinds that a cluster may or may not have, controllers' own among them; and all values as one Snapshot.
 
-Of controllers' own kinds a table says where in them the hosts are. What needs more than a row (a host by
-regular expression, a chain of references) is not read: DNAT serves it without a name.
+For controllers' own kinds, a table says where the hosts are. What needs more than a row (a host by regular
+expression, a chain of references) is not read: DNAT serves it without a hostname.
 """
 
 import re
@@ -50,7 +50,7 @@ from nodeagent.sources.objects.gateway_api import (
     decode_tls_route,
 )
 
-# A text that nobody ends reaches to the end: its end is not looked for again from each quote in it.
+# An unterminated text reaches to the end: its end is not searched again from each quote in it.
 _TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
 _HOST_MATCHERS = frozenset({"host", "hostheader", "hostsni"})
 
@@ -76,7 +76,7 @@ def hosts_in_rule(rule: str) -> tuple[str, ...]:
                 found[part[1:-1]] = None
         else:
             matcher = part.lower()
-    found.pop("*", None)  # HostSNI(`*`): whatever else arrives
+    found.pop("*", None)  # HostSNI(`*`): everything else
     return tuple(found)
 
 
@@ -87,7 +87,7 @@ HostReader = Callable[[str], tuple[str, ...]]
 
 
 def _istio_host(text: str) -> tuple[str, ...]:
-    """Return the host behind the namespace that Istio allows before it (`prod/www.example.com`, `./*`)."""
+    """Return the host after the namespace that Istio allows before it (`prod/www.example.com`, `./*`)."""
     host = text.rpartition("/")[2]
     return (host,) if host != "*" else ()
 
@@ -97,13 +97,13 @@ class ControllerKind(Struct, frozen=True):
 
     Attributes:
         group: its API group.
-        versions: those that are read, the best first; the fields stand alike in all of them.
+        versions: those that are read, the best first; the fields are the same in all of them.
         plural: its name in paths.
         kind: its name in objects.
-        controller: what IngressClasses call the controller that serves it.
-        hosts: where the texts with hosts stand; `[]` is every item of a list.
-        read: one such text to its hosts.
-        only_with: a list that must hold something else than `mesh` (the sidecars, for Istio).
+        controller: the name in IngressClasses of the controller that serves it.
+        hosts: where the texts with hosts are; `[]` is every item of a list.
+        read: turns one such text into its hosts.
+        only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
     """
 
     group: str
@@ -144,7 +144,7 @@ CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
         ControllerKind(
             group, ("v1alpha1",), f"{kind.lower()}s", kind, _TRAEFIK, "spec.routes[].match", hosts_in_rule
         )
-        # traefik.containo.us is the group of Traefik before 2.10, which it went on to serve until 3.0.
+        # traefik.containo.us is the group of Traefik before 2.10, which continued to serve it until 3.0.
         for group in ("traefik.io", "traefik.containo.us")
         for kind in ("IngressRoute", "IngressRouteTCP")
     ),
@@ -180,7 +180,7 @@ def _document(raw: bytes | dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(value: object, path: str) -> Iterator[str]:
-    """Yield the texts at a path; what is not there, or of another form, yields nothing."""
+    """Yield the texts at a path; missing values and those of another type yield nothing."""
     if not path:
         if isinstance(value, str):
             yield value
@@ -205,7 +205,7 @@ class OptionalKind(Struct, frozen=True):
         versions: those that can be read, the best first.
         plural: its name in paths.
         kind: its name in objects.
-        decode: one object to its value; None for one that is none of ours; raises DecodingError.
+        decode: one object to its value; None for one that nodeagent does not use; raises DecodingError.
     """
 
     group: str
@@ -216,7 +216,7 @@ class OptionalKind(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What status and metrics call it, and what `kubectl get` takes: `httproutes.gateway...`."""
+        """The name in status and metrics, and for `kubectl get`: `httproutes.gateway...`."""
         return f"{self.plural}.{self.group}"
 
 
@@ -240,7 +240,7 @@ OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
 )
 
 
-# Pure: decoded values of all kinds into one Snapshot.
+# From decoded values of all kinds to one Snapshot. Pure.
 
 
 _Value = TypeVar("_Value")
@@ -251,7 +251,7 @@ def assembled(
     unreadable: Iterable[Unreadable] = (),
     not_covered: Iterable[str] = (),
 ) -> Snapshot:
-    """Return the Snapshot of collections, each of one kind; a collection that is alone of its kind stays it.
+    """Return the Snapshot of collections, each of one kind; the only collection of a kind is used as it is.
 
     EndpointSlices of an existing relay come as tuples of endpoints.
     """
@@ -279,7 +279,7 @@ def assembled(
         node=next(iter(of(Node)), None),
         config_maps=of(ConfigMap),
         relay_service=next(iter(of(RelayService)), None),
-        # While an endpoint moves from one slice to another it may stand in both (KEP-752).
+        # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
         unreadable=tuple(unreadable),
         not_covered=tuple(not_covered),

@@ -1,1 +1,1 @@
-"""Connections that are made to find out how they end: bounded in time, and nothing is left behind."""
+"""Connections made to find out how they end: limited in time, and without any lasting effect."""

@@ -1,6 +1,6 @@
-"""One connection at a time, told step by step: TCP, PROXY line, TLS, one HTTP request.
+"""One connection at a time, step by step: TCP, PROXY header, TLS, one HTTP request.
 
-What a person does with `curl` and `curl --haproxy-protocol`, but with the step at which it ended.
+The same as `curl` and `curl --haproxy-protocol`, but with the step at which it ended.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from nodeagent.model.objects import ProxyVersion
 
 
 class Probe(Struct, frozen=True):
-    """One connection to make: to `target`, with a PROXY line or without, in TLS or plain, then `HEAD /`.
+    """One connection to make: to `target`, with a PROXY header or without, in TLS or plain, then `HEAD /`.
 
-    `host` is the name asked for (SNI and the Host header); without one the address stands in its place.
+    `host` is the requested hostname (SNI and the Host header); without one, the address is used.
     """
 
     target: Endpoint
@@ -54,7 +54,7 @@ class Ending(StrEnum):
 
 
 class ProbeOutcome(Struct, frozen=True):
-    """How one probe ended; `status` is 0 where no HTTP answer was read."""
+    """How one probe ended; `status` is 0 if no HTTP answer was read."""
 
     ending: Ending
     status: int = 0
@@ -67,7 +67,7 @@ class ProbeOutcome(Struct, frozen=True):
 
 
 class Trust(StrEnum):
-    """What a verifying client says of a server's certificate."""
+    """What a verifying client says about a server's certificate."""
 
     VALID = "valid"
     EXPIRED = "expired"
@@ -83,12 +83,12 @@ class CertificateOutcome(Struct, frozen=True):
     words: str
 
 
-# The certificate authorities that a node trusts, also when asked from within a container.
+# The certificate authorities that a node trusts, also if read from within a container.
 
 
 _OWN = Path("/etc")
-# Where distributions keep all of them in one file: Debian and Alpine, Red Hat, SUSE. Behind links that lead
-# out of a mounted /etc nothing is found: so the files themselves.
+# Where distributions keep all of them in one file: Debian and Alpine, Red Hat, SUSE. Links that lead out of a
+# mounted /etc are broken: so the files themselves.
 _BUNDLES = (
     "ssl/certs/ca-certificates.crt",
     "pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -100,19 +100,19 @@ def verifying_context(etc: Path = _OWN) -> ssl.SSLContext:
     """Return a TLS client's context that verifies chain, dates and name.
 
     Args:
-        etc: The node's /etc. Where that is this process's own, OpenSSL's defaults hold ($SSL_CERT_FILE); a
-            node whose /etc is elsewhere (a container) is asked for its bundle, and the container's own
-            authorities stand in for one that has none.
+        etc: The node's /etc. If that is this process's own, OpenSSL's defaults apply ($SSL_CERT_FILE). If it
+            is elsewhere (in a container), the node's bundle is used, or the container's own authorities if
+            there is none.
     """
     if etc != _OWN:
         for name in _BUNDLES:
-            # A bundle that is no bundle is passed over, like one that is absent.
+            # An invalid bundle is ignored, like a missing one.
             with contextlib.suppress(OSError):
                 return ssl.create_default_context(cafile=str(etc / name))
     return ssl.create_default_context()
 
 
-# Pure: the PROXY protocol's header for a connection (haproxy.org/download/3.0/doc/proxy-protocol.txt).
+# The PROXY protocol's header for a connection (haproxy.org/download/3.0/doc/proxy-protocol.txt). Pure.
 
 
 _SIGNATURE_V2 = b"\r\n\r\n\0\r\nQUIT\n"
@@ -137,7 +137,7 @@ _ALL_SECONDS = 45.0
 _AT_ONCE = 24
 _LONGEST_STATUS_LINE = 1024
 
-# X509_V_ERR_* of OpenSSL's x509_vfy.h, as `SSLCertVerificationError.verify_code` gives them.
+# X509_V_ERR_* of OpenSSL's x509_vfy.h, as in `SSLCertVerificationError.verify_code`.
 _TRUST = {
     9: Trust.EXPIRED,  # not valid yet: the clock is wrong, or the certificate is
     10: Trust.EXPIRED,
@@ -156,9 +156,9 @@ def ask_all(
     """Make every connection, 24 at the same time; changes nothing.
 
     Args:
-        probes: what to ask; the same one twice is asked once.
+        probes: the connections; duplicates are made once.
         seconds: for one connection.
-        all_seconds: after that no further one is begun.
+        all_seconds: after this time, no further one is begun.
 
     Returns:
         How each ended.
@@ -193,7 +193,7 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
 def ask_certificates(
     probes: Iterable[Probe], context: ssl.SSLContext, seconds: float = PROBE_SECONDS
 ) -> dict[Probe, CertificateOutcome]:
-    """Asks for all of them, 24 at the same time: see `ask_certificate`."""
+    """Fetch all of them, 24 at the same time: see `ask_certificate`."""
     wanted = list(dict.fromkeys(probes))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         answers = pool.map(lambda probe: ask_certificate(probe, context, seconds), wanted)
@@ -203,7 +203,7 @@ def ask_certificates(
 def ask_certificate(
     probe: Probe, context: ssl.SSLContext, seconds: float = PROBE_SECONDS
 ) -> CertificateOutcome:
-    """Make a TLS connection that verifies by `context`, for the name `probe.host`."""
+    """Make a TLS connection that verifies by `context`, for the hostname `probe.host`."""
     deadline = time.monotonic() + seconds
     connected = _connect(probe.target, deadline)
     if isinstance(connected, ProbeOutcome):
@@ -221,12 +221,12 @@ def ask_certificate(
 
 
 def refused(error: ssl.SSLCertVerificationError) -> CertificateOutcome:
-    """Pure: why OpenSSL does not trust a certificate."""
+    """Return why OpenSSL does not trust a certificate. Pure."""
     return CertificateOutcome(_TRUST.get(error.verify_code, Trust.UNKNOWN), one_line(error.verify_message))
 
 
 def judged(certificate: Mapping[str, object]) -> CertificateOutcome:
-    """Pure: a certificate that was accepted, with the end of its life."""
+    """Return the result for an accepted certificate, with its expiry date. Pure."""
     return CertificateOutcome(Trust.VALID, f"valid until {certificate.get('notAfter', 'an unknown day')}")
 
 
@@ -281,7 +281,7 @@ def _request(connection: socket.socket, probe: Probe, header: bytes, deadline: f
     request = f"HEAD / HTTP/1.1\r\nHost: {host}\r\nUser-Agent: nodeagent-doctor\r\nConnection: close\r\n\r\n"
     try:
         connection.settimeout(_left(deadline))
-        # In one piece, so that a server that reads the line first finds nothing half.
+        # In one piece, so that a server that reads the header first never finds half of it.
         connection.sendall(header + request.encode("ascii"))
         return _read_status(connection, deadline)
     except TimeoutError:
@@ -311,12 +311,12 @@ def _read_status(connection: socket.socket, deadline: float) -> ProbeOutcome:
 
 
 def _left(deadline: float) -> float:
-    """Seconds until the deadline: never 0, which would mean "without waiting" to a socket."""
+    """Return the seconds until the deadline: never 0, which would mean "without waiting" to a socket."""
     return max(deadline - time.monotonic(), 0.001)
 
 
 def _unverified() -> ssl.SSLContext:
-    """Return a context that does not verify: what the certificate is worth is checked separately."""
+    """Return a context that does not verify: the certificate is checked separately."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

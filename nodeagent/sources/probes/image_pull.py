@@ -1,7 +1,7 @@
 """An image pull as a container runtime makes it, step by step, up to the first bytes of a layer.
 
 OCI distribution specification 1.1 and distribution's token authentication (its docs: spec/auth/token).
-Nothing is stored, no credentials are asked for or sent: an anonymous token is fetched where one is offered.
+Nothing is stored, no credentials are requested or sent: an anonymous token is fetched if one is offered.
 """
 
 import os
@@ -86,9 +86,9 @@ class Stage(StrEnum):
 
 
 class PullStep(Struct, frozen=True):
-    """One step: whether it went well, and what was seen.
+    """One step: whether it succeeded, and the observation.
 
-    `outcome` and `certificate` are there where the connection itself, or its certificate, was the trouble.
+    `outcome` and `certificate` are set if the connection itself, or its certificate, was the problem.
     """
 
     stage: Stage
@@ -99,7 +99,7 @@ class PullStep(Struct, frozen=True):
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: the rehearsal ends here
-    """The step at which it went no further."""
+    """The step that failed."""
 
     def __init__(self, step: PullStep) -> None:
         super().__init__(step.seen)
@@ -109,11 +109,11 @@ class _Stopped(Exception):  # noqa: N818 - no error: the rehearsal ends here
 def rehearse(
     image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
 ) -> tuple[PullStep, ...]:
-    """Goes through the steps until one fails; about 10 s each at most.
+    """Run the steps until one fails; about 10 s each at most.
 
     Args:
         image: what to pull.
-        resolve: gives the addresses of a name as this host's own programs see them.
+        resolve: returns the addresses of a hostname as this host's own programs see them.
         context: which authorities are trusted.
 
     Returns:
@@ -151,9 +151,9 @@ def _steps(
 def _connection(
     image: ImageReference, endpoints: list[Endpoint], context: ssl.SSLContext
 ) -> Iterator[PullStep]:
-    """TCP and TLS apart from HTTP, so that a cut connection is told from a bad certificate.
+    """Test TCP and TLS separately from HTTP, to distinguish a rejected connection from a bad certificate.
 
-    The first address that takes a connection is used, in the resolver's order, as a runtime does.
+    The first address that accepts a connection is used, in the resolver's order, as a runtime does.
     """
     silent = []
     for endpoint in endpoints:
@@ -195,7 +195,7 @@ class _Session:
         self.told = ""
 
     def registry(self) -> PullStep:
-        """Asks `/v2/`: 200 to everybody, or 401 with a challenge (end-1 of the specification)."""
+        """Request `/v2/`: 200 for everyone, or 401 with a challenge (end-1 of the specification)."""
         answer = self._get(Stage.REGISTRY, self._base)
         if answer.status == 200:
             return PullStep(Stage.REGISTRY, ok=True, seen="200: open to anyone")
@@ -216,7 +216,7 @@ class _Session:
         return PullStep(Stage.REGISTRY, ok=False, seen=seen)
 
     def token(self) -> PullStep:
-        """Fetch an anonymous token from where the challenge says."""
+        """Fetch an anonymous token from the place that the challenge names."""
         realm = self.challenge.get("realm", "")
         query = {"scope": f"repository:{self._image.repository}:pull"}
         if "service" in self.challenge:
@@ -232,7 +232,7 @@ class _Session:
         return PullStep(Stage.CREDENTIALS, ok=True, seen="got an anonymous token")
 
     def layers(self) -> list[_Descriptor]:
-        """Fetch the manifest, by way of the index to this machine's platform, and return its layers."""
+        """Fetch the manifest, through the index to this machine's platform, and return its layers."""
         found = self._manifest(self._image.reference)
         if found.manifests is None:
             layers = found.layers or []
@@ -293,7 +293,7 @@ class _Session:
 
 
 def _digest(stage: Stage, found: _Descriptor) -> str:
-    """Return the digest, which becomes a part of an address: none but a proper one."""
+    """Return the digest, which becomes a part of an address: only a valid one."""
     if not _DIGEST.fullmatch(found.digest):
         raise _Stopped(PullStep(stage, ok=False, seen=f"{quoted(found.digest)} is not a digest"))
     return found.digest

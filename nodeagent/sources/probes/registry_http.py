@@ -1,7 +1,7 @@
-"""HTTP to a registry, and to where it sends one: https alone, to few places, within bounds of size and time.
+"""HTTP to a registry, and to where it redirects: only https, to few places, with limits of size and time.
 
-A registry is somebody else's server: what it answers must neither lead this process to addresses that only
-the node reaches (loopback, link-local, the cluster's own) nor fill its memory or keep it waiting.
+A registry is another party's server: its answers must neither lead this process to addresses that only the
+node reaches (loopback, link-local, the cluster's own) nor fill its memory or keep it waiting.
 """
 
 import re
@@ -33,7 +33,7 @@ class ImageReference(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """Host, and the port where it is not HTTPS's own."""
+        """Host, and the port if it is not HTTPS's own."""
         return self.host if self.port == _HTTPS else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
@@ -72,11 +72,11 @@ Resolve = Callable[[str], tuple[IPAddress, ...]]
 
 
 class NoAnswerError(NodeagentError):
-    """No answer, or none that may be fetched; the text says from where, and why."""
+    """No answer, or one that must not be fetched; the text says from where, and why."""
 
 
 class RegistryAnswer(Struct, frozen=True):
-    """The last answer of a chain of redirects; `data` is cut where the caller's bound is."""
+    """The last answer of a chain of redirects; `data` ends at the caller's limit."""
 
     status: int
     headers: Mapping[str, str]
@@ -84,13 +84,13 @@ class RegistryAnswer(Struct, frozen=True):
 
 
 class RegistryHttp:
-    """Fetches from one registry, for 60 s in all and 10 s for each step.
+    """Fetches from one registry, for 60 s in total and 10 s for each step.
 
-    Each name is resolved once for each request, and what was judged is what is connected to.
+    Each hostname is resolved once per request, and connections go to the addresses that were checked.
 
     Args:
         image: Names the registry. Its own addresses are allowed, whatever they are, at its port and at 443.
-        resolve: Gives the addresses of a name as this host's own programs see them.
+        resolve: Returns the addresses of a hostname as this host's own programs see them.
         context: Which authorities are trusted.
     """
 
@@ -102,12 +102,12 @@ class RegistryHttp:
         self._deadline = time.monotonic() + _ALL_SECONDS
 
     def get(self, url: str, headers: Mapping[str, str], most: int) -> RegistryAnswer:
-        """Get `url`, after up to five redirects; of the body `most` bytes at most.
+        """Get `url`, after up to five redirects; at most `most` bytes of the body.
 
         Authorization is sent to the host of `url` and to no other.
 
         Raises:
-            NoAnswerError: no answer came, or the way leads where it must not.
+            NoAnswerError: no answer arrived, or a redirect leads where it must not.
         """
         first = _parsed(url)
         for _ in range(_MOST_REDIRECTS + 1):
@@ -214,7 +214,7 @@ def _joined(url: str, location: str) -> str:
 
 
 def _read(response: urllib3.BaseHTTPResponse, most: int, deadline: float) -> bytes:
-    """At most `most` bytes; a server that trickles is given up at the deadline."""
+    """Read at most `most` bytes; a server that trickles is given up at the deadline."""
     found = bytearray()
     while len(found) < most:
         if time.monotonic() > deadline:
