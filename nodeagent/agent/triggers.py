@@ -27,8 +27,10 @@ class Waiting(Struct, frozen=True):
 def seconds_until_pass(waiting: Waiting, last_pass: tuple[float, float], now: float) -> float:
     """How long to wait before the next pass begins; 0 or less means now.
 
-    A burst is let run until it is quiet for 50 ms, but no longer than half a second. Passes take up no
-    more than half of the time, however many events come: after one that took t seconds, t are left free.
+    A burst is let run until it is quiet for 50 ms, but no longer than half a second. After a pass that took t
+    seconds, t are left free, so that passes take up no more than half of the time, however many events come.
+    That is half a second at most, too: only a first pass, or one over everything, takes longer, and nothing
+    that happens after it should wait for seconds.
 
     Args:
         waiting: The events that wait.
@@ -36,7 +38,7 @@ def seconds_until_pass(waiting: Waiting, last_pass: tuple[float, float], now: fl
         now: The same clock now.
     """
     began, ended = last_pass
-    start = ended + (ended - began)
+    start = ended + min(ended - began, _LONGEST_SECONDS)
     if waiting.events >= _BURST_EVENTS:
         start = max(start, min(waiting.latest + _QUIET_SECONDS, waiting.first + _LONGEST_SECONDS))
     return start - now

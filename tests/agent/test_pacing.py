@@ -23,7 +23,13 @@ def test_a_burst_that_does_not_end_waits_half_a_second_and_no_longer() -> None:
     assert seconds_until_pass(Waiting(10_000, 100.0, 100.5), LONG_AGO, 100.5) <= 0
 
 
-def test_after_a_long_pass_as_much_time_is_left_free() -> None:
-    took_two_seconds = (100.0, 102.0)
-    assert seconds_until_pass(Waiting(1, 101.0, 101.0), took_two_seconds, 102.0) == 2.0
-    assert seconds_until_pass(Waiting(1, 101.0, 101.0), took_two_seconds, 104.0) == 0.0
+def test_after_a_pass_as_much_time_is_left_free() -> None:
+    took_a_quarter = (100.0, 100.25)
+    assert seconds_until_pass(Waiting(1, 100.1, 100.1), took_a_quarter, 100.25) == 0.25
+    assert seconds_until_pass(Waiting(1, 100.1, 100.1), took_a_quarter, 100.5) == 0.0
+
+
+def test_after_a_pass_of_many_seconds_an_event_waits_half_a_second_and_no_longer() -> None:
+    took_seven_seconds = (100.0, 107.0)
+    assert seconds_until_pass(Waiting(1, 101.0, 101.0), took_seven_seconds, 107.0) == 0.5
+    assert seconds_until_pass(Waiting(1, 107.6, 107.6), took_seven_seconds, 107.6) <= 0.0
