@@ -7,6 +7,6 @@
 
 - api, daemon: the API server and the agent, as processes in the testbed
 - entering, watching: sees from outside a hosts file renamed and a DNAT element committed, without polling
-- latency, resources, decisions: what is measured
+- latency, resources, everything, verification, decisions, redirects, api_server: what is measured
 - figures, report: the numbers, their goals, and how they are shown
 """

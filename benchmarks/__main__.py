@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from benchmarks import api_server, decisions, latency, redirects, resources, verification
+from benchmarks import api_server, decisions, everything, latency, redirects, resources, verification
 from benchmarks.api import Api
-from benchmarks.daemon import running
+from benchmarks.daemon import Daemon, running
 from benchmarks.figures import Figure
 from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
-PARTS = ("latency", "memory", "growth", "cost", "cpu", "storm", "decisions", "redirects", "dns", "api")
+_WITH_AN_AGENT = ("latency", "memory", "growth", "cost", "cpu", "everything", "storm")
+PARTS = (*_WITH_AN_AGENT, "decisions", "redirects", "dns", "api")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
@@ -73,7 +74,7 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
 
 
 def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
-    if not {"latency", "memory", "growth", "cost", "cpu", "storm"} & {*parts}:
+    if not {*_WITH_AN_AGENT} & {*parts}:
         return
     standing = [f"site-{number:05}" for number in range(names)]
     api.hold_ingresses(standing)
@@ -94,6 +95,14 @@ def _at_size(api: Api, names: int, parts: Sequence[str], arguments: argparse.Nam
             yield resources.busy(api, daemon, names, arguments.seconds)
         if "memory" in parts and names:
             yield resources.memory_later(daemon, names)
+        yield from _large_changes(api, daemon, standing, parts)
+
+
+def _large_changes(api: Api, daemon: Daemon, standing: list[str], parts: Sequence[str]) -> Iterator[Figure]:
+    if standing:
+        names = len(standing)
+        if "everything" in parts:
+            yield from everything.measure(api, daemon, names)
         if "storm" in parts and names >= _CPU_NAMES:
             yield resources.storm(api, daemon, standing)
         if "growth" in parts and names == _CPU_NAMES:

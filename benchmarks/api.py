@@ -99,6 +99,16 @@ class Api:
         """Delete it again."""
         self._send("delete", {"resource": "ingresses", "name": name, "namespace": "default"})
 
+    def apply(self, document: JsonObject) -> None:
+        """Create or replace an object, and wait for the answer."""
+        self._send("apply", {"objects": [document]})
+        self.answered()
+
+    def delete(self, resource: str, name: str, namespace: str) -> None:
+        """Delete an object, and wait for the answer."""
+        self._send("delete", {"resource": resource, "name": name, "namespace": namespace})
+        self.answered()
+
     def create_load_balancer(self) -> None:
         """Create a second Service of type LoadBalancer, with its address."""
         made = objects.service(

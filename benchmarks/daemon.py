@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGHUP, SIGTERM
 from types import MappingProxyType
 
 import yaml
@@ -50,11 +50,13 @@ class Daemon:
     Args:
         node: where it runs.
         process: its process.
+        config: its configuration file.
     """
 
-    def __init__(self, node: Node, process: Process) -> None:
+    def __init__(self, node: Node, process: Process, config: Path) -> None:
         self.node = node
         self._process = process
+        self._config_file = config
         self._pid = process.pid
 
     @property
@@ -85,6 +87,11 @@ class Daemon:
             "all names in the hosts file",
             seconds=seconds,
         )
+
+    def reload(self, hosts: Mapping[str, object]) -> None:
+        """Replace options of the section `hosts` in the configuration, and tell the agent to read it."""
+        _write_config(self._config_file, hosts)
+        self._process.signal(SIGHUP)
 
     def await_rest(self) -> None:
         """Wait until the agent has used next to no CPU for a while."""
@@ -143,25 +150,25 @@ def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Ite
     Options of the section `hosts`, if given, replace those of the testbed's configuration.
     """
     node = api.world.node1
-    config = _config(api.world.tmp / "bench.yaml", hosts)
+    config = api.world.tmp / "bench.yaml"
+    _write_config(config, hosts)
     python = [sys.executable, "-m", "nodeagent"]
     environment = {"PYTHONPATH": str(ROOT), **api.environment}
     options = ["--config", str(config), "--node", node.name]
     process = node.popen([*python, "run", *options], log="nodeagent", env=environment)
     try:
-        yield Daemon(node, process)
+        yield Daemon(node, process, config)
     finally:
         process.stop(SIGTERM)
         node.run([*python, "cleanup", *options], env=environment)
         node.run(["rm", "-rf", str(RUN_DIRECTORY)])
 
 
-def _config(path: Path, hosts: Mapping[str, object]) -> Path:
-    """Return the testbed's configuration, with the benchmark's load balancer and limits beyond any size."""
+def _write_config(path: Path, hosts: Mapping[str, object]) -> None:
+    """Write the testbed's configuration, with the benchmark's load balancer and limits beyond any size."""
     document = yaml.safe_load(NODEAGENT_CONFIG.read_text(encoding="utf-8"))
     listed = {"namespace": LB_NAMESPACE, "name": LB_NAME, "proxyProtocol": "v1"}
     document["loadBalancers"]["services"].append(listed)
     document["limits"] = {"hostnames": _ANY_NUMBER, "hostnamesPerNamespace": _ANY_NUMBER}
     document["hosts"].update(hosts)
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return path
