@@ -22,6 +22,7 @@ from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.hostnames import covering
 from nodeagent.plan.incremental import difference
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.sharing import shared
 
 _MOST_SHOWN = 4
 
@@ -80,10 +81,9 @@ class WantedNames:
         if removed or added:
             names = self._names = dict(self._names)
             for line in removed:
-                left = names[line.name] - {line.address}
-                names[line.name] = left
+                names[line.name] = shared(names[line.name] - {line.address})
             for line in added:
-                names[line.name] = names.get(line.name, frozenset()) | {line.address}
+                names[line.name] = shared(names.get(line.name, frozenset()) | {line.address})
             for line in removed:
                 if not names.get(line.name, True):
                     del names[line.name]

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nodeagent.config.options import Config
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.plan.claims.claim import Claim
@@ -11,6 +12,9 @@ from nodeagent.plan.dns_verification import NOT_ALLOWED, Verification, allowed, 
 from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerMatch
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.sharing import shared
+
+_NONE: frozenset[IPAddress] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def _decide_alone(contenders: Sequence[Contender], facts: Facts, config: Config)
     unwritten = _unwritten(contender, plan)
     if unwritten is not None:
         choice = contender.match.choice
-        return replace(unwritten, by_dns=asked, among=choice.addresses if choice else frozenset())
+        return replace(unwritten, by_dns=asked, among=choice.addresses if choice else _NONE)
     trusted = allowed(contender.name, config.hosts)
     if trusted is not None:
         return _proven(contender, plan, replace(trusted, by_dns=asked))
@@ -207,10 +211,10 @@ def _proven(contender: Contender, plan: LoadBalancerPlan, verification: Verifica
         plan.service.ref,
         verification.verdict,
         verification.code,
-        f"{verification.reason}; {how}" if how else verification.reason,
+        shared(f"{verification.reason}; {how}" if how else verification.reason),
         verification.by_dns,
         verification.gist,
-        choice.addresses if choice and verification.by_dns else frozenset(),
+        choice.addresses if choice and verification.by_dns else _NONE,
     )
 
 

@@ -4,10 +4,10 @@ A hostname is decided again if something changed on which it depends: a claim, i
 of DNS, its lines in the hosts file, its place under the limits.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, sort_key
@@ -25,7 +25,7 @@ from nodeagent.plan.load_balancers import LoadBalancerPlan
 class _Hostname:
     """What is remembered of one hostname: the claims, the obstacles, and the decision."""
 
-    claimed: list[MatchedClaim] = field(default_factory=list)
+    claimed: tuple[MatchedClaim, ...] = ()
     obstacles: NameObstacles | None = None
     decisions: tuple[NameDecision, ...] = ()
     lines: tuple[HostsLine, ...] = ()
@@ -138,16 +138,15 @@ class HostnameDecisions:
         for matched in removed:
             touched.update(matched.claim.names)
             for name in matched.claim.names:
-                self._hostnames[name].claimed.remove(matched)
+                left = self._hostnames[name]
+                left.claimed = tuple(each for each in left.claimed if each is not matched)
         for matched in added:
             touched.update(matched.claim.names)
             for name in matched.claim.names:
                 known = self._hostnames.get(name)
                 if known is None:
                     known = self._hostnames[name] = _Hostname()
-                known.claimed.append(matched)
-                if len(known.claimed) > 1:
-                    known.claimed.sort(key=_by_order)
+                known.claimed = _with(known.claimed, matched)
         return touched
 
     def _contenders(self, name: str) -> tuple[Contender, ...]:
@@ -157,19 +156,20 @@ class HostnameDecisions:
             known.obstacles = name_obstacles(name, self._facts, self._config)
         opted_out = _opted_out(known.claimed)
         contenders: list[Contender] = []
-        demands: dict[str, tuple[Any, ...]] = {}
+        demands: dict[str, MatchedClaim] = {}
         for matched in known.claimed:
             claim, match = matched.claim, matched.match
             namespace = claim.ref.namespace
             answer = obstacle(known.obstacles, claim.excluded or opted_out.get(namespace, ""), match)
             if answer is None:
                 contenders.append(Contender(name, claim, match))
-                place = matched.place(name)
-                demands[namespace] = min(place, demands.get(namespace, place))
+                first = demands.setdefault(namespace, matched)
+                if first is not matched and matched.place(name) < first.place(name):
+                    demands[namespace] = matched
             else:
                 blocked = blocked_decision(name, claim, match, answer)
                 contenders.append(Contender(name, claim, match, blocked))
-        self._limits.demand(name, demands)
+        self._limits.demand(name, tuple(demands.values()))
         return tuple(contenders)
 
     def _limited(self, contender: Contender) -> Contender:
@@ -256,5 +256,7 @@ def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
     return first
 
 
-def _by_order(matched: MatchedClaim) -> tuple[object, ...]:
-    return matched.order
+def _with(claimed: tuple[MatchedClaim, ...], matched: MatchedClaim) -> tuple[MatchedClaim, ...]:
+    """Return the claims with one more, in their order."""
+    at = bisect_right(claimed, matched.order(), key=MatchedClaim.order) if claimed else 0
+    return (*claimed[:at], matched, *claimed[at:])

@@ -6,7 +6,6 @@ address that a status already names, puts no claim before those that have their 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +15,7 @@ from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.plan.dns_verification import allowed
 from nodeagent.plan.hostnames import covering, defect, is_wildcard
-from nodeagent.plan.load_balancer_lookup import LoadBalancerMatch
+from nodeagent.plan.load_balancer_lookup import LoadBalancerMatch, MatchedClaim
 
 _LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
 # The short forms by which every client inside the cluster knows the API server.
@@ -135,11 +134,15 @@ def _by_user_line(name: str, facts: Facts, config: Config) -> Answer | None:
     return Verdict.SKIPPED, "UserLine", reason
 
 
-Demands = Mapping[str, tuple[Any, ...]]
-"""The namespaces in which a hostname is claimed without obstacle, each with the place of its first claim."""
+Demands = tuple[MatchedClaim, ...]
+"""The claims to a hostname without obstacle: of each namespace the one with the first place."""
 
 _Place = tuple[tuple[Any, ...], str, str]
 """The place of a claim in the queue, its namespace and the hostname."""
+
+
+def _place(claimed: MatchedClaim, name: str) -> _Place:
+    return claimed.place(name), claimed.claim.ref.namespace, name
 
 
 class HostnameLimits:
@@ -158,21 +161,23 @@ class HostnameLimits:
         self._changed = False
 
     def demand(self, name: str, demands: Demands) -> None:
-        """Take over the places that a hostname needs from now on, instead of those before."""
-        before = self._demands.get(name, {})
+        """Take over the claims that need a place for a hostname from now on, instead of those before."""
+        before = self._demands.get(name, ())
         if before == demands:
             return
         self._changed = True
-        for namespace, order in before.items():
+        for claimed in before:
+            namespace = claimed.claim.ref.namespace
             self._counts[namespace] -= 1
             if not self._counts[namespace]:
                 del self._counts[namespace]
             if self._queue is not None:
-                del self._queue[bisect_left(self._queue, (order, namespace, name))]
-        for namespace, order in demands.items():
+                del self._queue[bisect_left(self._queue, _place(claimed, name))]
+        for claimed in demands:
+            namespace = claimed.claim.ref.namespace
             self._counts[namespace] = self._counts.get(namespace, 0) + 1
             if self._queue is not None:
-                insort(self._queue, (order, namespace, name))
+                insort(self._queue, _place(claimed, name))
         self._demands.pop(name, None)
         if demands:
             self._demands[name] = demands
@@ -201,9 +206,7 @@ class HostnameLimits:
             return {}
         if self._queue is None:
             self._queue = sorted(
-                (order, namespace, name)
-                for name, demands in self._demands.items()
-                for namespace, order in demands.items()
+                _place(claimed, name) for name, demands in self._demands.items() for claimed in demands
             )
         in_namespace = Verdict.REFUSED, "TooManyHostnamesInNamespace"
         in_total = (

@@ -11,9 +11,10 @@ _NAME = re.compile(HOSTNAME)
 def canonical(host: str) -> str:
     """Return the host in the form in which it is compared and written.
 
-    Lower case, no final dot (RFC 1035, 2.3.3).
+    Lower case, no final dot (RFC 1035, 2.3.3). A host in this form is returned itself, not a copy.
     """
-    return host.lower().removesuffix(".")
+    name = host.lower().removesuffix(".")
+    return host if name == host else name
 
 
 def defect(name: str) -> str | None:

@@ -53,22 +53,34 @@ class LoadBalancerMatch(Struct, frozen=True):
 
 
 class MatchedClaim(Struct, frozen=True, eq=False):
-    """A claim and its load balancer; `order` sorts all of them, the first by precedence first.
-
-    `places` are those of its hostnames if there are several.
-    """
+    """A claim and its load balancer; `places` are those of its hostnames if there are several."""
 
     claim: Claim
     match: LoadBalancerMatch
-    order: tuple[object, ...]
     places: Mapping[str, int] | None
 
     @classmethod
     def of(cls, claim: Claim, match: LoadBalancerMatch) -> Self:
         """Return the value."""
         several = len(claim.names) > 1
-        places = {name: place for place, name in enumerate(claim.names)} if several else None
-        return cls(claim, match, _order(claim, match), places)
+        return cls(claim, match, {name: place for place, name in enumerate(claim.names)} if several else None)
+
+    def order(self) -> tuple[Any, ...]:
+        """Return what sorts all of them: the oldest comes first.
+
+        For a Route that is attached to two Gateways, the load balancer that is relayed does. The rest
+        distinguishes objects of two API groups that have the same name.
+        """
+        claim, plan = self.claim, self.match.load_balancer
+        place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
+        return (
+            *claim.age,
+            *place,
+            claim.number,
+            claim.hints.controller or "",
+            claim.names,
+            claim.excluded or "",
+        )
 
     def place(self, name: str) -> tuple[Any, ...]:
         """Return what sorts the hostnames of all claims for their places within the limits.
@@ -78,7 +90,7 @@ class MatchedClaim(Struct, frozen=True, eq=False):
         """
         plan, own = self.match.load_balancer, self.claim.age
         age = own if plan is None or self.match.choice is not None else max(own, by_age(plan.service))
-        return (age, self.order, 0 if self.places is None else self.places[name])
+        return (age, self.order(), 0 if self.places is None else self.places[name])
 
 
 class LoadBalancerLookup:
@@ -312,25 +324,6 @@ def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan |
     """Return the first that is served, here or without nodeagent; if none is, the first."""
     placed = (plan for plan in plans if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
     return next(placed, plans[0] if plans else None)
-
-
-def _order(claim: Claim, match: LoadBalancerMatch) -> tuple[object, ...]:
-    """Return the oldest first.
-
-    For a Route that is attached to two Gateways, the load balancer that is relayed.
-
-    The rest distinguishes objects of two API groups that have the same name.
-    """
-    plan = match.load_balancer
-    place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
-    return (
-        *claim.age,
-        *place,
-        claim.number,
-        claim.hints.controller or "",
-        claim.names,
-        claim.excluded or "",
-    )
 
 
 def _is_evidence(age: Age, claim: Claim) -> bool:

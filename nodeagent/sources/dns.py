@@ -23,6 +23,7 @@ import dns.rdatatype
 
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, sort_key
 from nodeagent.model.facts import DnsOutcome, DnsReply
+from nodeagent.sharing import shared
 from nodeagent.sources.node.name_resolution import Upstreams
 
 _TRY_SECONDS: Final = 1.5
@@ -222,9 +223,9 @@ def _combined(parts: Mapping[Family, _Part]) -> DnsReply:
         addresses = {address for part in found for address in part.addresses}
         return DnsReply(
             DnsOutcome.ADDRESSES,
-            tuple(sorted(addresses, key=sort_key)),
+            shared(tuple(sorted(addresses, key=sort_key))),
             trouble,
-            frozenset(silent),
+            shared(frozenset(silent)),
             ttl=min(part.ttl for part in found),
         )
     for part in silent.values():

@@ -37,6 +37,10 @@ class Lane(IntEnum):
     """Its answer stayed the same for so long that it is asked as rarely as can be."""
 
 
+_Entry = tuple[float, str, Lane]
+"""When a name is due, the name, and where it waits."""
+
+
 def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> float:
     """Seconds until a name is asked again, up to a fifth less so that neither names nor nodes march in step.
 
@@ -80,9 +84,9 @@ class LookupQueue:
         self._spread_seconds = spread_seconds
         # Each wanted name with its namespace.
         self._wanted: dict[str, str] = {}
-        # When each waiting name is due, and where it waits; one that is being asked is not in it. It tells
-        # which entries of the lanes still count.
-        self._due: dict[str, tuple[float, Lane]] = {}
+        # The entry of each waiting name; one that is being asked is not in it. It tells which entries of the
+        # lanes still count: those that are in it themselves.
+        self._due: dict[str, _Entry] = {}
         # Those that changed while they were being asked.
         self._overtaken: set[str] = set()
         self._lanes = {
@@ -106,13 +110,15 @@ class LookupQueue:
         for name in sorted(self._wanted.keys() & names):
             if name not in self._due:
                 self._overtaken.add(name)
-            elif self._due[name][1] > lane or (self._due[name][1] == lane and self._due[name][0] > now):
+                continue
+            due, _, waits_in = self._due[name]
+            if waits_in > lane or (waits_in == lane and due > now):
                 self._put(name, now + self._chance(), lane)
 
     def take(self, now: float) -> str | None:
         """Return the name to ask now, if there is one; `asked` must follow."""
-        for lane, queue in self._lanes.items():
-            queue.drop_stale(self._due, lane)
+        for queue in self._lanes.values():
+            queue.drop_stale(self._due)
             name = queue.take(now)
             if name is not None:
                 del self._due[name]
@@ -121,8 +127,8 @@ class LookupQueue:
 
     def pause(self, now: float) -> float:
         """Seconds until `take` may give a name; infinite when none is waiting."""
-        for lane, queue in self._lanes.items():
-            queue.drop_stale(self._due, lane)
+        for queue in self._lanes.values():
+            queue.drop_stale(self._due)
         return min(queue.pause(now) for queue in self._lanes.values())
 
     def asked(self, name: str, due: float, lane: Lane = Lane.LIVELY) -> None:
@@ -134,8 +140,8 @@ class LookupQueue:
         self._overtaken.discard(name)
 
     def _put(self, name: str, due: float, lane: Lane) -> None:
-        self._due[name] = (due, lane)
-        self._lanes[lane].put(self._wanted[name], due, name)
+        entry = self._due[name] = (due, name, lane)
+        self._lanes[lane].put(self._wanted[name], entry)
 
     def _chance(self) -> float:
         return random.uniform(0, self._spread_seconds)  # noqa: S311 - spreads load, guards nothing
@@ -167,17 +173,17 @@ class _Queue:
     """One lane's names by namespace, those due soonest first; the namespace whose turn it is comes first."""
 
     allowance: _Allowance
-    heaps: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+    heaps: dict[str, list[_Entry]] = field(default_factory=dict)
 
-    def put(self, namespace: str, due: float, name: str) -> None:
-        heapq.heappush(self.heaps.setdefault(namespace, []), (due, name))
+    def put(self, namespace: str, entry: _Entry) -> None:
+        heapq.heappush(self.heaps.setdefault(namespace, []), entry)
 
     def take(self, now: float) -> str | None:
         turn = next((each for each, heap in self.heaps.items() if heap[0][0] <= now), None)
         if turn is None or not self.allowance.take(now):
             return None
         heap = self.heaps.pop(turn)
-        _, name = heapq.heappop(heap)
+        _, name, _ = heapq.heappop(heap)
         if heap:
             self.heaps[turn] = heap  # It had its turn: the others come first.
         return name
@@ -188,10 +194,10 @@ class _Queue:
         first = min(heap[0][0] for heap in self.heaps.values())
         return max(first - now, self.allowance.pause(now))
 
-    def drop_stale(self, due: Mapping[str, tuple[float, Lane]], lane: Lane) -> None:
-        """Drop names that are not wanted any more, or wait elsewhere or for another time."""
+    def drop_stale(self, due: Mapping[str, _Entry]) -> None:
+        """Drop entries of names that are not wanted any more, or wait elsewhere or for another time."""
         for namespace, heap in [*self.heaps.items()]:
-            while heap and due.get(heap[0][1]) != (heap[0][0], lane):
+            while heap and due.get(heap[0][1]) is not heap[0]:
                 heapq.heappop(heap)
             if not heap:
                 del self.heaps[namespace]

@@ -27,6 +27,7 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine
 from nodeagent.plan.incremental import SortedRows, difference
+from nodeagent.sharing import shared
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = b"# END nodeagent"
@@ -244,7 +245,7 @@ def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
     """Return the same with addresses in place of texts; a text that is no address is left out."""
     known: dict[str, frozenset[IPAddress]] = {}
     return {
-        name: frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts))
+        name: shared(frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts)))
         for name, texts in names_and_addresses(block).items()
     }
 

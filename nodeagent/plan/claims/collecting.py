@@ -79,11 +79,12 @@ def claims_of_controller_route(
     return (_claim(route, route.hosts, hints),)
 
 
-def _claim(by: Ingress | ControllerRoute, hosts: Iterable[str], hints: LoadBalancerHints) -> Claim:
+def _claim(by: Ingress | ControllerRoute, hosts: tuple[str, ...], hints: LoadBalancerHints) -> Claim:
+    names = tuple(dict.fromkeys(map(canonical, hosts)))
     return Claim(
         by.ref,
         by_age(by),
-        tuple(dict.fromkeys(map(canonical, hosts))),
+        hosts if names == hosts else names,
         hints,
         opt_out(by.annotations) if by.annotations else None,
         by.ref.namespace,
@@ -149,8 +150,9 @@ class _Collection(Generic[_Owner]):
         self.problems: Counter[str] = Counter()
         self._owners: Sequence[_Owner] = ()
         self._context: object = None
-        # By id, which no other object has while the object is held here. One may be listed twice.
-        self._claims: dict[int, tuple[_Owner, int, tuple[Claim, ...]]] = {}
+        # By id, which no other object has while `_owners` holds the object. One may be listed several times.
+        self._claims: dict[int, tuple[Claim, ...]] = {}
+        self._more: Counter[int] = Counter()
 
     def update(
         self, owners: Sequence[_Owner], context: object, claims_of: Callable[[_Owner], tuple[Claim, ...]]
@@ -166,16 +168,14 @@ class _Collection(Generic[_Owner]):
             self.problems = self.problems - gone + new
         known: dict[_OwnerKey, list[tuple[Claim, ...]]] = {}
         for owner in removed:
-            _, count, claims = self._claims.pop(id(owner))
-            if count > 1:
-                self._claims[id(owner)] = (owner, count - 1, claims)
+            if self._more[id(owner)]:
+                self._more[id(owner)] -= 1
             else:
-                known.setdefault(_key(owner), []).append(claims)
+                known.setdefault(_key(owner), []).append(self._claims.pop(id(owner)))
         claimed: list[Claim] = []
         for owner in added:
-            listed = self._claims.get(id(owner))
-            if listed is not None:
-                self._claims[id(owner)] = (owner, listed[1] + 1, listed[2])
+            if id(owner) in self._claims:
+                self._more[id(owner)] += 1
                 continue
             claims = claims_of(owner)
             before = known.get(_key(owner), []) if known else []
@@ -184,7 +184,8 @@ class _Collection(Generic[_Owner]):
                 claims = before.pop(before.index(claims))
             else:
                 claimed += claims
-            self._claims[id(owner)] = (owner, 1, claims)
+            self._claims[id(owner)] = claims
+        self._more = +self._more
         return [claim for lists in known.values() for claims in lists for claim in claims], claimed
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
+from nodeagent.sharing import shared
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
     BadRequestError,
@@ -173,7 +174,7 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         version = number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
         return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
-    key = (meta.namespace, meta.name)
+    key = (shared(meta.namespace), shared(meta.name))
     if len(raw) > LARGEST_OBJECT:
         reason = f"too large: {len(raw)} bytes, of which {LARGEST_OBJECT} are read; skipped"
         return key, Item(version, unreadable=Unreadable(describe(raw, resource.kind), reason))

@@ -31,6 +31,7 @@ from nodeagent.model.objects import (
     ServicePort,
     ServiceRange,
 )
+from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
@@ -81,7 +82,7 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
     return Ingress(
         ref=ref_of("Ingress", found.metadata),
         created=created_of(found.metadata),
-        class_name=spec.ingress_class_name,
+        class_name=shared(spec.ingress_class_name),
         hosts=some_hosts((host for host in asked if host), problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
@@ -238,7 +239,7 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalance
         if address is not None or entry.hostname:
             hostname = one_line(entry.hostname) if entry.hostname else None
             found.append(LoadBalancerPoint(address, hostname, entry.ip_mode))
-    return tuple(found)
+    return shared(tuple(found))
 
 
 def _network(text: str) -> IPNetwork:
@@ -289,7 +290,7 @@ def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
             raise DecodingError(
                 f"metadata.{what}: {one_line(ascii(text))} is not a name that the API server accepts"
             )
-    return ObjectRef(kind, namespace, metadata.name)
+    return ObjectRef(kind, shared(namespace), shared(metadata.name))
 
 
 def created_of(metadata: api.Metadata) -> datetime | None:
