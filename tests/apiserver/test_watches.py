@@ -10,6 +10,7 @@ import pytest
 from .objects import ingress, ingresses, node, service
 from .resources import Object
 from .server import ApiServer
+from .traffic import OpenWatch, Traffic
 from .watches import Ending
 from .wire import WatchLines, request
 
@@ -194,6 +195,18 @@ def rebuilt(watch: WatchLines, final: int) -> dict[str, Object]:
         else:
             assert (metadata["name"] in state) == (event["type"] == "MODIFIED"), event["type"]
             state[metadata["name"]] = event["object"]
+
+
+def test_of_two_streams_alike_the_one_that_ended_is_forgotten() -> None:
+    traffic = Traffic()
+    first, second = (OpenWatch("services", SERVICES, {}) for _ in range(2))
+    for stream in (first, second):
+        traffic.opened(stream)
+    traffic.closed(second)
+    traffic.reached(first, 7)
+    assert [stream.revision for stream in traffic.watches("services")] == [7]
+    traffic.closed(first)
+    assert traffic.watches() == []
 
 
 @pytest.mark.parametrize("selector", ["", "&fieldSelector=spec.type%3DLoadBalancer"])

@@ -16,9 +16,9 @@ class Seen:
     query: Mapping[str, str]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenWatch:
-    """One open stream.
+    """One open stream; two clients may have asked for the same, and it is still another one.
 
     Attributes:
         resource: the plural of what it watches.
