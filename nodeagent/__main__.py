@@ -8,7 +8,7 @@ from nodeagent.cli.main import run
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # If an extension module crashes, the threads' stacks are in the log.
+    # If an extension module crashes, the log has the threads' stacks.
     faulthandler.enable()
     sys.exit(run(sys.argv[1:]))
 

@@ -1,4 +1,4 @@
-"""How long to wait before the next try, in all of nodeagent. Pure."""
+"""How long to wait before the next attempt, in all of nodeagent. Pure."""
 
 _MOST_DOUBLINGS = 64
 """A failure that lasts for months must not overflow a float."""

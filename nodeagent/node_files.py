@@ -10,7 +10,7 @@ def hosts_fields(line: bytes) -> tuple[str, tuple[str, ...]]:
 
 
 class ResolvConf(Struct, frozen=True):
-    """What a resolv.conf says: the name servers as written, and the last list of search domains."""
+    """The content of a resolv.conf: the name servers as written, and the last list of search domains."""
 
     servers: tuple[str, ...] = ()
     search: tuple[str, ...] = ()

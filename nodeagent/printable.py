@@ -1,4 +1,4 @@
-"""Text from elsewhere on one line that it can't break out of: what terminal, log, pages and Events show."""
+"""Text from elsewhere on one line that it can't leave: for terminal, log, pages and Events."""
 
 _LONGEST_NAME = 256
 
@@ -8,7 +8,7 @@ def printable(text: str) -> str:
 
     Pure. These are the letters that Unicode calls controls, format characters (bidirectional ones among
     them), separators other than the space, surrogates, and those that are not assigned. So a name or a
-    message from elsewhere can neither begin a line of its own nor move a terminal's cursor.
+    message from elsewhere can neither begin a new line nor move a terminal's cursor.
     """
     if text.isprintable():
         return text
@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
 
 def cut_to_bytes(text: str, most: int) -> str:
-    """Return `text` if its UTF-8 has at most `most` bytes, else as much of it as fits, and "..." behind it.
+    """Return `text` if its UTF-8 has at most `most` bytes, else as much of it as fits, followed by "...".
 
     Pure.
     """
@@ -29,7 +29,7 @@ def cut_to_bytes(text: str, most: int) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a claimed hostname as a line shows it: with escapes, and cut where no hostname is as long.
+    """Return a claimed hostname as a line shows it: with escapes, shortened to the length of a hostname.
 
     Pure. RFC 1035, 2.3.4: 253 characters. Anyone can write a longer one, up to the size of an object.
     """

@@ -1,4 +1,4 @@
-"""Programs of the node, all started alike: found in sbin too, in the C locale, with a time limit."""
+"""Programs of the node, all started alike: also found in sbin, in the C locale, with a time limit."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import IO
 
-# nft and iptables live in sbin, which an ordinary user's PATH lacks on Debian; a dry run needs them too.
+# nft and iptables are in sbin, which an ordinary user's PATH lacks on Debian; a dry run needs them, too.
 _SEARCH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 

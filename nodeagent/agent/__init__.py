@@ -1,1 +1,1 @@
-"""A pass over the node: facts, comparison of what stands with what shall stand, and making it so."""
+"""A pass over the node: read facts, compare the actual with the desired state, apply the changes."""

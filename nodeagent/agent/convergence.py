@@ -1,8 +1,8 @@
 """Brings the node to the desired state, never pointing anything at a relay that is not ready.
 
 Adding: guard, addresses, relay, DNAT, hosts. Removing: the reverse. The guard is part of DNAT's rules: it
-keeps other hosts from the relay, and so is there as long as anything may listen. One component's failure does
-not stop the others, except where going on would break that order.
+    keeps other hosts from the relay, and so exists as long as anything may listen. One component's failure
+    does not stop the others, unless going on would break that order.
 
 `compare` works out what would change, for `nodeagent plan` and `nodeagent status`.
 """
@@ -27,13 +27,13 @@ from nodeagent.plan.readiness import defer_until_ready
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 
 _Aim = Callable[[Desired, ActualState], Desired | None]
-"""What one step leads to, of the desired state and in view of the actual one; None for no step at all."""
+"""The target of one step, from the desired and the actual state; None for no step."""
 
 
 class AppliedChange(Struct, frozen=True):
-    """Something that was done to the node: to which component, and what, for a person.
+    """A change that was applied to the node: to which component, and what, for a person.
 
-    `displaced`: it did no more than put ours before another program's again.
+    `displaced`: it only moved nodeagent's rules before another program's again.
     """
 
     component: ComponentName
@@ -43,12 +43,12 @@ class AppliedChange(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Convergence:
-    """What was done, in order, and what failed, by component.
+    """The applied changes, in order, and the failures, by component.
 
-    `desired` is the plan as far as a relay is ready for it: what of it waits says so in its reasons. `ready`
-    are the listeners that are. `left` are the states that the components were left in, where that is known:
-    of those alone that were looked at. `blocking` are those whose errors leave that open. `seconds` is what
-    each took.
+    `desired` is the plan as far as a relay is ready for it: the rest says in its reasons that it waits.
+    `ready` are the ready listeners. `left` are the states in which the components were left, if known, and
+    only of those that were checked. `blocking` are those whose errors leave their state open. `seconds` is
+    the duration of each.
     """
 
     desired: Desired
@@ -85,7 +85,7 @@ def _guard(desired: Desired, actual: ActualState) -> Desired | None:
 
 
 def _but_guard(desired: Desired, actual: ActualState) -> Desired:
-    """All that is desired, and the guard: what it guards is removed later."""
+    """Return the desired state and the guard: what it guards is removed later."""
     if desired.dnat.guarded:
         return desired
     held = actual.dnat.rules
@@ -93,9 +93,9 @@ def _but_guard(desired: Desired, actual: ActualState) -> Desired:
 
 
 def _reachable(desired: Desired, actual: ActualState) -> Desired:
-    """All that is desired but listeners without their address, and none in the actual state either.
+    """Return the desired and actual listeners, except those without their address.
 
-    HAProxy refuses the whole of a configuration when it can't bind a part of it.
+    HAProxy refuses a whole configuration if it can't bind a part of it.
     """
     held = frozenset(address.address for address in actual.addresses.ours)
     relay = actual.relay
@@ -108,7 +108,7 @@ def _on(held: AbstractSet[IPAddress], listeners: Iterable[Listener]) -> tuple[Li
 
 
 class _Step(Struct, frozen=True):
-    """One half of a change of one component; not made where one of `unless` has failed."""
+    """One half of a change of one component; not made if one of `unless` has failed."""
 
     component: ComponentName
     half: Literal["grow", "shrink"]
@@ -121,12 +121,12 @@ _PREPARE = (
     _Step("addresses", "grow"),
     _Step("relay", "grow", _reachable),
 )
-# What failed a moment ago would fail again, and may have waited ten seconds for a lock.
+# A step that failed a moment ago would fail again, and may have waited ten seconds for a lock.
 _POINT = (
     _Step("dnat", "grow", unless=frozenset({"dnat"})),
     _Step("hosts", "grow"),
 )
-# Something may still point at a listener that is to go: it stays until a pass gets through.
+# Something may still point at a listener that is to be removed: it stays until a pass succeeds.
 _POINTING: frozenset[ComponentName] = frozenset({"dnat", "hosts"})
 _REMOVE = (
     _Step("hosts", "shrink", unless=frozenset({"hosts"})),
@@ -148,11 +148,11 @@ def converge(
     Args:
         desired: The plan.
         actual: What is known of the node, and its components.
-        components: Those that are looked at; the others are taken to be in the desired state.
-        ready: The listeners known to be ready; None asks for each.
+        components: Those to check; the others are assumed to be in the desired state.
+        ready: The listeners known to be ready; None checks each.
 
     Returns:
-        What was done. What a component could not do is in its `errors`; nothing is raised for it.
+        The result. Failures of components are in its `errors`; nothing is raised for them.
     """
     done = Convergence(desired)
     _run(_PREPARE if "relay" in components else _PREPARE[1:], done, actual, components)
@@ -167,7 +167,7 @@ def converge(
 
 
 def clean_up(components: Components) -> Convergence:
-    """Remove every trace of nodeagent from the node: names first, addresses last. Idempotent.
+    """Remove every trace of nodeagent from the node: hostnames first, addresses last. Idempotent.
 
     A component that fails keeps those after it, which it may still point at.
     """
@@ -227,10 +227,10 @@ def _make(step: _Step, done: Convergence, actual: ActualState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The changes by component, true where something is to do; a component that can't be read has an error.
+    """The changes by component, true if something is to be done; a component that can't be read has an error.
 
     `previews` are of the changes that are true. `written_names` are those that the managed block of the hosts
-    file holds now; None when it could not be read. `notes` are what a person should know besides.
+    file has now; None if it could not be read. `notes` are what else a person should know.
     """
 
     changes: Mapping[ComponentName, Any]
@@ -242,7 +242,7 @@ class Comparison:
 
     @property
     def pending(self) -> tuple[ComponentName, ...]:
-        """The names of the components that have something to do."""
+        """The names of the components with something to do."""
         return tuple(name for name, change in self.changes.items() if change)
 
     @property
@@ -252,7 +252,7 @@ class Comparison:
 
 
 def compare(desired: Desired, actual: ActualState) -> Comparison:
-    """Work out the changes; changes nothing."""
+    """Work out the changes; change nothing."""
     changes: dict[ComponentName, Any] = {}
     previews: dict[ComponentName, Preview] = {}
     errors: dict[ComponentName, str] = {}

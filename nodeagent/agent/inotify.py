@@ -1,9 +1,9 @@
 """inotify(7) as an object to poll. EFFECTS: the only importer of watchdog.
 
-watchdog's `Observer` would not do here, seen with 7.1: given a file it watches the file's directory, which
-tells nothing of a file that is a mount point; an overflow of the kernel's queue is only logged; and a
-departure is held back for 0.5 s. Its reader below the observer has none of that. It runs a thread of its own;
-what it reads is kept here until it is fetched.
+watchdog's `Observer` does not fit here. Version 7.1 does this: given a file, it watches the file's directory,
+which reports nothing about a file that is a mount point; it only logs an overflow of the kernel's queue; and
+it holds back a removal for 0.5 s. Its reader below the observer does none of that. It runs a thread of its
+own; what it reads is kept here until it is fetched.
 """
 
 import os
@@ -30,11 +30,11 @@ _JOIN_SECONDS = 1.0
 
 
 class EventsLostError(Exception):
-    """Events were dropped; what stands must be read anew."""
+    """Events were dropped; the actual state must be read again."""
 
 
 class Event(Struct, frozen=True):
-    """Something that happened: by which watch, what (bits as above), and to which name in a directory."""
+    """An event: by which watch, what (bits as above), and to which name in a directory."""
 
     watch: int
     mask: int
@@ -42,7 +42,7 @@ class Event(Struct, frozen=True):
 
 
 class Inotify:
-    """An inotify instance; readable by poll(2) when there is something to fetch.
+    """An inotify instance; readable by poll(2) if there is something to fetch.
 
     Raises:
         OSError: EMFILE at the limit fs.inotify.max_user_instances.
@@ -55,7 +55,7 @@ class Inotify:
             Mask,
         )
 
-        # A file that is watched again: the kernel has one watch for it, and the callback is the same.
+        # If a file is watched again, the kernel has one watch for it, and the callback is the same.
         warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
         self._callback_id = CallbackId(1)
         self._mask = Mask
@@ -84,7 +84,7 @@ class Inotify:
         return self._bell
 
     def watch_directory(self, path: Path, mask: int) -> int:
-        """Watch the names in a directory; returns the watch's number, which its events bear.
+        """Watch the names in a directory; return the watch's number, which its events carry.
 
         Raises:
             OSError: no such directory, no right to read it, or ENOSPC at fs.inotify.max_user_watches.
@@ -96,10 +96,10 @@ class Inotify:
         return self._watch(path, mask | _DONT_FOLLOW)
 
     def fetch(self) -> "Iterator[Event]":
-        """Give what came since the last call, without waiting.
+        """Return the events since the last call, without waiting.
 
         Raises:
-            EventsLostError: some events are missing; later calls give those that come after.
+            EventsLostError: some events are missing; later calls return those after them.
             OSError: inotify can't be read any more.
         """
         if select.select([self._bell], [], [], 0)[0]:
@@ -120,7 +120,7 @@ class Inotify:
         os.close(self._bell)
 
     def fail(self, error: OSError) -> None:
-        """Note that nothing comes any more. For the reader."""
+        """Note that no more events arrive. For the reader."""
         self._failure = error
         os.eventfd_write(self._bell, 1)
 
@@ -130,7 +130,7 @@ class Inotify:
         os.eventfd_write(self._bell, 1)
 
     def on_watch_deleted(self, wd: int) -> None:
-        """For the reader; who cares asks for DELETE_SELF."""
+        """Ignore it. For the reader; a caller that needs it watches DELETE_SELF."""
 
     def on_queue_overflow(self) -> None:
         """For the reader: the queue was full (fs.inotify.max_queued_events)."""
@@ -139,6 +139,6 @@ class Inotify:
 
     def _watch(self, path: Path, mask: int) -> int:
         watch = self._reader.add_callback(os.fsencode(path), self._mask(mask), self, self._callback_id)
-        if watch < 0:  # watchdog passes over EACCES
+        if watch < 0:  # watchdog ignores EACCES
             raise PermissionError(13, os.strerror(13), str(path))
         return watch

@@ -1,4 +1,4 @@
-"""`nodeagent run`: waits for a reason, makes a pass, tells of it; and how it begins and ends."""
+"""`nodeagent run`: waits for a reason, makes a pass, reports it; and how it begins and ends."""
 
 import gc
 import logging
@@ -39,16 +39,16 @@ _LOG = logging.getLogger("nodeagent")
 
 _BEAT_SECONDS = 5.0
 _STUMBLE_SECONDS = 10.0
-# Drift is noticed by events. What no event tells (say, a relay that stopped answering) is looked for rarely.
+# Events report drift. What no event reports (such as a relay that stopped answering) is checked rarely.
 _EVERYTHING_SECONDS = 600.0
 
 
 class DaemonSettings(Struct, frozen=True):
     """What the daemon was started with.
 
-    `config_file` is read anew when it changes and on SIGHUP; None means all defaults. `telemetry` is where
-    the agent's pages are shown. `adopt`: hairpin-proxy's lines of the hosts file are taken over. `probe_dir`:
-    where the files for the DaemonSet's probes are written, if there are any.
+    `config_file` is reloaded when it changes and on SIGHUP; None means all defaults. `telemetry` is the
+    address of the agent's pages. `adopt`: hairpin-proxy's lines of the hosts file are taken over.
+    `probe_dir`: where the files for the DaemonSet's probes are written, if there are any.
     """
 
     node_name: str
@@ -117,7 +117,7 @@ class Daemon:
         """Run until SIGTERM or SIGINT; to be called in the main thread.
 
         Raises:
-            NodeagentError: it can't begin: the run directory or the telemetry address can't be had.
+            NodeagentError: it can't begin: the run directory or the telemetry address is not available.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_end)
@@ -158,7 +158,7 @@ class Daemon:
         self._triggers.wake()
 
     def _turn(self) -> None:
-        """One turn of the loop: settles who writes, waits for a reason, makes a pass if there is one."""
+        """Run one turn of the loop: determine the writer, wait for a reason, make a pass if there is one."""
         self._board.beat()
         self._api.update(self._cluster.states())
         if self._config_file.has_changed(at_once=self._reload) or self._reload:
@@ -174,13 +174,14 @@ class Daemon:
         try:
             self._pass()
         except Exception as error:  # noqa: BLE001 - see below
-            # A mistake of ours, met on some odd object. The node keeps what it has, the agent goes on.
+            # A bug in nodeagent, triggered by some odd object. The node keeps what it has, the agent
+            # continues.
             _LOG.exception(
                 "Reconcile pass failed; the node keeps what it has, and the next pass follows soon"
             )
             self._board.part_failed(PLAN, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
-            # What had called for this pass is taken already: the next one looks at everything.
+            # The triggers of this pass are already taken: the next one is a full resync.
             self._last_everything = 0.0
 
     def _settle_role(self) -> None:
@@ -223,7 +224,7 @@ class Daemon:
         self._watch.start()
 
     def _keep_watching(self) -> None:
-        """Try again what could not be watched; report it, and of what the relay's last reading noted."""
+        """Retry the watches that failed; report them, and the notes of the relay's last reading."""
         if self._watch is None or self._reconciler is None:
             self._noticing.update(())
             return
@@ -270,7 +271,7 @@ class Daemon:
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
-        if watch.dnat_backend != self._components.dnat.backend:  # one that was missing is there now
+        if watch.dnat_backend != self._components.dnat.backend:  # one that was missing exists now
             self._stop_watching()
             self._start_watching()
         first = not self._last_everything
@@ -308,7 +309,7 @@ class Daemon:
             self._start_working()
 
     def _end(self) -> None:
-        """Leaves the node as it is, so that a restart or an upgrade drops nothing; or cleans it up."""
+        """Leave the node as it is, so that a restart or an upgrade drops nothing; or clean it up."""
         self._cluster.stop()
         self._stop_watching()
         if self._reconciler is None or not self._is_leaving_for_good():
@@ -356,11 +357,11 @@ class Daemon:
 
 
 def spare_what_stays() -> None:
-    """Leaves all objects that live now out of later collections; to be called once the first pass is made.
+    """Exclude all objects that exist now from later collections; call it after the first pass.
 
-    Modules alone are 70,000 objects. A full collection went through all of them for 35 ms, at 1,000 names in
-    the midst of three passes of a hundred (docs/performance.md). An object is still freed when nobody refers
-    to it any more; only a cycle of objects that live now is not found when it dies later.
+    Modules alone are 70,000 objects. A full collection traversed all of them in 35 ms, at 1,000 hostnames in
+    the middle of three passes of a hundred (docs/performance.md). An object is still freed when nothing
+    refers to it any more; only a cycle of objects that exist now is not found when it becomes garbage later.
     """
     gc.collect()
     gc.freeze()

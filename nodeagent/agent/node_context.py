@@ -43,9 +43,10 @@ def read_node_context(
 ) -> NodeContext:
     """Read them once; changes nothing, and needs no right that an ordinary user lacks.
 
-    The rules for Services (which need root) are read only where `snapshot` has a load balancer for which they
-    matter. Where they can't be read, a note says so.
-    The API server is looked for in `kubeconfigs` and in `servers` (host, port), besides kubelet's own files.
+    The rules for Services (which need root) are read only if `snapshot` has a load balancer for which they
+    matter. If they can't be read, a note says so.
+    The API server is searched in `kubeconfigs` and in `servers` (host, port), in addition to the kubelet's
+    own files.
     """
     relay_networks = (config.relay.ipv4, config.relay.ipv6)
     sources = (
@@ -61,7 +62,7 @@ def read_node_context(
 def later(earlier: NodeContext | None, now: NodeContext) -> NodeContext:
     """Return what counts of two readings.
 
-    The later one, and of the earlier what the later one could not read.
+    The later one, and from the earlier one what the later could not read.
     """
     if earlier is None:
         return now
@@ -78,9 +79,9 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     dns: Mapping[str, DnsAnswer] = MappingProxyType({}),
     wanted: tuple[HostsLine, ...] = (),
 ) -> Facts:
-    """Return the facts as they are now, with what DNS said so far. Changes nothing, asks nobody.
+    """Return the facts as they are now, with the answers of DNS so far. Changes nothing, sends nothing.
 
-    Where the block is as it was written for the lines that were `wanted` last, it says no more than they do.
+    If the block is as it was written for the lines that were `wanted` last, it adds nothing to them.
 
     A hosts file that can't be read leaves its names unknown; its component then reports the same error, and
     writes nothing.

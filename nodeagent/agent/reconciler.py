@@ -1,4 +1,4 @@
-"""A reconcile pass: plan, choose what of the node has to be looked at for that, apply."""
+"""A reconcile pass: plan, choose the components to check, apply."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,11 +21,11 @@ from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.planner import Planner
 
 _PORTS_SECONDS = 15.0
-"""So often it is looked whether a port that another program holds is free."""
+"""How often to check whether a port that another program holds is free."""
 
 
 class Repair(Struct, frozen=True):
-    """Drift that was mended: what had called, and whether another program keeps undoing it."""
+    """Drift that was repaired: the trigger, and whether another program keeps reverting the repair."""
 
     found: str
     verdict: ConflictStatus
@@ -35,8 +35,8 @@ class Repair(Struct, frozen=True):
 class NodePass:
     """What one pass decided and did.
 
-    `components` were looked at; `recovered` had failed before and did not this time. `held` have drift that
-    waits, since another program keeps reverting them.
+    `components` were checked; `recovered` had failed before and did not this time. `held` have drift that
+    waits, since another program keeps reverting the repairs.
     """
 
     convergence: Convergence
@@ -47,18 +47,18 @@ class NodePass:
 
 
 class Reconciler:
-    """Brings one node to what the cluster asks for, again and again.
+    """Keeps one node in the state that the cluster's objects require.
 
-    Between passes it remembers only what it wanted and which listeners answered, so as to look at no more
-    than has a reason to be looked at; what stands is read from the node each time.
+    Between passes it remembers only the desired state and which listeners answered, to check only components
+    that have a reason; the actual state is read from the node each time.
 
     Args:
         node_name: This node.
         config: The configuration.
         components: What reads and changes the node.
         read_node_context: Reads the facts that change seldom.
-        read_dns: Tells what DNS said so far; it must not wait.
-        adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as the components have it.
+        read_dns: Returns the answers of DNS so far; it must not wait.
+        adopt: Whether hairpin-proxy's lines of the hosts file are taken over, as in the components.
         clock: Monotonic seconds.
     """
 
@@ -95,14 +95,14 @@ class Reconciler:
 
     @property
     def fighting(self) -> frozenset[str]:
-        """The components that another program fights over now."""
+        """The components that another program keeps reverting now."""
         return self._fights.fighting()
 
     def next_due(self) -> float | None:
         """When a failed or held component, or a taken port, is due (monotonic seconds); None for nothing."""
         times = {name: when for name, (when, _) in self._held.items()}
         for name, failure in self.retries.failures.items():
-            # A component that is held is not tried before its time, whatever else was wrong with it.
+            # A held component is not tried before its time, whatever else is wrong with it.
             times.setdefault(name, failure.due)
         if self._ports_due is not None and self._ports_due <= self._clock() and not self._ports_changed():
             self._ports_due = self._clock() + _PORTS_SECONDS
@@ -112,12 +112,12 @@ class Reconciler:
     def reconcile(
         self, snapshot: Snapshot, drift: Mapping[ComponentName, str], *, everything: bool = False
     ) -> NodePass:
-        """Run one pass. What a component could not do is in the result; nothing is raised for it.
+        """Run one pass. Failures of components are in the result; nothing is raised for them.
 
         Args:
             snapshot: The cluster as it is now.
-            drift: The components that something has touched, and what was seen.
-            everything: Look at every component, whether or not there is a reason.
+            drift: The components that something has touched, and the observation.
+            everything: Check every component, whether or not there is a reason.
         """
         drift, held = self._admitted(drift)
         due = self.retries.due(self._clock()) - held
@@ -125,7 +125,7 @@ class Reconciler:
         actual = ActualState(self._components)
         self._look_around(snapshot, actual, anew=everything or bool(drift) or bool(due) or ports_due)
         desired = self._plan(snapshot, actual)
-        # Nothing tells when another program lets go of a port.
+        # No event reports that another program has released a port.
         taken = any(decision.taken for decision in desired.load_balancers)
         self._ports_due = self._clock() + _PORTS_SECONDS if taken else None
         changed = changed_components(self._wanted, desired)
@@ -177,9 +177,9 @@ class Reconciler:
     def _admitted(
         self, drift: Mapping[ComponentName, str]
     ) -> tuple[dict[ComponentName, str], frozenset[ComponentName]]:
-        """Return the drift to mend now, with what was held and is due.
+        """Return the drift to repair now, with what was held and is due.
 
-        And the components that are held on.
+        And the components that remain held.
         """
         now = self._clock()
         due = {name: what for name, (when, what) in self._held.items() if when <= now}
@@ -191,7 +191,7 @@ class Reconciler:
     def _repairs(
         self, done: Convergence, drift: Mapping[ComponentName, str], changed: AbstractSet[ComponentName]
     ) -> dict[ComponentName, Repair]:
-        """Return the components where something had to be mended that nobody had asked to change."""
+        """Return the components in which something was repaired although no desired change required it."""
         mended = {change.component for change in done.changes} & set(drift) - changed
         repairs = {}
         for name in sorted(mended):
@@ -205,13 +205,13 @@ class Reconciler:
     def _account(self, done: Convergence, components: AbstractSet[ComponentName]) -> frozenset[ComponentName]:
         now = self._clock()
         for name in done.errors.keys() & components:
-            # What was not looked at did not fail anew: its next try is as near as it was.
+            # A component that was not checked did not fail again: its next retry stays as it was.
             self.retries.failed(name, done.errors[name], now)
         fine = components - set(done.errors)
         return frozenset(name for name in fine if self.retries.succeeded(name) is not None)
 
 
-# A component's change can move what rests on it: addresses carry the relay, the relay what points at it.
+# A component's change can affect what depends on it: the relay on addresses, DNAT and hosts on the relay.
 _RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
     "addresses": ALL,
     "relay": frozenset({"relay", "dnat", "hosts"}),
@@ -221,9 +221,9 @@ _RESTS_ON_IT: dict[ComponentName, frozenset[ComponentName]] = {
 
 
 def changed_components(before: Desired | None, after: Desired) -> frozenset[ComponentName]:
-    """Return the components for which `after` wants something else than `before`.
+    """Return the components whose desired state differs between `before` and `after`.
 
-    All of them without a before.
+    All of them without a `before`.
     """
     if before is None:
         return ALL
@@ -237,5 +237,5 @@ def changed_components(before: Desired | None, after: Desired) -> frozenset[Comp
 
 
 def with_dependents(components: Iterable[ComponentName]) -> frozenset[ComponentName]:
-    """Return the components and all that rest on them."""
+    """Return the components and all that depend on them."""
     return frozenset(dependent for name in components for dependent in _RESTS_ON_IT[name])

@@ -37,7 +37,7 @@ class Retries:
         return dict(self._failures)
 
     def failed(self, part: ComponentName, reason: str, now: float) -> Failure:
-        """Note a failure; the next try is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
+        """Note a failure; the retry is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
         earlier = self._failures.get(part)
         attempts = earlier.attempts + 1 if earlier else 1
         pause = backoff(attempts, _FIRST_SECONDS, _LONGEST_SECONDS)
@@ -47,11 +47,11 @@ class Retries:
         return failure
 
     def succeeded(self, part: ComponentName) -> Failure | None:
-        """Forgets the part's failure and returns it, if there was one."""
+        """Forget the part's failure and return it, if there was one."""
         return self._failures.pop(part, None)
 
     def due(self, now: float) -> frozenset[ComponentName]:
-        """Return the parts whose time has come."""
+        """Return the parts that are due."""
         return frozenset(part for part, failure in self._failures.items() if failure.due <= now)
 
 
@@ -62,9 +62,10 @@ class ConflictStatus(Struct, frozen=True):
     """What a repair means.
 
     Attributes:
-        delay: Seconds to wait before this part is repaired again; 0 when there is no fight.
-        fighting: Whether another program undoes our repairs.
-        announce: Whether the fight began, or the delay grew, with this repair: to be said now, and not again.
+        delay: Seconds to wait before this part is repaired again; 0 if there is no conflict.
+        fighting: Whether another program reverts nodeagent's repairs.
+        announce: Whether the conflict began, or the delay grew, with this repair: to be reported now, and not
+            again.
         repairs: Repairs of the part since its last long quiet, this one included.
         within: Seconds since the first of them.
     """
@@ -76,7 +77,7 @@ class ConflictStatus(Struct, frozen=True):
     within: float
 
     def __str__(self) -> str:
-        """For the log; empty when there is no fight."""
+        """Return the text for the log; empty if there is no conflict."""
         if not self.fighting:
             return ""
         return (
@@ -100,11 +101,11 @@ class RepairConflicts(Generic[_Part]):
     Args:
         clock: Monotonic time in seconds.
         limit: So many repairs ...
-        window: ... within so many seconds are a fight.
+        window: ... within so many seconds are a conflict.
         first: Seconds of the first delay; each further repair doubles it.
         longest: Seconds of the longest delay; must be below `forget`.
         forget: Seconds without a repair after which a part starts afresh.
-        brief: Seconds of the delay, which does not grow, where ours was only displaced.
+        brief: Seconds of the delay, which does not grow, if nodeagent's rules were only displaced.
     """
 
     def __init__(  # noqa: PLR0913 - each is one figure of the policy
@@ -127,14 +128,14 @@ class RepairConflicts(Generic[_Part]):
         self._displaced: dict[_Part, _Record] = {}
 
     def repaired(self, part: _Part, *, displaced: bool = False) -> ConflictStatus:
-        """Take note of a repair of `part` and judge it. Not for changes that our own plan asked for.
+        """Take note of a repair of `part` and judge it. Not for changes that the plan requires.
 
         Args:
             part: What was repaired.
-            displaced: Whether other rules had merely come before ours, as kube-proxy's do whenever it
-                starts. Two that both want the top undo nothing of each other's, and to wait would leave ours
-                without effect: the delay stays brief, which is enough to keep such a race from taking the
-                whole processor.
+            displaced: Whether other rules were merely inserted before nodeagent's, as kube-proxy's are
+                whenever it starts. Two programs that both want the top undo nothing of each other's, and
+                waiting would leave nodeagent's rules without effect: the delay stays brief, which is enough
+                to keep such a race from using the whole processor.
         """
         record = self._note(self._displaced if displaced else self._records, part)
         now = record.last
@@ -163,14 +164,14 @@ class RepairConflicts(Generic[_Part]):
         return record
 
     def remaining(self, part: _Part) -> float:
-        """Seconds until `part` may be repaired again; 0 when it may be now."""
+        """Return the seconds until `part` may be repaired again; 0 if it may be now."""
         record = self._records.get(part)
         if record is None:
             return 0.0
         return max(0.0, record.last + self._delay(record) - self._clock())
 
     def fighting(self) -> frozenset[_Part]:
-        """Return the parts that are fought over now."""
+        """Return the parts that another program keeps reverting now."""
         now = self._clock()
         return frozenset(
             part

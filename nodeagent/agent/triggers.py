@@ -1,4 +1,4 @@
-"""What calls for a pass, gathered from any thread and taken by the loop; and when the pass begins."""
+"""What triggers a pass, gathered from any thread and taken by the loop; and when the pass begins."""
 
 import os
 import select
@@ -17,7 +17,7 @@ _LONGEST_SECONDS = 0.5
 
 
 class Waiting(Struct, frozen=True):
-    """What waits for a pass: how many events came, and when the first and the latest (monotonic seconds)."""
+    """The events that wait for a pass: how many, and when the first and the latest (monotonic seconds)."""
 
     events: int
     first: float
@@ -25,12 +25,12 @@ class Waiting(Struct, frozen=True):
 
 
 def seconds_until_pass(waiting: Waiting, last_pass: tuple[float, float], now: float) -> float:
-    """How long to wait before the next pass begins; 0 or less means now.
+    """Return how long to wait before the next pass begins; 0 or less means now.
 
-    A burst is let run until it is quiet for 50 ms, but no longer than half a second. After a pass that took t
-    seconds, t are left free, so that passes take up no more than half of the time, however many events come.
-    That is half a second at most, too: only a first pass, or one over everything, takes longer, and nothing
-    that happens after it should wait for seconds.
+    A burst may continue until it is quiet for 50 ms, but no longer than half a second. After a pass that took
+    t seconds, t are left free, so that passes take no more than half of the time, however many events arrive.
+    That is half a second at most, too: only a first pass, or a full resync, takes longer, and an event after
+    it should not wait for seconds.
 
     Args:
         waiting: The events that wait.
@@ -46,9 +46,9 @@ def seconds_until_pass(waiting: Waiting, last_pass: tuple[float, float], now: fl
 
 @dataclass(frozen=True, slots=True)
 class TriggerBatch:
-    """What called since the last pass: events of the cluster, and drift by part with what was found.
+    """The triggers since the last pass: events of the cluster, and drift by part with the observation.
 
-    `first` is when the first of them came (monotonic seconds), None when none did.
+    `first` is when the first of them arrived (monotonic seconds), None if there are none.
     """
 
     events: int = 0
@@ -66,8 +66,8 @@ class Triggers:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        # A descriptor and not a condition: a signal's handler may run in the loop's own thread between its
-        # last look and its wait, and a condition would sleep over what the handler said.
+        # A descriptor and not a condition: a signal handler may run in the loop's own thread between its last
+        # check and its wait, and a condition would miss the handler's signal.
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._events = 0
         self._drift: dict[ComponentName, str] = {}
@@ -81,39 +81,39 @@ class Triggers:
             self._note()
 
     def dns_changed(self) -> None:
-        """DNS says something else of a name than before."""
+        """Note that the answer of DNS for a hostname has changed."""
         with self._lock:
             self._note()
 
     def drifted(self, part: ComponentName, what: str) -> None:
-        """Note that a part of the node might have changed; `what` was seen. The first one is kept."""
+        """Note that a part of the node might have changed; `what` was observed. The first one is kept."""
         with self._lock:
             self._drift.setdefault(part, what)
             self._note()
 
     def wake(self) -> None:
-        """End the loop's wait without calling for a pass: a signal came, or ownership changed.
+        """End the loop's wait without triggering a pass: a signal arrived, or the writer changed.
 
-        Takes no lock: a signal's handler may call it.
+        Takes no lock: a signal handler may call it.
         """
         os.eventfd_write(self._bell, 1)
 
     def waiting(self) -> Waiting | None:
-        """Return what waits for a pass; None when nothing does."""
+        """Return what waits for a pass; None if nothing does."""
         with self._lock:
             if self._first is None:
                 return None
             return Waiting(self._events, self._first, self._latest)
 
     def wait(self, timeout: float | None) -> None:
-        """Return when something new calls or wakes, or after `timeout` seconds (None: never)."""
+        """Return at the next trigger or wake-up, or after `timeout` seconds (None: never)."""
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         if poll.poll(None if timeout is None else int(timeout * 1000) + 1):
             os.eventfd_read(self._bell)
 
     def take(self) -> TriggerBatch:
-        """Take all calls; what comes later calls for another pass."""
+        """Take all triggers; later ones cause another pass."""
         with self._lock:
             calls = TriggerBatch(self._events, dict(self._drift), self._first)
             self._events, self._drift, self._first = 0, {}, None

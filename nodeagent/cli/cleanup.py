@@ -1,4 +1,4 @@
-"""`nodeagent cleanup`: it needs no cluster and no decisions, and imports nothing of them."""
+"""`nodeagent cleanup`: it needs no cluster and no decisions, and imports no code for them."""
 
 from pathlib import Path
 

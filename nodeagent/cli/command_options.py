@@ -29,14 +29,14 @@ def running_options(command: _Command) -> _Command:
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Add the options of commands that are about a cluster, and about no node of it."""
+    """Add the options of commands for a cluster, and not for one of its nodes."""
     for add in (_KUBECONFIG, _CONFIG):
         command = add(command)
     return command
 
 
 def common_options(command: _Command) -> _Command:
-    """Add the options that every command has which may work on manifests."""
+    """Add the options of every command that can work on manifests."""
     for add in (_NODE, _KUBECONFIG, _MANIFESTS, _CONFIG):
         command = add(command)
     return command
@@ -72,7 +72,7 @@ adopt_option = option(
 )
 
 
-# Of commands that run on: how they log, and where they show their pages.
+# For commands that keep running: how they log, and where they show their pages.
 
 
 _LOG_FORMAT = option(

@@ -115,13 +115,13 @@ def doctor(
 
 
 DOCTOR_SCHEMA_VERSION: Final = "1"
-"""Raised whenever a field or code goes or changes its meaning; new ones alone do not raise it."""
+"""Raised whenever a field or code is removed or changes its meaning; new ones alone do not raise it."""
 
 
 class DoctorFinding(Struct, frozen=True, rename="camel"):
     """One check of one thing.
 
-    `code` settles `verdict`; docs/doctor.md explains each code. Lines of `remedy` that begin with `$ ` are
+    `code` determines `verdict`; docs/doctor.md explains each code. Lines of `remedy` that begin with `$ ` are
     commands.
     """
 
@@ -137,7 +137,7 @@ class DoctorFinding(Struct, frozen=True, rename="camel"):
 class DoctorDocument(Struct, frozen=True, rename="camel"):
     """The whole answer.
 
-    `onNode` tells whether this machine was looked at as the node; `overall` is what the exit code says:
+    `onNode` says whether this machine was checked as the node; `overall` is what the exit code says:
     healthy 0, affected 2, cannot-tell 1.
     """
 
@@ -151,7 +151,7 @@ class DoctorDocument(Struct, frozen=True, rename="camel"):
 
 
 def document(node_name: str, on_node: bool, summary: Summary, findings: Sequence[Finding]) -> str:  # noqa: FBT001 - a field
-    """Pure: the answer as indented JSON with a final newline."""
+    """Return the answer as indented JSON with a final newline. Pure."""
     found = DoctorDocument(
         schema_version=DOCTOR_SCHEMA_VERSION,
         kind="Doctor",
@@ -175,7 +175,7 @@ def document(node_name: str, on_node: bool, summary: Summary, findings: Sequence
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
 
 
-# Pure: what the doctor found, as text for a person.
+# The doctor's findings, as text for a person. Pure.
 
 
 GROUPS = {
@@ -209,7 +209,7 @@ _WIDTH = max(len(verdict.value) for verdict in CheckVerdict)
 
 
 def doctor_text(summary: Summary, findings: Sequence[Finding]) -> str:
-    """Return the sentence, a table for each group of checks, the remedies, as `terminal_text` gives it."""
+    """Return the sentence, a table for each group of checks, the fixes, as `terminal_text` returns them."""
     lines: list[Line] = [Styled(summary.sentence, _OVERALL[summary.overall], bold=True), ""]
     for title, checks in GROUPS.items():
         rows = [finding for check in checks for finding in findings if finding.check == check]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 SCHEMA_VERSION = "1"
-"""Raised whenever a field goes or changes its meaning; new fields alone do not raise it."""
+"""Raised whenever a field is removed or changes its meaning; new fields alone do not raise it."""
 
 
 class ObjectName(Struct, frozen=True, rename="camel"):
@@ -18,10 +18,10 @@ class ObjectName(Struct, frozen=True, rename="camel"):
 
 
 class ListenerReport(Struct, frozen=True, rename="camel"):
-    """One relay listener of a served load balancer as it stands on the node.
+    """One relay listener of a served load balancer: its actual state on the node.
 
-    `redirected` are the load balancer's endpoints whose traffic DNAT sends here; `backend` is what HAProxy's
-    health check says of the ingress controller, null where HAProxy does not tell.
+    `redirected` are the load balancer's endpoints whose traffic DNAT sends here; `backend` is HAProxy's
+    health check of the ingress controller, null if HAProxy does not report it.
     """
 
     relay: str
@@ -31,9 +31,9 @@ class ListenerReport(Struct, frozen=True, rename="camel"):
 
 
 class LoadBalancer(Struct, frozen=True, rename="camel"):
-    """One LoadBalancer Service: what was decided for it and why.
+    """One LoadBalancer Service: the decision and the reason.
 
-    `code` is the reason's stable short name. `listeners` is null in a plan, which asks no listener.
+    `code` is the reason's stable short name. `listeners` is null in a plan, which checks no listener.
     """
 
     service: ObjectName
@@ -48,9 +48,9 @@ class LoadBalancer(Struct, frozen=True, rename="camel"):
 
 
 class Name(Struct, frozen=True, rename="camel"):
-    """One name: what was decided and why.
+    """One hostname: the decision and the reason.
 
-    `written` tells whether the managed block holds it now; null when the hosts file could not be read.
+    `written` says whether the managed block has it now; null if the hosts file could not be read.
     """
 
     name: str
@@ -78,7 +78,7 @@ class AddressChanges(Struct, frozen=True, rename="camel"):
 
 
 class Relay(Struct, frozen=True, rename="camel"):
-    """One relay listener and where it sends to; `proxyProtocol` is null where it adds no line."""
+    """One relay listener and its target; `proxyProtocol` is null if it adds no header."""
 
     bind: str
     server: str
@@ -87,7 +87,7 @@ class Relay(Struct, frozen=True, rename="camel"):
 
 
 class RelayChanges(Struct, frozen=True, rename="camel"):
-    """Relay listeners to add and to remove, and what happens to HAProxy for that."""
+    """Relay listeners to add and to remove, and what that does to HAProxy."""
 
     action: str
     reason: str
@@ -96,7 +96,7 @@ class RelayChanges(Struct, frozen=True, rename="camel"):
 
 
 class DnatEntry(Struct, frozen=True, rename="camel"):
-    """Traffic for `match` (the load balancer) goes to `to` (the relay)."""
+    """Connections to `match` (the load balancer) are sent to `to` (the relay)."""
 
     match: str
     to: str
@@ -104,9 +104,9 @@ class DnatEntry(Struct, frozen=True, rename="camel"):
 
 
 class DnatRules(Struct, frozen=True, rename="camel"):
-    """Rules of DNAT: `redirects`, the ranges of pods they hold for, and the guard of the relay.
+    """Rules of DNAT: `redirects`, the ranges of pods they apply to, and the guard of the relay.
 
-    Only this node and the `admitted` ranges reach what is `guarded`.
+    Only this node and the `admitted` ranges can reach the `guarded` ranges.
     """
 
     redirects: list[DnatEntry]
@@ -116,7 +116,7 @@ class DnatRules(Struct, frozen=True, rename="camel"):
 
 
 class DnatChanges(Struct, frozen=True, rename="camel"):
-    """Rules of DNAT to add and to remove; `transaction` is what the backend would run, whole."""
+    """Rules of DNAT to add and to remove; `transaction` is the complete input of the backend."""
 
     backend: str
     add: DnatRules
@@ -126,7 +126,7 @@ class DnatChanges(Struct, frozen=True, rename="camel"):
 
 
 class HostsChanges(Struct, frozen=True, rename="camel"):
-    """The change of the hosts file: names that get, lose or change their line, and a unified diff."""
+    """The change of the hosts file: hostnames whose line is added, removed or changed, and a unified diff."""
 
     file: str
     add: list[str]
@@ -136,7 +136,7 @@ class HostsChanges(Struct, frozen=True, rename="camel"):
 
 
 class Changes(Struct, frozen=True, rename="camel"):
-    """What is to change; null where nothing is to do."""
+    """The pending changes; null if there are none."""
 
     addresses: AddressChanges | None
     relay: RelayChanges | None
@@ -145,7 +145,7 @@ class Changes(Struct, frozen=True, rename="camel"):
 
 
 class Document(Struct, frozen=True, rename="camel"):
-    """The whole answer. `inSync` is true when nothing is to change and nothing failed."""
+    """The whole answer. `inSync` is true if nothing is to be changed and nothing failed."""
 
     schema_version: Literal["1"]
     kind: Literal["Plan", "Status"]
@@ -160,5 +160,5 @@ class Document(Struct, frozen=True, rename="camel"):
 
 
 def encode(document: Document) -> str:
-    """Pure: the document as indented JSON with a final newline."""
+    """Return the document as indented JSON with a final newline. Pure."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -126,7 +126,7 @@ def _round(asking: Asking) -> Iterator[NodeRow]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Yield a bar on standard error while it is a terminal; gone when it is full."""
+    """Yield a bar on standard error if that is a terminal; it disappears when it is full."""
     if not sys.stderr.isatty():
         yield lambda: None
         return
@@ -236,7 +236,7 @@ def fleet_lines(rows: Iterable[NodeRow]) -> list[Line]:
 
 
 def age(seconds: float) -> str:
-    """Return a duration in the largest unit that tells it: `42s`, `12m`, `5h`, `3d`."""
+    """Return a duration in the largest unit that fits: `42s`, `12m`, `5h`, `3d`."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:.0f}{unit}"
@@ -257,7 +257,7 @@ def _cells(row: NodeRow) -> tuple[str, ...]:
 
 
 def _served(counts: VerdictCounts | None) -> str:
-    """`3 served`, with what is refused; what is skipped is nobody's concern."""
+    """Return `3 served`, with the rejected ones; skipped ones don't matter here."""
     if counts is None:
         return ""
     return f"{counts.served}" + (f" ({counts.refused} refused)" if counts.refused else "")

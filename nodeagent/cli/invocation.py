@@ -1,6 +1,6 @@
-"""What a command that acts once starts from: its configuration, this node, the cluster.
+"""The inputs of a command that acts once: its configuration, this node, the cluster.
 
-What reads a cluster is imported when one is read: with manifests, a command starts without it.
+The code that reads a cluster is imported only when one is read: with manifests, a command starts without it.
 """
 
 from contextlib import AbstractContextManager
@@ -25,7 +25,7 @@ from nodeagent.sources.node.identity import default_node_name
 
 
 class View(Struct, frozen=True):
-    """One moment: the cluster, this node, and what shall stand on it."""
+    """One moment: the cluster, this node, and its desired state."""
 
     snapshot: Snapshot
     facts: Facts
@@ -33,7 +33,7 @@ class View(Struct, frozen=True):
 
 
 class Invocation(Struct, frozen=True):
-    """One call of a command: its configuration and where its objects come from."""
+    """One call of a command: its configuration and the source of its objects."""
 
     config: Config
     node_name: str
@@ -42,18 +42,18 @@ class Invocation(Struct, frozen=True):
     adopt: bool
 
     def actual_state(self) -> ActualState:
-        """Return the actual state of the configuration's components, to be read where it is asked for."""
+        """Return the actual state of the configuration's components, which is read when it is needed."""
         return ActualState(build_components(self.config, adopt=self.adopt))
 
     def desired(self, actual: ActualState) -> Desired:
-        """Return what shall stand on this node now; see `view`."""
+        """Return the desired state of this node now; see `view`."""
         return self.view(actual).desired
 
     def view(self, actual: ActualState) -> View:
-        """Return the cluster, this node, and what shall stand on it now.
+        """Return the cluster, this node, and its desired state now.
 
-        Names that need proof are asked for, ten seconds at most. Raises SourceError when the objects can't be
-        had.
+        Hostnames that need verification are looked up, for ten seconds at most. Raises SourceError if the
+        objects are not available.
         """
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
@@ -66,11 +66,11 @@ class Invocation(Struct, frozen=True):
         return View(snapshot, facts, desired)
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster's objects. Raises SourceError when they are not available."""
+        """Return the cluster's objects. Raises SourceError if they are not available."""
         return self._observe()[0]
 
     def ask_cluster(self) -> ClusterAnswers:
-        """Return what the API server says besides its objects; manifests say nothing of that.
+        """Return the API server's other data; manifests have none of that.
 
         Raises nothing.
         """
@@ -84,11 +84,11 @@ class Invocation(Struct, frozen=True):
             return ask_cluster(connection, self.node_name)
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Hold the node's lock: one writer at a time. Raises ApplyError when another keeps it."""
+        """Hold the node's lock: one writer at a time. Raises ApplyError if another holds it."""
         return exclusive(Path(self.config.relay.run_dir), LOCK_SECONDS)
 
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
-        """Return the objects, and the API servers (host, port) that were asked for them."""
+        """Return the objects, and the API servers (host, port) that provided them."""
         service = self.config.relay.existing_service
         config_maps = self.config.load_balancers.config_map_names
         if self.manifests is not None:
@@ -109,7 +109,7 @@ def invocation(
     manifests: Path | None = None,
     adopt: bool = False,
 ) -> Invocation:
-    """Read the configuration and settles the node's name. Raises ConfigError."""
+    """Read the configuration and determine the node's name. Raises ConfigError."""
     return Invocation(
         config=read_config(config),
         node_name=node or default_node_name(),

@@ -1,19 +1,20 @@
-"""Logs to standard error: one record a line, as text or as JSON.
+"""Logs to standard error: one record per line, as text or as JSON.
 
-The convention, for all of nodeagent: a constant sentence as the message, and what varies as fields.
+The convention, for all of nodeagent: a constant sentence as the message, and all that varies as fields.
 
     log = logging.getLogger(__name__)
     log.info("applied", extra={"fields": {"applier": "hosts", "names": 12}})
 
-(`extra` alone would not do: the library refuses keys such as `name`.) As text, and as JSON (on one line):
+(`extra` alone would not work: the library rejects keys such as `name`.) As text, and as JSON (on one line):
 
     2026-11-21T09:00:00.123Z INFO  applied applier=hosts names=12
     {"time": "2026-11-21T09:00:00.123Z", "level": "INFO", "logger": "nodeagent.agent.loop",
      "message": "applied", "applier": "hosts", "names": 12}
 
-What comes from elsewhere (names of objects, answers of programs) can't begin a line of its own: control
-characters are written as escapes. An exception is one field. Secrets don't belong into a log call; should one
-be part of an error's text (a token in a header, a password in a proxy's URL), what looks like one is masked.
+Values from elsewhere (names of objects, answers of programs) can't begin a line of their own: control
+characters are written as escapes. An exception is one field. Secrets don't belong in a log call; if one is
+part of an error's text (a token in a header, a password in a proxy's URL), text that looks like one is
+masked.
 """
 
 import json
@@ -30,7 +31,7 @@ from nodeagent.printable import printable
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-# A container's runtime cuts lines at 16 KiB; a program's whole output need not be in the log.
+# A container runtime splits lines at 16 KiB; a program's whole output need not be in the log.
 _LONGEST = 4096
 
 _SECRETS = (
@@ -47,8 +48,8 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
 
     Args:
         log_format: how a record is written.
-        level: from which level on nodeagent's own records are written. Of libraries, warnings and worse
-            are: below that they log requests and answers whole.
+        level: the minimum level of nodeagent's own records. For libraries it is warning: below that, they log
+            whole requests and answers.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(json_line if log_format == "json" else text_line))
@@ -62,16 +63,16 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
 
 
 def text_line(record: logging.LogRecord) -> str:
-    """Pure: the record as one line for a person; a value with anything unusual in it is quoted."""
+    """Return the record as one line for a person; a value with anything unusual in it is quoted. Pure."""
     words = [_time(record), f"{record.levelname:5}", printable(_cleaned(record.getMessage()))]
     words += [f"{printable(key)}={_text_value(value)}" for key, value in _fields(record)]
     return " ".join(words)
 
 
 def json_line(record: logging.LogRecord) -> str:
-    """Pure: the record as one JSON object, ASCII only.
+    """Return the record as one JSON object, ASCII only. Pure.
 
-    A field that would hide time, level, logger or message bears an underscore behind its name.
+    A field that would hide time, level, logger or message gets an underscore after its name.
     """
     line: dict[str, object] = {
         "time": _time(record),
@@ -86,7 +87,7 @@ def json_line(record: logging.LogRecord) -> str:
 
 
 class _Lines(logging.Formatter):
-    """Formats a record by a function."""
+    """Formats a record with a function."""
 
     def __init__(self, line: Callable[[logging.LogRecord], str]) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ def _text_value(value: object) -> str:
 
 
 def _json_value(value: object) -> object:
-    """Return the value where JSON has its like, its text otherwise. NaN and infinity are none of JSON's."""
+    """Return the value if JSON can represent it, otherwise its text. JSON has no NaN and no infinity."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -141,7 +142,7 @@ def _json_value(value: object) -> object:
 
 
 def masked(text: str) -> str:
-    """Pure: the text without what looks like a secret: a token, a password in a URL, a private key."""
+    """Return the text without what looks like a secret: a token, a password in a URL, a private key. Pure."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text

@@ -28,14 +28,14 @@ _MODULES = {
 
 
 class _Commands(click.Group):
-    """The subcommands, each imported when it is called: the daemon holds none of the others in memory."""
+    """The subcommands, each imported when it is called: the daemon has none of the others in memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
         """Return their names."""
         return sorted(_MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's interface
-        """Return one of them; None if there is none of that name."""
+        """Return the one with that name; None if there is none."""
         module = _MODULES.get(cmd_name)
         if module is None:
             return None

@@ -1,4 +1,4 @@
-"""Pure: plan and comparison into the document that `-o json` prints."""
+"""Turns plan and comparison into the document that `-o json` prints. Pure."""
 
 from collections.abc import Mapping
 from typing import Literal

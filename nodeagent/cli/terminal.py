@@ -1,7 +1,7 @@
 """What the commands print for a person: the one place where text is made safe for a terminal.
 
-Names, annotations, answers of servers: much of what a command shows was written by others. So a command hands
-over lines and says what is to be coloured; it never writes an escape sequence or a line's end itself.
+Names, annotations, answers of servers: others wrote much of what a command shows. So a command passes lines
+and says what to color; it never writes an escape sequence or a line end itself.
 """
 
 import os
@@ -14,7 +14,7 @@ from nodeagent.printable import printable
 
 
 class Styled(Struct, frozen=True):
-    """Words in a colour (click's name of it), in bold, or both."""
+    """Words in a color (by click's name), in bold, or both."""
 
     text: str
     colour: str | None = None
@@ -26,16 +26,16 @@ Line = str | Styled | tuple[str | Styled, ...]
 
 
 def terminal_text(lines: Iterable[Line]) -> str:
-    r"""Return the lines as one text, with ANSI codes for the styles and a line's end behind each.
+    r"""Return the lines as one text, with ANSI codes for the styles and a line end after each.
 
-    Pure. Whatever else in a line is not printable is written as an escape (`\n`, `\x1b`, `\u202e`): no value
-    steers the terminal or begins a line of its own.
+    Pure. Any other character in a line that is not printable is written as an escape (`\n`, `\x1b`,
+    `\u202e`): no value controls the terminal or begins a line of its own.
     """
     return "".join(f"{_rendered(line)}\n" for line in lines)
 
 
 def block(text: str) -> Iterator[str]:
-    """Give the lines of a text that is one by design: a transaction, a diff, an error of several lines.
+    """Return the lines of a text that has several by design: a transaction, a diff, a multi-line error.
 
     Tabs become spaces.
     """
@@ -45,14 +45,14 @@ def block(text: str) -> Iterator[str]:
 def show(lines: Iterable[Line], *, error: bool = False) -> None:
     """Print the lines to standard output, or to standard error.
 
-    Colours are for a terminal alone, and not where NO_COLOR is set (https://no-color.org: to any value that
-    is not empty; click itself does not look).
+    Colors are only for a terminal, and not if NO_COLOR is set (https://no-color.org: to any value that is not
+    empty; click itself does not check it).
     """
     show_text(terminal_text(lines), error=error)
 
 
 def show_text(text: str, *, error: bool = False) -> None:
-    """Print what `terminal_text` gave, or a document (`-o json`), as it is."""
+    """Print a result of `terminal_text`, or a document (`-o json`), as it is."""
     click.echo(text, nl=False, err=error, color=False if os.environ.get("NO_COLOR") else None)
 
 

@@ -1,4 +1,4 @@
-"""Pure: plan, status and the steps of apply as text for a person."""
+"""Plan, status and the steps of apply as text for a person. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -21,7 +21,7 @@ _TITLES: Mapping[ComponentName, str] = {
 
 
 def plan_text(node_name: str, desired: Desired, comparison: Comparison) -> str:
-    """Return what would change and why, whole, as `terminal_text` gives it."""
+    """Return all that would change, and why, as `terminal_text` returns it."""
     return terminal_text(
         [
             *_decisions(desired, comparison.notes),
@@ -38,7 +38,7 @@ def status_text(
     comparison: Comparison,
     listeners: Mapping[Endpoint, ListenerStatus],
 ) -> str:
-    """Return what stands on the node, for each load balancer and each name."""
+    """Return the actual state of the node, for each load balancer and each hostname."""
     lines: list[Line] = []
     for decision in desired.load_balancers:
         lines += _load_balancer(decision, desired)
@@ -60,7 +60,7 @@ def status_text(
 
 
 def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> str:
-    """Return what would change of CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
+    """Return what would change in CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
     lines: list[Line] = [*_decisions(decided, remarks)]
     for path, diff in diffs.items():
         lines += _section(f"ConfigMap {path}", _coloured(diff))
@@ -72,9 +72,9 @@ def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, s
 
 
 def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
-    """Return what was done, step by step, and what was not, and why.
+    """Return what was done, step by step, what was not, and why.
 
-    `nothing` is what to say of no step at all.
+    `nothing` is the text if there was no step.
     """
     lines: list[Line] = [line for change in done.changes for line in _step(change.component, change.text)]
     lines += _section("Not served", _refusals(done.desired))
@@ -85,9 +85,9 @@ def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
 
 
 def _refusals(desired: Desired) -> Iterator[Line]:
-    """Yield what an administrator should look at.
+    """Yield what an administrator should check.
 
-    Load balancers and names that were refused, unusable objects.
+    Load balancers and hostnames that were rejected, unusable objects.
     """
     for decision in desired.load_balancers:
         if decision.verdict is Verdict.REFUSED:
@@ -129,7 +129,7 @@ def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[Lin
 
 
 def _written_marks(desired: Desired, written: frozenset[str] | None) -> dict[str, str]:
-    """Return what stands of each served name, in a word; unknown where the hosts file could not be read."""
+    """Return the state of each served hostname, in a word; unknown if the hosts file could not be read."""
     served = [decision.name for decision in desired.names if decision.verdict is Verdict.SERVED]
     if written is None:
         return dict.fromkeys(served, " [unknown]")

@@ -1,1 +1,1 @@
-"""What DNS says of the names that need proof, asked in the background: when, and by which threads."""
+"""DNS verification of hostnames in the background: when each is looked up, and by which threads."""

@@ -1,8 +1,8 @@
-"""Which name is asked when: new and changed ones first, stable ones ever more rarely. Pure.
+"""When each hostname is looked up: new and changed ones first, stable ones less and less often. Pure.
 
-Namespaces take turns: thousands of names of one of them stretch nobody else's.
+Namespaces take turns: thousands of hostnames of one of them don't delay those of others.
 
-No clock is read here: every method is told the time, in seconds that never go back.
+No clock is read here: every method gets the time, in seconds that never go back.
 """
 
 import heapq
@@ -27,14 +27,14 @@ _SPREAD: Final = 0.2
 
 
 class Lane(IntEnum):
-    """Why a name waits. Each lane has an allowance of its own, and an earlier one goes first."""
+    """Why a hostname waits. Each lane has an allowance of its own, and an earlier one comes first."""
 
     FIRST = 0
-    """It was never asked, or its objects changed: its answer is urgent."""
+    """It was never looked up, or its objects changed: its answer is urgent."""
     LIVELY = 1
     """Its answer changed lately, or DNS failed."""
     STABLE = 2
-    """Its answer stayed the same for so long that it is asked as rarely as can be."""
+    """Its answer stayed the same for so long that it is looked up at the longest interval."""
 
 
 _Entry = tuple[float, str, Lane]
@@ -42,17 +42,17 @@ _Entry = tuple[float, str, Lane]
 
 
 def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> float:
-    """Seconds until a name is asked again, up to a fifth less so that neither names nor nodes march in step.
+    """Return the seconds until the next lookup, reduced by up to a fifth so that lookups don't coincide.
 
-    After a failure 2 s, 4 s, 8 s up to a minute. Otherwise at first its TTL (where there is nothing, five
-    minutes of it at most: what is not there yet mostly comes soon), then twice as long after each answer that
-    is the same, up to ten minutes.
+    After a failure 2 s, 4 s, 8 s up to a minute. Otherwise, at first its TTL (for a negative answer at most
+    five minutes of it: a missing record mostly appears soon), then twice as long after each equal answer, up
+    to ten minutes.
 
     Args:
         reply: The latest.
         failures: How many failures there were in a row.
-        same: How many answers in a row said the same as the one before.
-        least: What is asked no sooner than this.
+        same: How many answers in a row were the same as the one before.
+        least: The shortest interval.
     """
     if not reply.outcome.tells:
         pause = backoff(failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
@@ -66,28 +66,29 @@ def pause_after(reply: DnsReply, failures: int, same: int, least: float) -> floa
 
 
 def lane_after(pause: float) -> Lane:
-    """Return the lane of a name that was asked and pauses for so many seconds."""
+    """Return the lane of a hostname that was looked up and pauses for so many seconds."""
     return Lane.STABLE if pause >= LONGEST_SECONDS * (1 - _SPREAD) else Lane.LIVELY
 
 
 class LookupQueue:
-    """The names to ask, in their turn: by lanes, and in each lane the namespaces in turn.
+    """The hostnames to look up, in their turn: by lanes, and in each lane the namespaces in turn.
 
     Args:
-        first_per_second: How many names of the first lane may be asked a second. The others have less:
-            thousands of names with short TTLs are asked less often than their TTLs say, and nobody is loaded.
-        spread_seconds: A name that is new or changed waits up to so long, by chance: all nodes hear of it at
-            the same moment.
+        first_per_second: How many hostnames of the first lane may be looked up per second. The others have
+            less: thousands of hostnames with short TTLs are looked up less often than their TTLs say, so the
+            load stays low.
+        spread_seconds: A hostname that is new or changed waits up to this long, at random: all nodes learn of
+            it at the same moment.
     """
 
     def __init__(self, first_per_second: float = FIRST_PER_SECOND, spread_seconds: float = 0.0) -> None:
         self._spread_seconds = spread_seconds
-        # Each wanted name with its namespace.
+        # Each wanted hostname with its namespace.
         self._wanted: dict[str, str] = {}
-        # The entry of each waiting name; one that is being asked is not in it. It tells which entries of the
-        # lanes still count: those that are in it themselves.
+        # The entry of each waiting hostname; one that is being looked up is not in it. It shows which entries
+        # of the lanes still count: those that are in it themselves.
         self._due: dict[str, _Entry] = {}
-        # Those that changed while they were being asked.
+        # Those that changed during their lookup.
         self._overtaken: set[str] = set()
         self._lanes = {
             Lane.FIRST: _Queue(_Allowance(first_per_second)),
@@ -96,7 +97,7 @@ class LookupQueue:
         }
 
     def want(self, names: Mapping[str, str], now: float) -> None:
-        """Asks for these names and no others from now on; each with the namespace that it is asked for."""
+        """Look up these hostnames and no others from now on; each comes with the namespace that claims it."""
         for name in self._wanted.keys() - names.keys():
             self._due.pop(name, None)
             self._overtaken.discard(name)
@@ -116,7 +117,7 @@ class LookupQueue:
                 self._put(name, now + self._chance(), lane)
 
     def take(self, now: float) -> str | None:
-        """Return the name to ask now, if there is one; `asked` must follow."""
+        """Return the hostname to look up now, if there is one; `asked` must follow."""
         for queue in self._lanes.values():
             queue.drop_stale(self._due)
             name = queue.take(now)
@@ -126,7 +127,7 @@ class LookupQueue:
         return None
 
     def pause(self, now: float) -> float:
-        """Seconds until `take` may give a name; infinite when none is waiting."""
+        """Return the seconds until `take` may return a hostname; infinite if none is waiting."""
         for queue in self._lanes.values():
             queue.drop_stale(self._due)
         return min(queue.pause(now) for queue in self._lanes.values())
@@ -149,7 +150,7 @@ class LookupQueue:
 
 @dataclass(slots=True)
 class _Allowance:
-    """A token bucket: so many a second, and as many at once after a second of rest."""
+    """A token bucket: so many per second, and as many at once after a second of rest."""
 
     per_second: float
     _left: float = math.inf
@@ -162,7 +163,7 @@ class _Allowance:
         return True
 
     def pause(self, now: float) -> float:
-        """Seconds until one more is allowed."""
+        """Return the seconds until one more is allowed."""
         self._left = min(self.per_second, self._left + (now - self._counted_at) * self.per_second)
         self._counted_at = now
         return 0.0 if self._left >= 1 else (1 - self._left) / self.per_second
@@ -195,7 +196,7 @@ class _Queue:
         return max(first - now, self.allowance.pause(now))
 
     def drop_stale(self, due: Mapping[str, _Entry]) -> None:
-        """Drop entries of names that are not wanted any more, or wait elsewhere or for another time."""
+        """Drop entries of hostnames that are no longer wanted, or wait elsewhere or for another time."""
         for namespace, heap in [*self.heaps.items()]:
             while heap and due.get(heap[0][1]) is not heap[0]:
                 heapq.heappop(heap)

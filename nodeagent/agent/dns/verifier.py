@@ -1,7 +1,8 @@
-"""Asks DNS for the names that need proof, again and again, in threads of its own: no pass waits for DNS.
+"""Repeatedly looks up the hostnames that need verification, in threads of its own: no pass waits for DNS.
 
-A lookup is two queries, A and AAAA. With the agenda's allowances, a fresh node's 1,000 names are asked within
-5 s and a lone new one at once. In the end, while all answers stay the same, there is one lookup a second.
+A lookup is two queries, A and AAAA. With the queue's allowances, a fresh node's 1,000 hostnames are looked up
+within 5 s and a single new one at once. Finally, while all answers stay the same, there is one lookup a
+second.
 """
 
 import logging
@@ -25,23 +26,23 @@ if TYPE_CHECKING:
     from nodeagent.sources.dns import Resolver
 
 Ask = Callable[[str], DnsReply]
-"""Asks for one name; may take seconds, and raises nothing for what DNS does."""
+"""Looks up one hostname; may take seconds, and raises nothing for DNS failures."""
 
 _LOG = logging.getLogger("nodeagent")
 
 SPREAD_SECONDS: Final = 1.0
-"""For agents: all of them hear of a new name at the same moment."""
+"""For agents: all of them learn of a new hostname at the same moment."""
 _THREADS: Final = 16
 _TELL_SECONDS: Final = 0.5
 _SUSPECT_SECONDS: Final = 60.0
-"""For so long, further changes beside a name don't hasten the others again."""
+"""During this time, further changes next to a hostname don't bring forward the others again."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one name, and since when (monotonic seconds) it can't be asked, if so.
+    """What is known of one hostname, and since when (monotonic seconds) its lookups fail, if they do.
 
-    `same` counts the answers in a row that said the same as the one before, `failures` those that failed.
+    `same` counts the answers in a row that were the same as the one before, `failures` the failed ones.
     """
 
     answer: DnsAnswer
@@ -51,16 +52,17 @@ class _Known:
 
 
 class DnsVerifier:
-    """Knows what DNS says of the names it was told to ask for. Every method may be called from any thread.
+    """Has the answers of DNS for the wanted hostnames. Every method may be called from any thread.
 
     Args:
-        ask: Asks for one name.
-        recheck_seconds: No name is asked again sooner, however short its TTL.
-        on_change: Called when some answer means something else than before, at most twice a second. It
+        ask: Looks up one hostname.
+        recheck_seconds: No hostname is looked up again sooner, however short its TTL.
+        on_change: Called when the meaning of an answer changed, at most twice a second. It
             must not wait.
-        on_reply: Called with the outcome of each asking. It must not wait.
-        first_per_second: How many names that are new, or whose question changed, are asked a second.
-        spread_seconds: Such a name waits up to so long, by chance.
+        on_reply: Called with the outcome of each lookup. It must not wait.
+        first_per_second: How many hostnames that are new, or whose question changed, are looked up per
+            second.
+        spread_seconds: Such a hostname waits up to this long, at random.
         clock: Monotonic seconds.
     """
 
@@ -80,8 +82,8 @@ class DnsVerifier:
         self._on_change = on_change
         self._on_reply = on_reply
         self._clock = clock
-        # One thread watches the clock for all and is woken by news; the others wait for their turn: so a name
-        # that is due wakes one thread, not eight.
+        # One thread watches the clock for all and wakes on changes; the others wait for their turn: so a
+        # hostname that is due wakes one thread, not eight.
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._turn = threading.Condition(self._lock)
@@ -98,12 +100,12 @@ class DnsVerifier:
         self._ended = False
 
     def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
-        """From now on asks for these names and no others; what is known of others is forgotten.
+        """From now on, look up these hostnames and no others; answers for others are forgotten.
 
         Args:
-            wanted: Each name with the addresses that matter in an answer: only what bears on them is a
-                change. The namespaces take turns. A name whose question changed, because its objects or its
-                load balancer's addresses did, is asked again at once.
+            wanted: Each hostname with the addresses that matter in an answer: only a difference in these is a
+                change. The namespaces take turns. If the question changed, because the objects or the
+                load balancer's addresses did, the hostname is looked up again at once.
         """
         with self._lock:
             if wanted is self._wanted:
@@ -126,7 +128,7 @@ class DnsVerifier:
             self._news.notify()
 
     def answers(self) -> Mapping[str, DnsAnswer]:
-        """Return what is known now, without names that were not asked yet.
+        """Return what is known now, without hostnames that were not looked up yet.
 
         The same object until that changes.
         """
@@ -136,7 +138,7 @@ class DnsVerifier:
             return self._answers
 
     def failing_since(self) -> dict[str, float]:
-        """Return the names that can't be asked for now, each with the clock's seconds since when."""
+        """Return the hostnames whose lookups fail now, each with the clock's seconds since when."""
         with self._lock:
             return {
                 name: known.failing_since
@@ -145,19 +147,19 @@ class DnsVerifier:
             }
 
     def await_answers(self, seconds: float) -> None:
-        """Return when every wanted name was asked, or after `seconds`."""
+        """Return when every wanted hostname was looked up, or after `seconds`."""
         with self._lock:
             self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
 
     def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
-        """Asks in this way from now on, and for every name soon: the configuration is another."""
+        """Look up in this way from now on, and every hostname soon: the configuration changed."""
         with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
             self._agenda.hasten(self._wanted, self._clock(), Lane.FIRST)
             self._news.notify()
 
     def stop(self) -> None:
-        """Asks nothing more. A thread that waits for an answer does not keep the process."""
+        """Stop looking up. A thread that waits for an answer does not keep the process alive."""
         with self._lock:
             self._ended = True
             for waiting in (self._news, self._turn, self._answered):
@@ -178,7 +180,8 @@ class DnsVerifier:
             try:
                 reply = ask(name)
             except Exception as error:  # noqa: BLE001 - see below
-                # A mistake of ours, met on some odd answer: this name is tried again, the others go on.
+                # A bug in nodeagent, triggered by some odd answer: this hostname is tried again, the others
+                # continue.
                 _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
                 reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
             self._on_reply(reply.outcome)
@@ -186,7 +189,7 @@ class DnsVerifier:
                 self._note(name, reply)
 
     def _await_turn(self) -> tuple[str, Ask] | None:
-        """Wait until a name may be asked; None at the end. Tells of changes meanwhile."""
+        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile."""
         with self._lock:
             while not self._ended:
                 now = self._clock()
@@ -194,7 +197,7 @@ class DnsVerifier:
                 name = self._agenda.take(now)
                 if name is not None:
                     if not self._watched:
-                        self._turn.notify()  # Somebody has to watch the clock meanwhile.
+                        self._turn.notify()  # One thread has to watch the clock meanwhile.
                     return name, self._ask
                 if self._watched:
                     self._turn.wait()
@@ -226,7 +229,7 @@ class DnsVerifier:
             self._answered.notify_all()
 
     def _suspect_siblings(self, name: str, now: float) -> None:
-        """One name's answer changed: those beside it in DNS have probably moved, too, and are asked soon."""
+        """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
         parent = name.partition(".")[2]
         if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
             return
@@ -252,7 +255,7 @@ def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Kn
 def _meaning(reply: DnsReply, matters: frozenset[IPAddress]) -> tuple[object, ...]:
     """Return what of a reply can change a decision.
 
-    Servers that rotate their addresses change nothing by it.
+    So servers that rotate their addresses change nothing.
     """
     return reply.outcome, matters.intersection(reply.addresses), reply.unanswered
 
@@ -262,11 +265,11 @@ _ONCE_PER_SECOND: Final = 200.0
 
 
 def ask_upstream(options: HostsOptions) -> Ask:
-    """Return the way to ask for one name; which servers are to be asked is looked up for each."""
+    """Return the function that looks up one hostname; it determines the servers for each."""
 
     @cache
     def resolver() -> "Resolver":
-        # dnspython takes 0.07 s to import and memory to hold: who asks nothing pays nothing.
+        # dnspython costs 0.07 s to import, and memory: without lookups there is no cost.
         from nodeagent.sources.dns import Resolver  # noqa: PLC0415
 
         return Resolver(partial(find_upstreams, options))
@@ -275,9 +278,9 @@ def ask_upstream(options: HostsOptions) -> Ask:
 
 
 def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> Mapping[str, DnsAnswer]:
-    """Asks for all of the names, for ten seconds at most; those left over are not in the answer.
+    """Look up all of the hostnames, for ten seconds at most; those left over are not in the answer.
 
-    At up to 200 a second: a command is run seldom, and somebody waits for it.
+    At up to 200 per second: a command is rarely run, and a person waits for it.
     """
     prover = DnsVerifier(
         ask_upstream(options), options.dns_recheck_seconds, first_per_second=_ONCE_PER_SECOND

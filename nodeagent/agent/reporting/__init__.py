@@ -1,4 +1,4 @@
-"""What the agent tells of itself: metrics, health, and the small HTTP server that shows them.
+"""What the agent reports about itself: metrics, health, and the small HTTP server that shows them.
 
 Nothing is imported here, so that the probe (probe.py) starts in a few milliseconds.
 """

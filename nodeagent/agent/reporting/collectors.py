@@ -1,4 +1,4 @@
-"""Series that are worked out when they are asked for, so that a pass pays nothing and none goes stale."""
+"""Series that are computed at each scrape, so that a pass costs nothing and none becomes stale."""
 
 import time
 from collections import Counter
@@ -11,17 +11,17 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 
 RelayStatistics = Callable[[], tuple[ServerState, ...] | Unreachable]
-"""Asks HAProxy; must answer within a second or two, for a scrape waits for it."""
+"""Asks HAProxy; must answer within a second or two, since a scrape waits for it."""
 
 FailingSince = Callable[[], Mapping[str, float]]
-"""Tells the names that DNS can't be asked for, each with the monotonic seconds since when."""
+"""Returns the hostnames whose lookups fail, each with the monotonic seconds since when."""
 
 
 class DecisionCollector:
-    """Load balancers and names by state and reason, of the plan that was set last.
+    """Load balancers and hostnames by state and reason, of the plan that was set last.
 
     The whole plan is replaced in one step: a scrape sees one plan or the next, never a mixture, and a
-    combination that is no longer there leaves no series behind.
+    combination that no longer exists leaves no series behind.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class DecisionCollector:
 
 
 class ProofCollector:
-    """For how long names have been kept that DNS can't be asked for.
+    """How long hostnames have been kept while their lookups fail.
 
     Args:
-        decisions: Knows the plan in force: names that were never proven don't count.
-        clock: The clock that `failing_since` goes by.
+        decisions: Knows the current plan: hostnames that were never verified don't count.
+        clock: The clock of `failing_since`.
     """
 
     def __init__(self, decisions: DecisionCollector, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,7 +97,7 @@ class RelayCollector:
         return _relay_families()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Asks HAProxy and tells whether it answered and, if so, how each load balancer's backend is."""
+        """Ask HAProxy; return whether it answered and, if so, the state of each load balancer's upstream."""
         answered, backends, connections, rejected = _relay_families()
         if self.statistics is not None:
             found = self.statistics()
@@ -114,7 +114,7 @@ class RelayCollector:
 
 
 def connection_counts(servers: Iterable[ServerState]) -> Mapping[ObjectRef, tuple[int, int]]:
-    """Pure: the load balancers, each with its connections now and those rejected since the last reload."""
+    """Return the load balancers, each with its connections and those rejected since the last reload. Pure."""
     found: dict[ObjectRef, tuple[int, int]] = {}
     for server in servers:
         now, rejected = found.get(server.load_balancer, (0, 0))
@@ -123,7 +123,7 @@ def connection_counts(servers: Iterable[ServerState]) -> Mapping[ObjectRef, tupl
 
 
 def backends_up(servers: Iterable[ServerState]) -> Mapping[ObjectRef, bool]:
-    """Pure: the load balancers, each with whether the servers of all its listeners are up."""
+    """Return the load balancers, each with whether the servers of all its listeners are up. Pure."""
     found: dict[ObjectRef, bool] = {}
     for server in servers:
         found[server.load_balancer] = found.get(server.load_balancer, True) and server.up

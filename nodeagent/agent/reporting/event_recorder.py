@@ -16,8 +16,8 @@ from nodeagent.sources.kubernetes.events import EventBudget, post_event
 
 _NAMES_SHOWN = 5
 
-# What a name's owner or an administrator can act on; a wildcard or a disabled hosts file is no such thing.
-# Nor are servers that don't answer: they differ from node to node, and metrics tell of them.
+# What a hostname's owner or an administrator can act on; that excludes a wildcard, a disabled hosts file, and
+# servers that don't answer: they differ from node to node, and metrics report them.
 EVENT_NAME_CODES = frozenset(
     {
         "NotVerified",
@@ -45,12 +45,12 @@ class PendingEvent(Struct, frozen=True):
 
 
 def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
-    """Return what is refused, as few Events.
+    """Return the rejections, in few Events.
 
-    One for each load balancer, and one for each kind of refused names.
+    One for each load balancer, and one for each kind of rejected hostnames.
 
-    Every node says the same in the same words, so that one Event serves all. A port that another program
-    holds is that node's own matter.
+    Every node uses the same words, so that one Event serves all. Only a port that another program
+    holds concerns one node.
 
     Args:
         desired: the plan.
@@ -73,9 +73,9 @@ def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEve
 def announcements_of_names(
     desired: Desired, codes: AbstractSet[str], announced: AbstractSet[str]
 ) -> tuple[PendingEvent, ...]:
-    """One Event for each load balancer and each announced code that refuses hostnames of it; sorted.
+    """Return one Event for each load balancer and each announced code that rejects its hostnames; sorted.
 
-    None while DNS is still being asked for some: an Event that stands for an hour shall name them all.
+    None while some lookups are still running: an Event that stays for an hour must name them all.
     """
     if not _WAITING.isdisjoint(codes) or announced.isdisjoint(codes):
         return ()
@@ -105,7 +105,7 @@ _LONGEST_QUEUE = 100
 
 
 class EventRecorder:
-    """Says each thing once an hour at most, and not too many of them (EventBudget).
+    """Posts each Event at most once an hour, and not too many of them (EventBudget).
 
     Args:
         connection: To the API server.
@@ -120,11 +120,11 @@ class EventRecorder:
         self._told: type[Exception] | None = None
 
     def start(self) -> None:
-        """Begins to post; the thread ends with the process."""
+        """Start to post; the thread ends with the process."""
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
     def announce(self, announcement: PendingEvent) -> None:
-        """Take it over and return at once; what is beyond the budget or the queue is left unsaid."""
+        """Take it over and return at once; Events beyond the budget or the queue are dropped."""
         if self._queue.full() or not self._budget.allow((announcement.service, announcement.code)):
             return
         self._queue.put(announcement)
@@ -140,7 +140,7 @@ class EventRecorder:
                 node_name=self._node_name,
                 uid=one.uid or None,
             )
-            # Told once for each kind of failure: its words differ with every namespace.
+            # Logged once for each kind of failure: its words differ with every namespace.
             if failure is not None and type(failure) is not self._told:
                 _LOG.warning("Could not post an Event", extra={"fields": {"reason": str(failure)}})
             self._told = None if failure is None else type(failure)

@@ -1,12 +1,12 @@
 """Whether the agent is alive and whether it is ready, and why not: a value, and the board it hangs on.
 
-Alive: the reconcile loop has given a sign within a bound. A pass may take longer than the loop may idle (an
-applier waits for HAProxy), so it has a bound of its own. Nothing else counts: to restart an agent because
-the API is away or a part fails would help nobody.
+Alive: the reconcile loop has given a sign within a limit. A pass may take longer than the loop may idle (a
+component waits for HAProxy), so it has a limit of its own. Nothing else counts: restarting an agent because
+the API is unavailable or a part fails would not help.
 
-Ready: this agent, as the node's writer, has once applied everything; or it stands by and says so. A part
-that fails later does not take that back: the agent serves no traffic that unreadiness could divert, and
-metrics and logs tell it. The answer's lines show each part's state in either case.
+Ready: this agent, as the node's writer, has once applied everything; or it is on standby and says so. A part
+that fails later does not revoke that: the agent serves no traffic that unreadiness could divert, and
+metrics and logs report it. The answer's lines show each part's state in either case.
 """
 
 import time
@@ -34,14 +34,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BeatLimits:
-    """For how many seconds the loop may give no sign: between passes, and within one."""
+    """How many seconds the loop may give no sign: between passes, and within one."""
 
     idle: float = 30.0
     busy: float = 120.0
 
 
 class PartHealth(Struct, frozen=True):
-    """One part: `known` is false before anything was told of it; `error` is None when all is well.
+    """One part: `known` is false before its first report; `error` is None if all is well.
 
     `since` is the moment, in the clock's seconds, at which it began to fail.
     """
@@ -51,7 +51,7 @@ class PartHealth(Struct, frozen=True):
     since: float = 0.0
 
     def text(self, now: float) -> str:
-        """Pure: `ok`, `not yet`, or what fails and for how long, on one line."""
+        """Return `ok`, `not yet`, or the failure and its duration, on one line. Pure."""
         if not self.known:
             return "not yet"
         if self.error is None:
@@ -61,7 +61,7 @@ class PartHealth(Struct, frozen=True):
 
 
 class ProbeAnswer(Struct, frozen=True):
-    """What a probe is told: yes or no, and the lines for a person."""
+    """The answer to a probe: yes or no, and the lines for a person."""
 
     ok: bool
     text: str
@@ -71,7 +71,7 @@ class ProbeAnswer(Struct, frozen=True):
 class Health:
     """The agent at one moment. `beat` is the loop's last sign, in the clock's seconds.
 
-    `role_note` says who else writes. `synced_at`: when this agent last applied everything; None: never yet.
+    `role_note` names another writer. `synced_at`: when this agent last applied everything; None: never yet.
     """
 
     beat: float
@@ -82,7 +82,7 @@ class Health:
     parts: Mapping[str, PartHealth] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self, now: float, limits: BeatLimits) -> ProbeAnswer:
-        """Pure: whether the loop gave a sign lately enough."""
+        """Return whether the loop gave a sign recently enough. Pure."""
         age = now - self.beat
         bound = limits.busy if self.busy else limits.idle
         doing = "in a pass" if self.busy else "waiting for events"
@@ -93,7 +93,7 @@ class Health:
         )
 
     def ready(self, now: float) -> ProbeAnswer:
-        """Pure: whether this agent's first sync is applied, or it stands by; then a line for each part."""
+        """Return whether this agent's first sync is applied, or it is on standby; with each part. Pure."""
         if self.role is Role.STANDBY:
             first = "ready: on standby"
         elif self.role is Role.STARTING:
@@ -108,11 +108,11 @@ class Health:
 
 
 class HealthBoard:
-    """Where the agent's threads write how they are, and the HTTP server reads it.
+    """The board on which the agent's threads write their state, and from which the HTTP server reads it.
 
     Args:
-        parts: whose state is shown, in this order: the components' and, say, `api`.
-        limits: bounds on the loop's silence.
+        parts: those whose state is shown, in this order: the components and others such as `api`.
+        limits: how long the loop may give no sign.
         clock: seconds that never go back.
     """
 
@@ -129,7 +129,7 @@ class HealthBoard:
 
     @property
     def health(self) -> Health:
-        """How the agent is now."""
+        """The agent's state now."""
         return self._health
 
     def alive(self) -> ProbeAnswer:
@@ -154,12 +154,12 @@ class HealthBoard:
             self._health = replace(self._health, beat=self._clock(), busy=True)
 
     def pass_ended(self) -> None:
-        """Note that the pass is over, however it ended."""
+        """Note that the pass has ended, however it ended."""
         with self._lock:
             self._health = replace(self._health, beat=self._clock(), busy=False)
 
     def part_ok(self, name: str) -> None:
-        """Note that the part is in the desired state. Raises KeyError for a part that is none."""
+        """Note that the part is in the desired state. Raises KeyError for an unknown part."""
         with self._lock:
             self._set(name, PartHealth(known=True))
 
@@ -179,12 +179,12 @@ class HealthBoard:
             self._health = replace(self._health, role=Role.WRITER, role_note="")
 
     def became_standby(self, note: str = "") -> None:
-        """Another agent writes on the node; `note` says which."""
+        """Note that another agent writes on the node; `note` says which."""
         with self._lock:
             self._health = replace(self._health, role=Role.STANDBY, role_note=note)
 
     def synced(self) -> None:
-        """Everything is applied, by this agent, at this moment."""
+        """Note that this agent has applied everything at this moment."""
         with self._lock:
             self._health = replace(self._health, synced_at=self._clock())
 

@@ -1,8 +1,8 @@
 """A small HTTP server for the agent's pages, on one listening socket: TCP or unix.
 
-Bounded in every direction: so many connections at once, so many seconds for a request however slowly its
-bytes drip in, one request a connection. It writes no access log: a probe every few seconds is no event.
-Idle it costs nothing: its thread sleeps in the kernel, and does not poll.
+It has limits everywhere: of connections at once, of seconds for a request however slowly its bytes arrive,
+and one request per connection. It writes no access log: a probe every few seconds is not an event. When idle,
+it costs nothing: its thread sleeps in the kernel, and does not poll.
 """
 
 import io
@@ -38,7 +38,7 @@ class Page(Struct, frozen=True):
 
 
 Pages = Mapping[str, Callable[[], Page]]
-"""Path to what makes the page; it is called from a thread of the server's, for each request."""
+"""Path to the function that makes the page; a thread of the server calls it for each request."""
 
 
 def pages(board: HealthBoard, metrics: Metrics) -> Pages:
@@ -56,12 +56,12 @@ def metrics_page(exposition: bytes) -> Page:
 
 
 def misdirected() -> Page:
-    """Says that the name asked for is not this machine's; nothing of the request comes back."""
+    """Return that the requested name is not this machine's; the answer repeats nothing of the request."""
     return Page(421, _TEXT, b"ask by address, as localhost, or by this node's own name\n")
 
 
 def not_found(known: Pages) -> Page:
-    """Says which pages there are."""
+    """Return the list of pages."""
     return Page(404, _TEXT, f"no such page; there are {', '.join(known)}\n".encode())
 
 
@@ -80,8 +80,8 @@ _PAUSE_SECONDS = 0.5
 class PageServer:
     """Serves `pages` on `listening`, which it owns from now on, until `close`; from threads of its own.
 
-    A request for a name that is not this machine's is refused with 421 (RFC 9110, 15.5.20): so a page of
-    somebody else's, whose name resolves to this address (DNS rebinding), can't have a browser read ours.
+    A request for a name that is not this machine's is rejected with 421 (RFC 9110, 15.5.20): so another
+    site's page, whose name resolves to this address (DNS rebinding), can't make a browser read these pages.
     Names of this machine are `localhost`, those of `names`, and every address; at a unix socket, which no
     browser reaches, any name (None).
     """
@@ -92,7 +92,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no longer; answers that are under way may still end. Idempotent."""
+        """Stop listening; answers in progress may still end. Idempotent."""
         self._server.stop()
         self._thread.join()
 
@@ -110,13 +110,13 @@ class _Server(ThreadingHTTPServer):
         self._stopping = False
 
     def serve_until_closed(self) -> None:
-        """Serve until `stop`. Not serve_forever: that wakes up twice a second to look whether it may end."""
+        """Serve until `stop`. Not serve_forever: that wakes up twice a second to check whether it may end."""
         with self.socket:
             while not self._stopping:
                 self.handle_request()
 
     def stop(self) -> None:
-        """Lets serve_until_closed return; may be called from any thread, and twice."""
+        """Make serve_until_closed return; may be called from any thread, and twice."""
         self._stopping = True
         try:
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that sleeps on it
@@ -128,7 +128,8 @@ class _Server(ThreadingHTTPServer):
         try:
             return super().get_request()
         except OSError:
-            # Out of descriptors, say: the connection stays in the queue and wakes us again at once.
+            # For example, out of descriptors: the connection stays in the queue and wakes this thread again
+            # at once.
             if not self._stopping:
                 time.sleep(_PAUSE_SECONDS)
             raise
@@ -154,7 +155,7 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base's
-        """Log what went wrong with a connection in one record; a client that went away is no error."""
+        """Log what failed on a connection in one record; a client that disconnected is not an error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             _log.exception("Could not make a page")
 
@@ -177,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing: neither of a probe nor of a bad request."""
+        """Log nothing: neither a probe nor a bad request."""
 
     def _answer(self, *, with_body: bool) -> None:
         make = self.server.pages.get(urlsplit(self.path).path)
@@ -196,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _is_own(hosts: Sequence[str], names: AbstractSet[str]) -> bool:
-    """Whether the Host header (RFC 9110, 7.2) names this machine; HTTP/1.0 knows none. Pure."""
+    """Whether the Host header (RFC 9110, 7.2) names this machine; HTTP/1.0 has none. Pure."""
     if not hosts:
         return True
     try:

@@ -1,12 +1,12 @@
-"""What the agent counts and measures, told in words of what happened.
+"""What the agent counts and measures, in methods named for what happened.
 
-EFFECTS: none but counting. The only importer of prometheus_client, with collectors.py; it costs 4 MB and
+EFFECTS: only counting. The only importer of prometheus_client, with collectors.py; it costs 4 MB and
 0.07 s to import, so it is imported when the first `Metrics` is made: the daemon pays for it, `nodeagent plan`
-does not. Nothing of it leaves this module but the text of a scrape.
+does not. Only the text of a scrape leaves this module.
 
-Label hygiene: the values of every label are known beforehand (a part, a resource) or bounded (a reason's
-code, a load balancer that the relay has an address for). A name, an address or an error's text is never one.
-Series with labels known beforehand stand at 0 from the start: a rate over them sees the first event.
+Labels: the values of every label are known beforehand (a part, a resource) or limited (a reason's code, a
+load balancer for which the relay has an address). A name, an address or an error's text is never one. Series
+with labels known beforehand start at 0: so a rate over them includes the first event.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of `Metrics.exposition`: the format that every Prometheus reads."""
 
 _PARTS: tuple[ComponentName, ...] = get_args(ComponentName)
-# From one millisecond, about a hosts file's rename, to ten seconds, longer than an applier waits for HAProxy.
+# From one millisecond, about a hosts file's rename, to ten seconds, longer than any wait for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -49,8 +49,8 @@ class Metrics:
             RelayCollector,
         )
 
-        # Without this every counter and histogram has a second series with the time of its creation, which
-        # process_start_time_seconds tells as well. The switch is the process's; nobody else here counts.
+        # Without this, every counter and histogram has a second series with the time of its creation, which
+        # process_start_time_seconds shows as well. The switch is per process; nothing else here counts.
         client.disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = client.CollectorRegistry()
 
@@ -169,7 +169,7 @@ class Metrics:
         self._generate = client.generate_latest
 
     def objects_seen(self, resource: str, count: int) -> None:
-        """So many objects of the resource are held now."""
+        """Set the number of the resource's objects that are held now."""
         self._objects[resource].set(count)
 
     def covered(self, resource: str, coverage: Coverage) -> None:
@@ -192,7 +192,7 @@ class Metrics:
         self.applied(part, seconds)
 
     def event_applied(self, seconds: float) -> None:
-        """All that an event changed is applied, `seconds` after it arrived."""
+        """Note that all that an event changed is applied, `seconds` after it arrived."""
         self._latency.observe(seconds)
 
     def repaired(self, part: ComponentName) -> None:
@@ -200,7 +200,7 @@ class Metrics:
         self._repairs[part].inc()
 
     def fight_began(self, part: ComponentName) -> None:
-        """Another program changes the part over and over. Call it once a fight."""
+        """Note that another program keeps reverting the part. Call it once per conflict."""
         self._fights[part].inc()
         self._fighting[part].set(1)
 
@@ -209,11 +209,11 @@ class Metrics:
         self._fighting[part].set(0)
 
     def unnoticed(self, part: ComponentName, *, missing: bool) -> None:
-        """Whether the part should be watched for others' changes, and is not."""
+        """Set whether the part should be watched for external changes, and is not."""
         self._unnoticed[part].set(int(missing))
 
     def relay_noted(self, count: int) -> None:
-        """So many notes there are about the relay's state as it was last read."""
+        """Set the number of notes about the relay's state as it was last read."""
         self._relay_notes.set(count)
 
     def watch_restarted(self, resource: str) -> None:
@@ -233,11 +233,11 @@ class Metrics:
         self._api_up.set(0)
 
     def api_read(self, count: int) -> None:
-        """So many bytes of the API server's answers were read."""
+        """Set how many bytes of the API server's answers were read."""
         self._api_bytes.inc(count)
 
     def synced(self, at: float) -> None:
-        """All parts were as desired at `at`, in seconds since the epoch."""
+        """Note that all parts were in the desired state at `at`, in seconds since the epoch."""
         self._last_sync.set(at)
 
     def became_writer(self) -> None:
@@ -245,7 +245,7 @@ class Metrics:
         self._writer.set(1)
 
     def became_standby(self) -> None:
-        """Another agent writes on the node."""
+        """Note that another agent writes on the node."""
         self._writer.set(0)
 
     def config_reloaded(self) -> None:
@@ -261,15 +261,15 @@ class Metrics:
         self._dns_asked[outcome].inc()
 
     def watch_dns(self, failing_since: "FailingSince") -> None:
-        """From now on the age of kept proofs is worked out from what this tells at each scrape."""
+        """Compute the age of kept verifications from this function's result at each scrape from now on."""
         self._proof.failing_since = failing_since
 
     def watch_relay(self, statistics: "RelayStatistics | None") -> None:
-        """From now on HAProxy is asked by `statistics` at each scrape; None: there is no HAProxy of ours."""
+        """Ask HAProxy by `statistics` at each scrape from now on; None: nodeagent runs no HAProxy."""
         self._relay.statistics = statistics
 
     def exposition(self) -> bytes:
-        """All metrics as text, in the format that CONTENT_TYPE names."""
+        """Return all metrics as text, in the format that CONTENT_TYPE names."""
         return self._generate(self._registry)
 
 
@@ -277,14 +277,14 @@ _Value = TypeVar("_Value", bound=str)
 
 
 def _each(metric: "_Metric", values: Iterable[_Value]) -> "dict[_Value, _Metric]":
-    """Return the metric's series for each of the label values, made now so that they stand at 0."""
+    """Return the metric's series for each of the label values, made now so that they start at 0."""
     return {value: metric.labels(value) for value in values}
 
 
 class CoreDnsMetrics:
     """The controller's metrics, on a registry of their own. Its methods may be called from any thread.
 
-    The names begin with `nodeagent_coredns_`: an agent's alerts do not count them, nor theirs an agent's.
+    The names begin with `nodeagent_coredns_`: alerts for agents do not count them, and vice versa.
     """
 
     def __init__(self) -> None:
@@ -316,7 +316,7 @@ class CoreDnsMetrics:
         self._leader.set(leading)
 
     def synced(self, at: float, names: int) -> None:
-        """All is as desired at `at` (seconds since the epoch), with so many names."""
+        """Note that all is in the desired state at `at` (seconds since the epoch), with so many hostnames."""
         self._last_sync.set(at)
         self._names.set(names)
 
@@ -325,5 +325,5 @@ class CoreDnsMetrics:
         self._failures.inc()
 
     def exposition(self) -> bytes:
-        """All metrics as text, in the format that metrics.CONTENT_TYPE names."""
+        """Return all metrics as text, in the format that metrics.CONTENT_TYPE names."""
         return self._generate(self._registry)

@@ -1,4 +1,4 @@
-"""How many hostnames were decided how: counted once, then only where a pass decided otherwise."""
+"""The number of hostnames by decision: counted once, then updated only where a pass decided otherwise."""
 
 from collections import Counter
 from collections.abc import Set as AbstractSet

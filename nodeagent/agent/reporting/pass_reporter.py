@@ -21,10 +21,10 @@ PLAN = "plan"
 
 
 class PassReporter:
-    """Keeps account of the passes of one agent.
+    """Reports the passes of one agent.
 
     Attributes:
-        names: how many hostnames the last pass decided how.
+        names: the number of hostnames by decision of the last pass.
 
     Args:
         metrics: The agent's.
@@ -45,7 +45,7 @@ class PassReporter:
         self._told = None
 
     def of_pass(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
-        """Tells what the pass decided, did, mended and could not do; `calls` are what called for it."""
+        """Report what the pass decided, did, repaired and could not do; `calls` are its triggers."""
         narrate(done, self._told)
         desired = done.convergence.desired
         if desired != self._told:
@@ -86,13 +86,13 @@ class PassReporter:
 
 _LOG = logging.getLogger("nodeagent")
 _MOST_LINES = 100
-"""Of one kind in one pass: the rest is counted, so that a thousand new names don't bury the others."""
+"""Lines of one kind in one pass: the rest is counted, so that a thousand new hostnames don't hide others."""
 
 Fields = dict[str, object]
 
 
 def narrate(done: NodePass, before: Desired | None) -> None:
-    """Log what was decided anew since `before`, what was done, mended and what failed."""
+    """Log the decisions that changed since `before`, what was done and repaired, and what failed."""
     narrate_decisions(done.convergence.desired, before)
     for part, repair in done.repairs.items():
         _say(logging.WARNING, "Repaired drift", {"part": part, "found": repair.found})
@@ -119,7 +119,7 @@ def narrate(done: NodePass, before: Desired | None) -> None:
 
 
 def narrate_decisions(after: Desired, before: Desired | None) -> None:
-    """Log what was decided anew since `before`: load balancers, names, objects that can't be read."""
+    """Log the changed decisions since `before`: load balancers, hostnames, objects that can't be read."""
     _lines(logging.INFO, _load_balancers(after, before))
     _lines(logging.INFO, _names(after, before))
     _lines(logging.WARNING, _unreadable(after, before))
@@ -167,7 +167,7 @@ def _key(decision: NameDecision) -> tuple[object, ...]:
 def _said(decision: NameDecision) -> tuple[object, ...]:
     """Return what is worth a line.
 
-    An answer of DNS that differs from the last by its addresses alone is not.
+    An answer of DNS that differs from the last only in its addresses is not.
     """
     return (
         decision.verdict,
@@ -178,7 +178,7 @@ def _said(decision: NameDecision) -> tuple[object, ...]:
 
 
 def _confirms(earlier: NameDecision, now: NameDecision) -> bool:
-    """Whether DNS only bears out what stood already, as for every name after the agent's start."""
+    """Whether DNS only confirms an existing line, as for every hostname after the agent's start."""
     return (earlier.code, now.code) == ("KeptUnasked", "Verified")
 
 

@@ -1,4 +1,4 @@
-"""Asks the agent of this container how it is: `python -m nodeagent.agent.reporting.probe RUN_DIR /readyz`.
+"""Asks this container's agent for its state: `python -m nodeagent.agent.reporting.probe RUN_DIR /readyz`.
 
 For a person in the container, `status` and `bundle`; the DaemonSet's own probes read a file (probe_files.py).
 It asks the agent of its own container, whatever port that has: by TCP, during an upgrade's overlap, the older
@@ -16,7 +16,7 @@ _LONGEST = 65536
 
 
 class NoAgentError(Exception):
-    """No agent of this PID namespace answers; the text says where one was looked for and why not."""
+    """No agent of this PID namespace answers; the text says where it was searched and why it failed."""
 
 
 def ask(run_dir: str, page: str, timeout: float = _SECONDS) -> tuple[int, str]:
@@ -38,7 +38,7 @@ def ask(run_dir: str, page: str, timeout: float = _SECONDS) -> tuple[int, str]:
                 answer = _exchange(path, f"GET {page} HTTP/1.0\r\n\r\n".encode(), deadline)
             except (ConnectionRefusedError, FileNotFoundError) as error:
                 problem = f"{path}: {error.strerror}"
-                continue  # left by a crash; an older socket may be the living agent's
+                continue  # left by a crash; an older socket may belong to the living agent
             head, _, body = answer.decode("utf-8", "replace").partition("\r\n\r\n")
             words = head.split(None, 2)
             if len(words) > 1 and words[1].isdecimal():
@@ -62,7 +62,7 @@ def _exchange(path: str, request: bytes, deadline: float) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the page; 0 when the agent says yes, 1 when it says no or does not answer."""
+    """Print the page; return 0 if the agent says yes, 1 if it says no or does not answer."""
     if len(arguments) != 2:
         sys.stderr.write("usage: probe RUN_DIR PAGE, such as /run/nodeagent /readyz\n")
         return 1

@@ -1,8 +1,8 @@
 """What the DaemonSet's exec probes read: a line in a file, which `sh` compares with the clock without a fork.
 
 A probe that starts Python or perl costs more than the agent at rest, every few seconds on every node. So the
-agent writes how it is, and when; one that hangs writes nothing. The time is the uptime in seconds, as
-/proc/uptime has it, for `sh` can read nothing else.
+agent writes its state and the time; one that hangs writes nothing. The time is the uptime in seconds, as in
+/proc/uptime, since `sh` can read nothing else.
 
     agent: UPTIME alive|stuck started|starting ready|unready
     relay: UPTIME UPTIME-WHEN-HAPROXY-ANSWERED-LAST
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("nodeagent")
 
 _SECONDS = 3.0
 _START_SECONDS = 40
-"""After which an agent that is not ready counts as started: the API server may be unavailable for long."""
+"""Seconds after which an agent that is not ready counts as started: the API server may be down for long."""
 
 
 class ProbeFiles:
@@ -27,8 +27,8 @@ class ProbeFiles:
 
     Args:
         directory: where they are written; it exists.
-        board: how the agent is.
-        relay_answers: looks whether HAProxy's master and worker answer, within two seconds; None: no relay.
+        board: the agent's state.
+        relay_answers: checks whether HAProxy's master and worker answer, within two seconds; None: no relay.
         uptime: the machine's, in whole seconds.
     """
 
@@ -48,11 +48,11 @@ class ProbeFiles:
         self._began_at = self._answered_at = self._uptime()
 
     def start(self) -> None:
-        """Write them, and go on every three seconds in a thread."""
+        """Write them, and continue every three seconds in a thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Write no more, and remove what tells of the agent. Idempotent."""
+        """Stop writing, and remove the agent's file. Idempotent."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -2,15 +2,15 @@
 
 Two agents of a node want the same address during an upgrade's overlap (host network). Decided:
 
-- No SO_REUSEPORT. The kernel would deal connections out to both: a probe of the new agent would be answered
-  by the old one, and counters would jump to and fro from scrape to scrape. The address belongs to one.
-- The newcomer tries again every second, in a thread of its own, until the older agent ends; the reconcile
-  loop never waits for it. Scrapes meet the older agent until then, and the newer one from then on.
-- Who asks in a container means that container's agent. So the same pages are served on a unix socket, named
+- No SO_REUSEPORT. The kernel would distribute connections to both: the old agent would answer a probe of the
+  new one, and counters would jump back and forth from scrape to scrape. The address belongs to one.
+- The newer agent tries again every second, in a thread of its own, until the older one ends; the reconcile
+  loop never waits for it. Scrapes reach the older agent until then, and the newer one from then on.
+- A request in a container means that container's agent. So the same pages are served on a unix socket, named
   for this process and its PID namespace (socket_path.py); probe.py asks there.
 
-For the same reason an address that is taken is no error that stops the agent: to keep the node right goes
-before being seen. It is logged once, with what to do.
+For the same reason, an address that is taken does not stop the agent: serving the node is more important than
+reporting. It is logged once, with what to do.
 """
 
 import errno
@@ -31,23 +31,24 @@ from nodeagent.model.addresses import Endpoint
 
 _log = logging.getLogger(__name__)
 
-# Both may pass: the older agent ends; an address of the node's own comes up after the agent, at boot.
+# Both may be temporary: the older agent ends; one of the node's own addresses is added after the agent, at
+# boot.
 _PASSING = {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
 
 
 class TelemetryError(NodeagentError):
-    """The pages can't be served where the configuration says. The node itself was left as it was."""
+    """The pages can't be served at the configured address. The node itself was left as it was."""
 
 
 class TelemetryServer:
-    """The agent's pages, served until `close`. One at a time a process: the unix socket bears its number.
+    """The agent's pages, served until `close`. One per process: the unix socket has the process's number.
 
     Args:
         pages: what is served.
         endpoint: the TCP address (`TelemetryOptions.listen`); None: no TCP at all.
-        run_dir: where the unix socket stands; None: there is none.
-        retry_seconds: between two tries at an address that is taken.
-        names: this machine's own, by which the pages at the TCP address may be asked for besides by address.
+        run_dir: the directory of the unix socket; None: there is none.
+        retry_seconds: between two attempts at an address that is taken.
+        names: this machine's own names, accepted in requests to the TCP address in addition to addresses.
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class TelemetryServer:
         return self._socket
 
     def start(self) -> None:
-        """Begins to serve, and returns at once. An address that is taken is logged and tried again.
+        """Start to serve, and return at once. An address that is taken is logged and tried again.
 
         Raises:
-            TelemetryError: the unix socket can't be made, or the address can never be had (no permission);
+            TelemetryError: the unix socket can't be made, or the address is never available (no permission);
                 nothing is served then.
         """
         if self._run_dir is not None:
@@ -109,7 +110,7 @@ class TelemetryServer:
         Thread(target=self._retry, args=(self._endpoint,), name="telemetry-bind", daemon=True).start()
 
     def close(self) -> None:
-        """Serve no longer, and remove the unix socket, with those that killed agents left. Idempotent."""
+        """Stop serving, and remove the unix socket, with those that killed agents left. Idempotent."""
         self._closing.set()
         with self._lock:
             servers, self._servers = self._servers, []
@@ -134,7 +135,7 @@ class TelemetryServer:
             raise TelemetryError(f"no socket for health and metrics in {run_dir}: {error}") from error
 
     def _try_tcp(self, endpoint: Endpoint) -> OSError | None:
-        """Serve at the endpoint, or report why that can't be now."""
+        """Serve at the endpoint, or report why that is not possible now."""
         try:
             listening = listen_tcp(endpoint)
         except OSError as error:
@@ -160,13 +161,13 @@ _FRESH_SECONDS = 10.0
 
 
 def listen_tcp(endpoint: Endpoint) -> socket.socket:
-    """Return a listening socket at the endpoint; `[::]` takes IPv4 too. Port 0: the kernel chooses.
+    """Return a listening socket at the endpoint; `[::]` accepts IPv4, too. Port 0: the kernel chooses.
 
-    With SO_REUSEADDR, so that connections that just ended don't hinder a restart, and without SO_REUSEPORT:
-    service.py says why.
+    With SO_REUSEADDR, so that connections that just ended don't prevent a restart, and without SO_REUSEPORT:
+    this module's docstring says why.
 
     Raises:
-        OSError: with EADDRINUSE, EADDRNOTAVAIL and so on, as bind gives it.
+        OSError: with EADDRINUSE, EADDRNOTAVAIL and so on, as bind raises it.
     """
     family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
     return socket.create_server(
@@ -192,7 +193,7 @@ def listen_unix(path: str) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     try:
         listening.bind(path)
-        Path(path).chmod(0o600)  # before listen: nobody could connect until now
+        Path(path).chmod(0o600)  # before listen: no process could connect until now
         listening.listen(_BACKLOG)
     except BaseException:
         listening.close()
@@ -201,7 +202,7 @@ def listen_unix(path: str) -> socket.socket:
 
 
 def remove_stale(run_dir: Path) -> None:
-    """Remove the sockets of agents that are gone, of whatever container; those that answer stay. Idempotent.
+    """Remove the sockets of agents that have ended, in any container; those that answer stay. Idempotent.
 
     Raises:
         OSError: the directory can't be read or changed.
@@ -212,7 +213,7 @@ def remove_stale(run_dir: Path) -> None:
 
 
 def _is_stale(path: str) -> bool:
-    """Whether nobody listens; one made just now may be about to."""
+    """Whether no process listens; one made just now may be about to."""
     try:
         if time.time() - os.lstat(path).st_mtime < _FRESH_SECONDS:
             return False
@@ -222,5 +223,5 @@ def _is_stale(path: str) -> bool:
     except ConnectionRefusedError:
         return True
     except (FileNotFoundError, BlockingIOError):
-        return False  # gone meanwhile; or so busy that its queue is full
+        return False  # removed meanwhile; or so busy that its queue is full
     return False

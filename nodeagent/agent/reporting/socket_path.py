@@ -1,10 +1,11 @@
-"""The unix socket of one agent in the run directory: how it is named, so that a probe finds its own agent.
+"""The unix socket of one agent in the run directory, and its name, by which a probe finds its own agent.
 
 The run directory is the node's and may be shared by two agents' pods (an upgrade's overlap), in each of which
-the agent is process 1 and the host name is the node's. The PID namespace's inode tells containers apart, and
-a command that the kubelet executes in a container is in that container's namespace. So no setting is needed.
+the agent is process 1 and the host name is the node's. The PID namespace's inode distinguishes containers,
+and a command that the kubelet executes in a container is in that container's namespace. So no setting is
+needed.
 
-The name does not end in .sock: the relay's applier removes such files when there is nothing to relay.
+The name does not end in .sock: the relay component removes such files when there is nothing to relay.
 """
 
 import os
@@ -21,7 +22,7 @@ def own_socket(run_dir: str) -> str:
 def sockets(run_dir: str, *, own_namespace: bool) -> list[str]:
     """Return the paths of agents' sockets, newest first: of this PID namespace, or of all.
 
-    A crash may leave a socket that nobody listens on. A directory that is not there holds none.
+    A crash may leave a socket on which no process listens. A missing directory contains none.
 
     Raises:
         OSError: the directory can't be read.

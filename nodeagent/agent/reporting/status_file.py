@@ -1,10 +1,10 @@
-"""How the node is, as a document that the agent which writes on it keeps up to date in the run directory.
+"""The node's state, as a document that the node's writer keeps up to date in the run directory.
 
-It is for programs that ask many nodes (`nodeagent fleet`): `cat` of a file costs a node a millisecond, and
+It is for programs that query many nodes (`nodeagent fleet`): `cat` of a file costs a node a millisecond, and
 `nodeagent status` half a second of Python. Times are on the clock of /proc/uptime (CLOCK_BOOTTIME), which all
 containers of a node share and no program sets: `cat /proc/uptime FILE` shows how old the document is.
 
-It has a directory of its own, for the run directory is watched by the node's agents.
+It has a directory of its own, since the node's agents watch the run directory.
 """
 
 import logging
@@ -35,7 +35,7 @@ _SHORTEST_SECONDS = 1.0
 
 
 class PartStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One part of the agent: `failedSeconds` is for how long it had failed when this was written."""
+    """One part of the agent: `failedSeconds` is how long it had failed when this was written."""
 
     state: Literal["ok", "failed", "unknown"] = "unknown"
     reason: str = ""
@@ -43,7 +43,7 @@ class PartStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class VerdictCounts(Struct, frozen=True):
-    """How many of a kind have which verdict."""
+    """The number of decisions of one kind, by verdict."""
 
     served: int = 0
     skipped: int = 0
@@ -93,7 +93,7 @@ def agent_status(  # noqa: PLR0913 - what it is made of
         now: the moment, in seconds of the health board's clock.
         uptime: the same moment, in seconds since boot.
         conflicts: parts whose repairs another program undoes.
-        load_balancers: how many were decided how.
+        load_balancers: their number by decision.
         names: the same for hostnames.
     """
     return AgentStatus(
@@ -142,7 +142,7 @@ class StatusFile:
     def keep(self) -> None:
         """Write the document, every five seconds and soon after a pass; to be called by the loop.
 
-        EFFECTS: replaces the file in one step. That it can't is logged once and stops nothing.
+        EFFECTS: replaces the file in one step. A failure is logged once and stops nothing.
         """
         now = time.monotonic()
         health = self._board.health
@@ -171,7 +171,7 @@ class StatusFile:
                 _LOG.warning("Could not write the status document", extra={"fields": fields})
 
     def remove(self) -> None:
-        """Remove the document if this agent is the writer: it says nothing true any more. Idempotent."""
+        """Remove the document if this agent is the writer: it is no longer true. Idempotent."""
         if self._board.health.role is Role.WRITER:
             remove_status(self._path.parents[1])
 

@@ -1,4 +1,4 @@
-"""What the log, the metrics and the health page say of the watches: of the API, and of the node."""
+"""What the log, the metrics and the health page report about the watches: of the API, and of the node."""
 
 import logging
 import time
@@ -19,10 +19,10 @@ _REPEAT_SECONDS = 300.0
 
 
 class ApiState:
-    """Tells of changes once, and of a trouble that stays every five minutes.
+    """Reports changes once, and a lasting problem every five minutes.
 
     Args:
-        connection: Whose bytes are counted.
+        connection: The one whose bytes are counted.
         metrics: The agent's.
         board: The agent's; it has a part `api`.
     """
@@ -36,7 +36,7 @@ class ApiState:
         self._told: dict[str, float] = {}
 
     def update(self, states: Sequence[ResourceState]) -> None:
-        """Take over how the watches are now; to be called now and then by the loop."""
+        """Take over the state of the watches; the loop calls it now and then."""
         objects: Counter[str] = Counter({"configmaps": 0})
         for state in states:
             objects[_resource(state)] += state.objects
@@ -92,18 +92,18 @@ class ApiState:
 def _resource(state: ResourceState) -> str:
     """Return the metrics' name of it.
 
-    How many ConfigMaps there are, and their names, are no labels' business.
+    The number of ConfigMaps, and their names, must not become labels.
     """
     return "configmaps" if state.name.startswith("configmap ") else state.name
 
 
 def _is_done_without(state: ResourceState) -> bool:
-    """Whether it is something optional that this server has not, or does not give."""
+    """Whether it is an optional kind that this server does not have or denies."""
     return state.optional and state.coverage in {Coverage.REFUSED, Coverage.NOT_SERVED}
 
 
 class WatcherHealth:
-    """Compares how the watchers are with how they were.
+    """Compares the watchers' state with their earlier state.
 
     Args:
         metrics: The agent's.
@@ -117,11 +117,11 @@ class WatcherHealth:
         self._noted: tuple[str, ...] = ()
 
     def update(self, states: Iterable[WatcherState], relay_notes: Iterable[str] = ()) -> None:
-        """Tells what is new.
+        """Report what is new.
 
         Args:
-            states: Of every watcher that there is to be; none on standby.
-            relay_notes: What of the relay could not be read, or is not as expected.
+            states: Of every watcher that should exist; none on standby.
+            relay_notes: What could not be read from the relay, or is not as expected.
         """
         found: dict[ComponentName, str] = {state.name: state.error for state in states if not state.running}
         for part in COMPONENTS:

@@ -1,4 +1,4 @@
-"""One writer a node: an advisory lock in the run directory that ends with its process, however that ends."""
+"""One writer per node: an advisory lock in the run directory, which ends with its process in any case."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from nodeagent.errors import ApplyError
 
 LOCK = "lock"
 LOCK_SECONDS = 10.0
-"""For how long a command waits for another writer."""
+"""How long a command waits for another writer."""
 _PAUSE_SECONDS = 0.05
 
 
@@ -20,7 +20,7 @@ class NodeLock:
     """The node's lock: flock(2) on the file `lock` in the run directory, which holds its owner's process id.
 
     Args:
-        run_dir: The run directory; made (0700) when needed.
+        run_dir: The run directory; made (0700) if needed.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -35,9 +35,9 @@ class NodeLock:
         return self._held
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it, and say whether it is held now; never waits.
+        """Take the lock if no process has it, and return whether it is held now; never wait.
 
-        A lock file that its last owner removed is no lock any more and is made anew.
+        A lock file that its last owner removed is no longer a lock and is made again.
 
         Raises:
             ApplyError: the directory or the file can't be made.
@@ -74,9 +74,9 @@ class NodeLock:
         return os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
 
     def release(self) -> None:
-        """Let go of the lock, if it is held; idempotent.
+        """Release the lock, if it is held; idempotent.
 
-        The closing of the file tells those who watch the directory; the lock is free by then.
+        Closing the file notifies those who watch the directory; the lock is free by then.
         """
         if self._held:
             self._held = False
@@ -84,12 +84,12 @@ class NodeLock:
         self._close()
 
     def leave(self) -> None:
-        """Let go of the lock for good: what dead agents left goes, and an empty run directory with it."""
+        """Release the lock for good: remove what dead agents left, and the run directory if it is empty."""
         if self._held and self.stands():
             sweep(self._run_dir)
             if os.listdir(self._run_dir) == [LOCK]:  # noqa: PTH208 - names are compared
                 self._path.unlink()
-                with suppress(OSError):  # ENOTEMPTY: an agent registers just now
+                with suppress(OSError):  # ENOTEMPTY: an agent is just registering
                     self._run_dir.rmdir()
         self.release()
 
@@ -116,8 +116,8 @@ class NodeLock:
 def exclusive(run_dir: Path, timeout: float) -> Iterator[None]:
     """Hold the node's lock while the block runs; make `run_dir` (0700) if needed.
 
-    Waits up to `timeout` seconds for another writer. A run directory that is empty but for the lock when
-    the block ends goes with it: no trace is left on a node that was cleaned up.
+    Waits up to `timeout` seconds for another writer. A run directory that has only the lock when the block
+    ends is removed with it: no trace is left on a node that was cleaned up.
 
     Raises:
         ApplyError: another process holds the lock, or the directory can't be made. Nothing was changed.

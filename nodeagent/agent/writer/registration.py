@@ -1,8 +1,8 @@
 """The agents of a node, each by a file that it keeps locked as long as it lives.
 
-They may run in different pid namespaces (an upgrade's two pods), so no process id tells whether one lives;
-the kernel lets go of a lock (flock(2)) with its process, however that ends. A file's name is the agent's age
-on the clock that all containers of a node share (CLOCK_BOOTTIME); the larger is the newer.
+They may run in different pid namespaces (an upgrade's two pods), so no process id shows whether one is alive;
+the kernel releases a lock (flock(2)) with its process, however that ends. A file's name is the agent's age on
+the clock that all containers of a node share (CLOCK_BOOTTIME); the larger is the newer.
 """
 
 import fcntl
@@ -29,11 +29,11 @@ class Agent(Struct, frozen=True, order=True):
     born: int
     """Nanoseconds of CLOCK_BOOTTIME."""
     tie: str
-    """Random, for two of the same instant."""
+    """Random, for two started at the same instant."""
 
     @classmethod
     def now(cls) -> Self:
-        """One that is born at this moment."""
+        """Return one that starts at this moment."""
         return cls(time.clock_gettime_ns(time.CLOCK_BOOTTIME), secrets.token_hex(4))
 
     @property
@@ -43,7 +43,7 @@ class Agent(Struct, frozen=True, order=True):
 
 
 def register(run_dir: Path, agent: Agent) -> int:
-    """Make the agent's file, locked from the first moment that it can be seen; returns its descriptor.
+    """Make the agent's file, locked from the first moment that it can be seen; return its descriptor.
 
     Raises:
         ApplyError: the directory can't be made or written.
@@ -53,7 +53,7 @@ def register(run_dir: Path, agent: Agent) -> int:
         unnamed = directory / f"{_UNNAMED}{agent.name}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Writable, so that its end is told to those who watch the directory (IN_CLOSE_WRITE).
+            # Writable, so that its end notifies those who watch the directory (IN_CLOSE_WRITE).
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor = os.open(unnamed, flags, 0o600)
         except FileNotFoundError:
@@ -76,7 +76,7 @@ def register(run_dir: Path, agent: Agent) -> int:
 
 
 def stands(run_dir: Path, agent: Agent, descriptor: int) -> bool:
-    """Tell whether the agent's file is still there, and the same."""
+    """Return whether the agent's file still exists, and is the same."""
     try:
         found = (run_dir / DIRECTORY / agent.name).stat()
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def stands(run_dir: Path, agent: Agent, descriptor: int) -> bool:
 
 
 def newest(run_dir: Path, but: Agent) -> Agent | None:
-    """Return the newest living agent that is newer than `but`; None when it is the newest itself."""
+    """Return the newest living agent that is newer than `but`; None if it is the newest itself."""
     for agent in sorted(_agents(run_dir), reverse=True):
         if agent <= but:
             return None
@@ -95,7 +95,7 @@ def newest(run_dir: Path, but: Agent) -> Agent | None:
 
 
 def sweep(run_dir: Path) -> None:
-    """Remove the files of dead agents, and the directory when nobody is left. Under the node's lock."""
+    """Remove the files of dead agents, and the directory if no agent is left. Under the node's lock."""
     directory = run_dir / DIRECTORY
     try:
         names = os.listdir(directory)  # noqa: PTH208 - names are wanted
@@ -109,12 +109,12 @@ def sweep(run_dir: Path) -> None:
 
 def leave(run_dir: Path) -> None:
     """Remove the directory if it is empty; idempotent."""
-    with suppress(OSError):  # ENOTEMPTY: others live; ENOENT: another was faster
+    with suppress(OSError):  # ENOTEMPTY: others are alive; ENOENT: another was faster
         (run_dir / DIRECTORY).rmdir()
 
 
 def unregister(run_dir: Path, agent: Agent, descriptor: int) -> None:
-    """Remove the agent's file and let go of its lock; once."""
+    """Remove the agent's file and release its lock; once."""
     (run_dir / DIRECTORY / agent.name).unlink(missing_ok=True)
     os.close(descriptor)
     leave(run_dir)
@@ -129,9 +129,9 @@ def _agents(run_dir: Path) -> list[Agent]:
 
 
 def _is_dead(path: Path) -> bool:
-    """Whether nobody holds the file's lock. A shared lock, so that two who ask don't see each other."""
+    """Whether no process holds the file's lock. Takes a shared one, so that two checks don't collide."""
     try:
-        # Read-only: its closing wakes nobody.
+        # Read-only: closing it wakes no agent.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return True

@@ -1,9 +1,10 @@
-"""Which of a node's agents writes: the newest that lives, and nobody else at the same time.
+"""Which of a node's agents writes: the newest living one, and no other at the same time.
 
 During an upgrade two agents run side by side for a while. Each registers (registration.py) and watches the
 others' files. The newest takes the node's lock (node_lock.py, the one that `nodeagent apply` takes) as soon
-as its owner lets go; the older one lets go between two passes and stands by, to take over again if the newer
-one dies. The lock alone makes sure that two never write; the files only settle who gets it.
+as its owner releases it; the older one releases it between two passes and is on standby, to take over again
+if the newer one dies. The lock alone makes sure that two never write; the files only determine which agent
+gets it.
 """
 
 import logging
@@ -24,8 +25,8 @@ from nodeagent.errors import ApplyError
 
 _LOG = logging.getLogger("nodeagent")
 
-# The kernel tells of a closed file before it frees the file's locks (__fput(): fsnotify_close(), then
-# locks_remove_file()). So what an event calls for is tried again for about half a second.
+# The kernel reports a closed file before it frees the file's locks (__fput(): fsnotify_close(), then
+# locks_remove_file()). So after an event, the attempt is repeated for about half a second.
 _AGAIN_SECONDS = tuple(accumulate(repeat(2.0, 8), lambda pause, factor: pause * factor, initial=0.002))
 _BLIND_SECONDS = 0.5
 _STOP_SECONDS = 1.0
@@ -35,8 +36,8 @@ class WriterElection:
     """This agent's place among the node's agents.
 
     Args:
-        run_dir: What all agents of the node share (`relay.runDir`).
-        on_change: Called from a thread of this object's whenever `is_writer` became another; the loop, once
+        run_dir: The directory that all agents of the node share (`relay.runDir`).
+        on_change: Called from a thread of this object whenever `is_writer` changed; the loop, once
             woken, calls `release_if_superseded`.
     """
 
@@ -56,12 +57,12 @@ class WriterElection:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Register and begin to strive for the lock; returns at once. Once for each object.
+        """Register and start trying to take the lock; return at once. Call it once for each object.
 
         Raises:
             ApplyError: the run directory can't be used.
         """
-        # First, for loading it takes a while: from the registration on, older agents keep back.
+        # First, since loading it takes a while: from the registration on, older agents wait.
         self._open_inotify()
         self._file = registration.register(self._run_dir, self._agent)
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -72,7 +73,7 @@ class WriterElection:
     def is_writer(self) -> bool:
         """Whether a pass may begin: the lock is held, and no newer agent waits for it. From any thread.
 
-        A pass that has begun may be finished when it turns false: the lock is held until
+        A pass that has begun may finish when this turns false: the lock is held until
         `release_if_superseded`.
         """
         return self._lock.held and not self._superseded
@@ -81,21 +82,21 @@ class WriterElection:
         """Let a newer agent have the lock; for the thread that makes the passes, between two of them.
 
         Returns:
-            Whether this agent stands by now and was the writer until this call.
+            Whether this agent is on standby now and was the writer until this call.
         """
         with self._guard:
             if not (self._superseded and self._lock.held):
                 return False
             self._lock.release()
             self._superseded = False
-            # If the newer one is gone meanwhile, nothing else would tell.
+            # If the newer one has ended meanwhile, nothing else would report it.
             self._ring()
             return True
 
     def stop(self) -> None:
-        """Let go of everything, so that another agent takes over at once; not during a pass. Idempotent.
+        """Release everything, so that another agent takes over at once; not during a pass. Idempotent.
 
-        The last agent that leaves takes the run directory with it, if nothing else is in there.
+        The last agent removes the run directory, if nothing else is in it.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -111,7 +112,8 @@ class WriterElection:
             self._bell = -1
 
     def _run(self) -> None:
-        # Without an event to begin with: who came and went before the watch began, the first look shows.
+        # Without waiting for an event first: this check shows which agents started and ended before the
+        # watch.
         again = iter(_AGAIN_SECONDS)
         while not self._stopping:
             self._look_out()
@@ -128,19 +130,19 @@ class WriterElection:
             self._inotify.close()
 
     def _settle(self) -> bool:
-        """Bring this agent's place up to date by what the directory shows; returns whether it is another."""
+        """Update this agent's place from what the directory shows; return whether it changed."""
         with self._guard:
             if self._stopping:
                 return False
             if not registration.stands(self._run_dir, self._agent, self._file):
-                # Somebody emptied the run directory.
+                # Another program emptied the run directory.
                 os.close(self._file)
                 self._file = registration.register(self._run_dir, self._agent)
                 self._forget_watches()
             before = self.is_writer
             newer = registration.newest(self._run_dir, self._agent)
             if self._lock.held:
-                # A lock whose file was removed keeps nobody out: it is let go like any other.
+                # A lock whose file was removed keeps no process out: it is released like any other.
                 self._superseded = newer is not None or not self._lock.stands()
             elif newer is not None:
                 self._lock.release()  # not held, but open
@@ -149,7 +151,7 @@ class WriterElection:
             return self.is_writer != before
 
     def _look_out(self) -> None:
-        """Watch the directories, unless they are watched; without inotify they are looked at now and then."""
+        """Watch the directories, unless they are watched; without inotify they are checked now and then."""
         if self._watching:
             return
         self._open_inotify()
@@ -188,7 +190,7 @@ class WriterElection:
             )
 
     def _wait(self, seconds: float | None) -> bool:
-        """Wait for something that matters, or so long; returns whether something did."""
+        """Wait for a relevant event, or this long; return whether there was one."""
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         if self._inotify is not None:
@@ -207,7 +209,7 @@ class WriterElection:
                 return True
 
     def _something_matters(self) -> bool:
-        """Whether an agent came or went, or the lock was let go; other files of the directory don't count."""
+        """Whether an agent started or ended, or the lock was released; other files don't count."""
         if self._inotify is None:
             return True
         try:
@@ -218,7 +220,7 @@ class WriterElection:
         except EventsLostError:
             return True
         except OSError:
-            self._forget_watches()  # broken: begun anew at once
+            self._forget_watches()  # broken: restarted at once
             return True
 
     def _ring(self) -> None:
