@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from nodeagent.agent.convergence import clean_up
-from nodeagent.agent.reporting.service import remove_stale
+from nodeagent.agent.reporting.socket_path import remove_stale
 from nodeagent.agent.reporting.status_file import remove_status
 from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.cli.command_options import common_options
@@ -32,7 +32,7 @@ def cleanup(config: Path | None, node: str | None, **_: Path | None) -> int:
     with exclusive(run_dir, LOCK_SECONDS):
         done = clean_up(components)
         # Sockets and the document of agents that were killed: they would keep the run directory.
-        remove_stale(run_dir)
+        remove_stale(str(run_dir))
         remove_status(run_dir)
     show_text(convergence_text(node_name, done, "nothing of nodeagent is left here"))
     return 1 if done.errors else 0

@@ -17,7 +17,6 @@ import errno
 import logging
 import os
 import socket
-import time
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from ipaddress import IPv6Address
@@ -25,7 +24,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from nodeagent.agent.reporting.http_server import Pages, PageServer
-from nodeagent.agent.reporting.socket_path import own_socket, sockets
+from nodeagent.agent.reporting.socket_path import own_socket, remove_stale
 from nodeagent.errors import NodeagentError
 from nodeagent.model.addresses import Endpoint
 
@@ -121,7 +120,7 @@ class TelemetryServer:
             Path(self._socket).unlink(missing_ok=True)
             self._socket = None
             with suppress(OSError):
-                remove_stale(self._run_dir)
+                remove_stale(os.fspath(self._run_dir))
 
     def _serve_unix(self, run_dir: Path) -> None:
         try:
@@ -129,7 +128,7 @@ class TelemetryServer:
             listening = listen_unix(path)
             self._socket = path
             self._servers.append(PageServer(listening, self._pages))
-            remove_stale(run_dir)
+            remove_stale(os.fspath(run_dir))
         except OSError as error:
             self.close()
             raise TelemetryError(f"no socket for health and metrics in {run_dir}: {error}") from error
@@ -157,7 +156,6 @@ class TelemetryServer:
 
 
 _BACKLOG = 64
-_FRESH_SECONDS = 10.0
 
 
 def listen_tcp(endpoint: Endpoint) -> socket.socket:
@@ -199,29 +197,3 @@ def listen_unix(path: str) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def remove_stale(run_dir: Path) -> None:
-    """Remove the sockets of agents that have ended, in any container; those that answer stay. Idempotent.
-
-    Raises:
-        OSError: the directory can't be read or changed.
-    """
-    for path in sockets(os.fspath(run_dir), own_namespace=False):
-        if _is_stale(path):
-            Path(path).unlink(missing_ok=True)
-
-
-def _is_stale(path: str) -> bool:
-    """Whether no process listens; one made just now may be about to."""
-    try:
-        if time.time() - os.lstat(path).st_mtime < _FRESH_SECONDS:
-            return False
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.setblocking(False)  # noqa: FBT003 - the library's
-            connection.connect(path)
-    except ConnectionRefusedError:
-        return True
-    except (FileNotFoundError, BlockingIOError):
-        return False  # removed meanwhile; or so busy that its queue is full
-    return False

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from nodeagent.agent.reporting.probe import NoAgentError, ask
-from nodeagent.agent.reporting.service import TelemetryError, TelemetryServer, listen_unix, remove_stale
-from nodeagent.agent.reporting.socket_path import own_socket
+from nodeagent.agent.reporting.service import TelemetryError, TelemetryServer, listen_unix
+from nodeagent.agent.reporting.socket_path import own_socket, remove_stale
 from nodeagent.config.options import ListenAddress
 from nodeagent.model.addresses import Endpoint
 from tests.agent.reporting.serving import connect, get, page, serving, short_directory
@@ -136,7 +136,7 @@ def test_what_a_crash_left_is_replaced_and_swept_and_the_living_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also of agents in containers that are gone; a socket made just now may be about to listen."""
-    monkeypatch.setattr("nodeagent.agent.reporting.service._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("nodeagent.agent.reporting.socket_path._FRESH_SECONDS", 0.0)
     with short_directory() as run_dir:
         crashed = run_dir / "agent-1-1.http"
         living = run_dir / "agent-2-1.http"
@@ -150,9 +150,9 @@ def test_what_a_crash_left_is_replaced_and_swept_and_the_living_stay(
             assert user_file.exists()
             assert not crashed.exists()
 
-        monkeypatch.setattr("nodeagent.agent.reporting.service._FRESH_SECONDS", 10.0)
+        monkeypatch.setattr("nodeagent.agent.reporting.socket_path._FRESH_SECONDS", 10.0)
         listen_unix(str(crashed)).close()
-        remove_stale(run_dir)
+        remove_stale(str(run_dir))
         assert crashed.exists()
 
 
