@@ -309,9 +309,10 @@ _PROTOCOLS: Mapping[Family, str] = {4: "ip", 6: "ip6"}
 @cache
 def expected_rules() -> dict[str, list[object]]:
     """Each chain's rules in order, in normal form."""
+    kept: list[list[Expression]] = [_kept(family) for family in FAMILIES]
     return {
-        "output": [[_dnat(family)] for family in FAMILIES],
-        "prerouting": [[_from_pods(family), _dnat(family)] for family in FAMILIES],
+        "output": [*([_dnat(family)] for family in FAMILIES), *kept],
+        "prerouting": [*([_from_pods(family), _dnat(family)] for family in FAMILIES), *kept],
         "guard": [_guard(family) for family in FAMILIES],
     }
 
@@ -376,6 +377,12 @@ def _guard(family: Family) -> list[Expression]:
         _in_set("!=", _payload(protocol, "saddr"), admitted_name(family)),
         {"drop": None},
     ]
+
+
+def _kept(family: Family) -> list[Expression]:
+    protocol = _PROTOCOLS[family]
+    daddr = _payload(protocol, "daddr")
+    return [_in_set("==", daddr, guarded_name(family)), {"dnat": {"family": protocol, "addr": daddr}}]
 
 
 def _in_set(op: str, left: Expression, name: str) -> Expression:

@@ -2,8 +2,8 @@
 
 Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON silently into a set.
 
-The structure is fixed, one rule a family and hook, and only the elements of maps and sets come and go; so a
-packet costs one look-up however many load balancers there are, and a delta names no rule handles (knftables,
+The structure is fixed, two rules a family and hook, and only the elements of maps and sets come and go; so a
+packet costs two look-ups however many load balancers there are, and a delta names no rule handles (knftables,
 docs/iptables-porting.md).
 
 `hold` makes the table for the moment in which one backend's rules are removed and the other's are added. It
@@ -117,11 +117,12 @@ def _structure(table: str) -> str:
         + sets_of_ranges(family)
         for family in FAMILIES
     )
+    kept = "".join(f"\t\t{_kept(family)}\n" for family in FAMILIES)
     output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
     prerouting = "".join(
         f"\t\t{protocol_name(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
     )
-    chains = _chain("output", output) + _chain("prerouting", prerouting) + guard_chain()
+    chains = _chain("output", output + kept) + _chain("prerouting", prerouting + kept) + guard_chain()
     return f"table inet {table} {{\n{sets}{chains}}}\n"
 
 
@@ -158,6 +159,17 @@ def _guard(family: Family) -> str:
 def _dnat(family: Family) -> str:
     protocol = protocol_name(family)
     return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @{map_name(family)}"
+
+
+def _kept(family: Family) -> str:
+    """Return the rule that keeps what is sent to the relay from all later chains.
+
+    A pod's hostPort (the CNI plugin portmap) and kube-proxy's NodePorts take their port of every local
+    address, the relay's among them: whoever may create a pod or a Service could answer in its place. A
+    translation to the address that it has already is one, so nobody makes another.
+    """
+    protocol = protocol_name(family)
+    return f"{protocol} daddr @{guarded_name(family)} dnat {protocol} to {protocol} daddr"
 
 
 def protocol_name(family: Family) -> str:

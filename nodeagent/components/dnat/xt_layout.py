@@ -96,9 +96,13 @@ def _nat(desired: DnatRules, family: Family) -> TableLayout:
     if not redirects:
         return TableLayout()
     pods = [network for network in desired.pods if network.version == family]
+    # A pod's hostPort and kube-proxy's NodePorts take their port of every local address; here, these rules
+    # of the same table are not reached by what is sent to the relay.
+    guarded = [network for network in desired.guarded if network.version == family]
+    kept = tuple(XtRule("ACCEPT", destination=where(network)) for network in guarded)
     chains: dict[str, tuple[XtRule, ...]] = {
-        OUTPUT: (XtRule(TREE, tcp=True),),
-        PREROUTING: tuple(XtRule(TREE, source=where(network), tcp=True) for network in pods),
+        OUTPUT: (XtRule(TREE, tcp=True), *kept),
+        PREROUTING: (*(XtRule(TREE, source=where(network), tcp=True) for network in pods), *kept),
     }
     _plant(chains, TREE, sorted(redirects, key=lambda redirect: redirect.match.sort_key()))
     jumps = {"OUTPUT": (XtRule(OUTPUT),), "PREROUTING": (XtRule(PREROUTING),)}

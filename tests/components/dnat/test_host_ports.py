@@ -1,0 +1,54 @@
+"""What is sent to the relay reaches it, though others' rules take that port of every local address."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.components.dnat.backend import DnatBackend
+from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.model.desired import DnatRules
+from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded
+
+# A pod with hostPort 443, as the CNI plugin portmap writes it, and a NodePort 443 would look alike: both take
+# the port of every local address (plugins/meta/portmap: "-m addrtype --dst-type LOCAL").
+HOST_PORT = f"""*nat
+:CNI-HOSTPORT-DNAT - [0:0]
+-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A CNI-HOSTPORT-DNAT -p tcp -m tcp --dport 443 -j DNAT --to-destination {POD[4]}:8080
+COMMIT
+"""
+HOST_PORT_BY_NFTABLES = f"""
+table inet cni_hostport {{
+    chain output {{ type nat hook output priority -100; jump hostports; }}
+    chain prerouting {{ type nat hook prerouting priority -100; jump hostports; }}
+    chain hostports {{ fib daddr type local tcp dport 443 dnat ip to {POD[4]}:8080; }}
+}}
+"""
+
+
+def test_a_host_port_takes_nothing_that_is_sent_to_the_relay(world: World, backend: DnatBackend) -> None:
+    """Straight to its address, as hosts lines and CoreDNS lead, and by the load balancer's."""
+    world.node.legacy(HOST_PORT)
+    assert world.node.answer(RELAY[4], 443).startswith("pod ")
+    apply(backend, guarded())
+    assert world.node.answer(RELAY[4], 443) == f"relay {RELAY[4]}"
+    assert world.pod.answer(RELAY[4], 443) == f"relay {POD[4]}"
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    # Its own address, and so everybody else's host ports, are left alone.
+    assert world.node.answer(NODE[4], 443).startswith("pod ")
+    apply(backend, DnatRules())
+    assert world.node.answer(RELAY[4], 443).startswith("pod ")
+
+
+@pytest.mark.parametrize("rules", [guarded(), replace(guarded(), redirects=())], ids=["dnat", "hosts alone"])
+def test_a_host_port_of_nftables_takes_nothing_either(world: World, rules: DnatRules) -> None:
+    """Whichever table was made first, and without any redirect, as with `dnat.backend: none`."""
+    world.node.nft(HOST_PORT_BY_NFTABLES)
+    backend = NftablesBackend()
+    apply(backend, rules)
+    assert world.node.answer(RELAY[4], 443) == f"relay {RELAY[4]}"
+    assert world.pod.answer(RELAY[4], 443) == f"relay {POD[4]}"
+    world.node.nft("delete table inet cni_hostport\n" + HOST_PORT_BY_NFTABLES)
+    assert world.node.answer(RELAY[4], 443) == f"relay {RELAY[4]}"
+    assert backend.read().damage == ()
