@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from nodeagent.agent.retries import ConflictStatus
 from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, Preview, State
 from nodeagent.components.dnat.state import DnatChange
 from nodeagent.components.hosts.state import HostsState
@@ -41,14 +42,24 @@ class AppliedChange(Struct, frozen=True):
     displaced: bool = False
 
 
+class Repair(Struct, frozen=True):
+    """Drift that was repaired: the trigger, and whether another program keeps reverting the repair."""
+
+    found: str
+    verdict: ConflictStatus
+
+
 @dataclass(slots=True)
-class Convergence:
-    """The applied changes, in order, and the failures, by component.
+class NodePass:
+    """What one pass did, in order, and the failures, by component.
 
     `desired` is the plan as far as a relay is ready for it: the rest says in its reasons that it waits.
     `ready` are the ready listeners. `left` are the states in which the components were left, if known, and
     only of those that were checked. `blocking` are those whose errors leave their state open. `seconds` is
     the duration of each.
+
+    `components` were checked. An agent's passes also have the `repairs`, and the components that `recovered`:
+    they had failed before.
     """
 
     desired: Desired
@@ -58,6 +69,9 @@ class Convergence:
     seconds: dict[ComponentName, float] = field(default_factory=dict)
     left: dict[ComponentName, State] = field(default_factory=dict)
     blocking: set[ComponentName] = field(default_factory=set)
+    components: AbstractSet[ComponentName] = ALL
+    repairs: Mapping[ComponentName, Repair] = field(default_factory=dict)
+    recovered: AbstractSet[ComponentName] = frozenset()
 
     def failed(self, component: ComponentName, reason: str) -> None:
         """Take note of an error, once for each reason."""
@@ -142,7 +156,7 @@ def converge(
     actual: ActualState,
     components: AbstractSet[ComponentName] = ALL,
     ready: AbstractSet[Endpoint] | None = None,
-) -> Convergence:
+) -> NodePass:
     """Bring the node to the desired state; idempotent: a second call finds nothing to do.
 
     Args:
@@ -154,7 +168,7 @@ def converge(
     Returns:
         The result. Failures of components are in its `errors`; nothing is raised for them.
     """
-    done = Convergence(desired)
+    done = NodePass(desired, components=components)
     _run(_PREPARE if "relay" in components else _PREPARE[1:], done, actual, components)
     done.ready = ready_listeners(desired, actual) if ready is None else ready
     done.desired = defer_until_ready(desired, done.ready)
@@ -166,12 +180,12 @@ def converge(
     return done
 
 
-def clean_up(components: Components) -> Convergence:
+def clean_up(components: Components) -> NodePass:
     """Remove every trace of nodeagent from the node: hostnames first, addresses last. Idempotent.
 
     A component that fails keeps those after it, which it may still point at.
     """
-    done = Convergence(Desired())
+    done = NodePass(Desired())
     actual = ActualState(components)
     _run(_REMOVE, done, actual, ALL)
     if done.blocking & _POINTING:
@@ -185,7 +199,7 @@ def clean_up(components: Components) -> Convergence:
 
 
 def _run(
-    steps: Iterable[_Step], done: Convergence, actual: ActualState, components: AbstractSet[ComponentName]
+    steps: Iterable[_Step], done: NodePass, actual: ActualState, components: AbstractSet[ComponentName]
 ) -> None:
     for step in steps:
         if step.component in components and not step.unless & done.blocking:
@@ -197,7 +211,7 @@ def _run(
                 done.seconds[step.component] = done.seconds.get(step.component, 0.0) + spent
 
 
-def _make(step: _Step, done: Convergence, actual: ActualState) -> None:
+def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
     name = step.component
     component = actual.components[name]
     try:

@@ -266,8 +266,8 @@ class Daemon:
                 if snapshot is None:
                     return
                 done = reconciler.reconcile(snapshot, calls.drift, everything=everything)
-                watch.settle(done.convergence.left)
-                self._prover.want(done.convergence.desired.questions)
+                watch.settle(done.left)
+                self._prover.want(done.desired.questions)
         finally:
             self._board.pass_ended()
             self._last_pass = (began, time.monotonic())
@@ -278,7 +278,7 @@ class Daemon:
         if everything:
             self._last_everything = began
         self._account.of_pass(done, calls, reconciler)
-        self._status_file.of_pass(done.convergence.desired, self._account.names, reconciler.fighting)
+        self._status_file.of_pass(done.desired, self._account.names, reconciler.fighting)
         if first:
             spare_what_stays()
 

@@ -3,13 +3,11 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from msgspec import Struct
-
-from nodeagent.agent.convergence import ALL, Convergence, converge
+from nodeagent.agent.convergence import ALL, NodePass, Repair, converge
 from nodeagent.agent.node_context import NodeContext, gather_facts, later
-from nodeagent.agent.retries import ConflictStatus, RepairConflicts, Retries
+from nodeagent.agent.retries import RepairConflicts, Retries
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
@@ -22,28 +20,6 @@ from nodeagent.plan.planner import Planner
 
 _PORTS_SECONDS = 15.0
 """How often to check whether a port that another program holds is free."""
-
-
-class Repair(Struct, frozen=True):
-    """Drift that was repaired: the trigger, and whether another program keeps reverting the repair."""
-
-    found: str
-    verdict: ConflictStatus
-
-
-@dataclass(frozen=True, slots=True)
-class NodePass:
-    """What one pass decided and did.
-
-    `components` were checked; `recovered` had failed before and did not this time. `held` have drift that
-    waits, since another program keeps reverting the repairs.
-    """
-
-    convergence: Convergence
-    components: frozenset[ComponentName]
-    repairs: Mapping[ComponentName, Repair] = field(default_factory=dict)
-    recovered: frozenset[ComponentName] = frozenset()
-    held: frozenset[ComponentName] = frozenset()
 
 
 class Reconciler:
@@ -140,13 +116,9 @@ class Reconciler:
         if "relay" in done.left:
             self.relay_notes = done.left["relay"].notes
         self._owed = (self._owed | components) if done.errors else frozenset()
-        return NodePass(
-            convergence=done,
-            components=components,
-            repairs=self._repairs(done, drift, changed),
-            recovered=self._account(done, components),
-            held=held,
-        )
+        done.repairs = self._repairs(done, drift, changed)
+        done.recovered = self._account(done, components)
+        return done
 
     def _look_around(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
         worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
@@ -189,7 +161,7 @@ class Reconciler:
         }, frozenset(self._held)
 
     def _repairs(
-        self, done: Convergence, drift: Mapping[ComponentName, str], changed: AbstractSet[ComponentName]
+        self, done: NodePass, drift: Mapping[ComponentName, str], changed: AbstractSet[ComponentName]
     ) -> dict[ComponentName, Repair]:
         """Return the components in which something was repaired although no desired change required it."""
         mended = {change.component for change in done.changes} & set(drift) - changed
@@ -202,7 +174,7 @@ class Reconciler:
                 self._held[name] = (self._clock() + verdict.delay, drift[name])
         return repairs
 
-    def _account(self, done: Convergence, components: AbstractSet[ComponentName]) -> frozenset[ComponentName]:
+    def _account(self, done: NodePass, components: AbstractSet[ComponentName]) -> frozenset[ComponentName]:
         now = self._clock()
         for name in done.errors.keys() & components:
             # A component that was not checked did not fail again: its next retry stays as it was.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from nodeagent.agent.convergence import Comparison, Convergence
+from nodeagent.agent.convergence import Comparison, NodePass
 from nodeagent.cli.terminal import Line, Styled, block, terminal_text
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ListenerStatus
@@ -71,7 +71,7 @@ def coredns_text(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, s
     return terminal_text(lines)
 
 
-def convergence_text(node_name: str, done: Convergence, nothing: str) -> str:
+def convergence_text(node_name: str, done: NodePass, nothing: str) -> str:
     """Return what was done, step by step, what was not, and why.
 
     `nothing` is the text if there was no step.

@@ -10,6 +10,7 @@ whether it sends PROXY or not: what is plain for one Service must not become PRO
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_network
+from typing import Literal
 
 from msgspec import Struct
 
@@ -59,6 +60,8 @@ class AddressRules(Struct, frozen=True):
         allowed: `loadBalancers.addressRanges`; empty if everything else may be redirected.
         here: ranges that are rejected on this node: its pods.
         own: this node's addresses and the API server's; only a listed Service may publish one.
+        ip_mode: `loadBalancers.ipMode`.
+        short_circuited: the addresses that this node's own Service rules were seen to short-circuit.
     """
 
     everywhere: tuple[tuple[IPNetwork, str], ...]
@@ -66,6 +69,8 @@ class AddressRules(Struct, frozen=True):
     allowed: tuple[IPNetwork, ...]
     here: tuple[tuple[IPNetwork, str], ...]
     own: frozenset[IPAddress]
+    ip_mode: Literal["auto", "honor", "ignore"]
+    short_circuited: frozenset[IPAddress]
 
     def never(self, address: IPAddress) -> str | None:
         """Why no node redirects the address; None if no rule of all nodes forbids it."""
@@ -87,6 +92,14 @@ class AddressRules(Struct, frozen=True):
                 "the Service in loadBalancers.services"
             )
         return reason
+
+    def disbelief(self, address: IPAddress) -> str | None:
+        """Why `ipMode: Proxy` does not count for this address; None if it counts."""
+        if self.ip_mode == "ignore":
+            return "loadBalancers.ipMode is ignore"
+        if self.ip_mode == "auto" and address in self.short_circuited:
+            return "this node's own rules short-circuit it nevertheless"
+        return None
 
 
 def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRules:
@@ -119,6 +132,8 @@ def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRu
         allowed=tuple(text.network for text in options.address_ranges),
         here=tuple((network, f"it is in the pod range {network}") for network in pods),
         own=_own_addresses(snapshot, facts),
+        ip_mode=options.ip_mode,
+        short_circuited=facts.short_circuited,
     )
 
 

@@ -7,9 +7,6 @@ Addresses of a family that this node does not support are of no use to it.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
-
-from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
@@ -18,21 +15,6 @@ from nodeagent.model.facts import Facts
 from nodeagent.model.objects import LoadBalancerPoint, Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.detection.decision import detect
-
-
-class IPModePolicy(Struct, frozen=True):
-    """`loadBalancers.ipMode`, and the addresses that this node's own rules were seen to short-circuit."""
-
-    choice: Literal["auto", "honor", "ignore"]
-    short_circuited: frozenset[IPAddress]
-
-    def disbelief(self, address: IPAddress) -> str | None:
-        """Why `ipMode: Proxy` does not count for this address; None if it counts."""
-        if self.choice == "ignore":
-            return "loadBalancers.ipMode is ignore"
-        if self.choice == "auto" and address in self.short_circuited:
-            return "this node's own rules short-circuit it nevertheless"
-        return None
 
 
 def doubtful_addresses(snapshot: Snapshot, config: Config) -> frozenset[IPAddress]:
@@ -66,13 +48,6 @@ class Refusal:
     taken: tuple[str, ...] = ()
 
 
-class Terms(Struct, frozen=True):
-    """What decides about an address: `ip_mode` says whether `ipMode: Proxy` counts for it."""
-
-    rules: AddressRules
-    ip_mode: IPModePolicy
-
-
 @dataclass(frozen=True, slots=True)
 class Eligible:
     """The addresses and TCP ports that are short-circuited, and notes on what was left out.
@@ -97,7 +72,7 @@ class Eligible:
 
 
 def examine(
-    service: Service, proxy_ports: Collection[int], terms: Terms, *, listed: bool
+    service: Service, proxy_ports: Collection[int], rules: AddressRules, *, listed: bool
 ) -> Eligible | Refusal:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
@@ -105,8 +80,8 @@ def examine(
     does no harm. `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as
     well.
     """
-    published, about_published = _published(service, terms, listed=listed)
-    external, about_external = _external(service, terms, listed=listed)
+    published, about_published = _published(service, rules, listed=listed)
+    external, about_external = _external(service, rules, listed=listed)
     addresses = tuple(dict.fromkeys((*published, *external)))
     remarks = (
         *service.problems,
@@ -120,7 +95,7 @@ def examine(
     )
     ports = service.tcp_ports
     if not addresses:
-        verdict, code, reason = _without_address(service, terms)
+        verdict, code, reason = _without_address(service, rules)
         return Refusal(verdict, code, reason, remarks)
     if not service.ports:
         return Refusal(Verdict.REFUSED, "NoPorts", "the Service has no ports", remarks)
@@ -133,18 +108,18 @@ def examine(
     return Eligible(addresses, tuple(port for port in ports if port in proxy_ports), plain, remarks)
 
 
-def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
+def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
     """Return the addresses of the status that are short-circuited, and notes on special ones."""
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for point in service.points:
         if point.ip is None:
             continue
-        if refused := terms.rules.obstacle(point.ip, listed=listed):
+        if refused := rules.obstacle(point.ip, listed=listed):
             remarks.append(f"{point.ip}: not redirected: {refused}")
         elif point.ip_mode != "Proxy":
             usable.append(point.ip)
-        elif why := terms.ip_mode.disbelief(point.ip):
+        elif why := rules.disbelief(point.ip):
             usable.append(point.ip)
             remarks.append(f"{point.ip}: ipMode Proxy, but {why}")
         else:
@@ -152,7 +127,7 @@ def _published(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IP
     return usable, remarks
 
 
-def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
+def _external(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
     """Return the externalIPs that count: kube-proxy short-circuits them as well.
 
     Anyone who can write a Service can put any address there (CVE-2020-8554), so an administrator has to name
@@ -165,8 +140,8 @@ def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPA
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for address in service.external_ips:
-        refused = terms.rules.obstacle(address, listed=True)
-        if refused is None and address in terms.rules.own:
+        refused = rules.obstacle(address, listed=True)
+        if refused is None and address in rules.own:
             refused = "it is this node's own address or the API server's"
         if refused:
             remarks.append(f"{address}: an externalIP, not redirected: {refused}")
@@ -175,9 +150,9 @@ def _external(service: Service, terms: Terms, *, listed: bool) -> tuple[list[IPA
     return usable, remarks
 
 
-def _without_address(service: Service, terms: Terms) -> tuple[Verdict, str, str]:
-    own = terms.rules.own.intersection(service.load_balancer_ips)
-    if any(terms.rules.obstacle(address, listed=True) is None for address in own):
+def _without_address(service: Service, rules: AddressRules) -> tuple[Verdict, str, str]:
+    own = rules.own.intersection(service.load_balancer_ips)
+    if any(rules.obstacle(address, listed=True) is None for address in own):
         reason = (
             "its addresses are this node's own or the API server's: if they are its load balancer's as well, "
             "list it in loadBalancers.services"

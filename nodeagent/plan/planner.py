@@ -81,9 +81,9 @@ class _Relayed:
 
     def __init__(self, plans: tuple[LoadBalancerPlan, ...]) -> None:
         self.plans = plans
-        self.addresses = tuple(address for plan in plans for address in plan.relay_addresses)
-        self.listeners = tuple(listener for plan in plans for listener in plan.listeners)
-        self.redirects = tuple(redirect for plan in plans for redirect in plan.redirects)
+        self.addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
+        self.listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
+        self.redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
         self.decisions = tuple(plan.decision for plan in plans)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.agent.convergence import AppliedChange, Convergence
+from nodeagent.agent.convergence import AppliedChange, NodePass
 from nodeagent.agent.node_context import NodeContext
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import ComponentName
@@ -55,8 +55,8 @@ class Passes:
 
     def _converge(
         self, desired: Desired, _actual: object, parts: frozenset[ComponentName], _answering: object
-    ) -> Convergence:
-        done = Convergence(desired)
+    ) -> NodePass:
+        done = NodePass(desired, components=parts)
         done.errors.update({part: why for part, why in self.errors.items() if part in parts})
         done.changes.extend(AppliedChange(part, "mended") for part in self.mends if part in parts)
         if self.silent:

@@ -6,13 +6,16 @@ Through the public seams alone: the simulated API over HTTP, the real kernel, nf
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from ipaddress import IPv4Network, ip_address
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from msgspec import Struct
 
 from nodeagent.agent.convergence import compare
 from nodeagent.agent.node_context import NodeContext, read_node_context
@@ -80,7 +83,7 @@ def node(directory: Path) -> Iterator[Node]:
         with connected(api, directory) as connection, watching(api, connection) as watched:
             made = Node(watched, config, build_components(config, adopt=False))
             done = made.reconciler.reconcile(made.balanced("first", FIRST), {}, everything=True)
-            assert done.convergence.errors == {}
+            assert done.errors == {}
             yield made
 
 
@@ -119,6 +122,61 @@ def counted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]
         yield reads
 
 
+VALUES_ON_THE_WALK = {
+    "LoadBalancerPoint",
+    "Service",
+    "Snapshot",
+    "Publications",
+    "Eligible",
+    "Endpoint",
+    "Redirect",
+    "Relayed",
+    "LoadBalancerDecision",
+    "LoadBalancerPlan",
+    "DnatRules",
+    "Desired",
+    "DnatChange",
+    "DnatState",
+    "NodePass",
+}
+"""Each type of value that holds the load balancer's address on its way into the kernel: one more is to have
+a good reason."""
+
+
+@contextmanager
+def values_that_hold(address: str) -> Iterator[set[str]]:
+    """Collect the names of the value types that hold the address, in any function of the agent meanwhile."""
+    found: set[str] = set()
+    sought = ip_address(address)
+
+    def holds(value: object) -> bool:
+        if isinstance(value, Struct):
+            inner = [getattr(value, name) for name in value.__struct_fields__]
+        elif is_dataclass(value) and not isinstance(value, type):
+            inner = [getattr(value, each.name) for each in fields(value)]
+        elif isinstance(value, Mapping):
+            inner = [*value.keys(), *value.values()]
+        elif isinstance(value, tuple | list | set | frozenset):
+            inner = [*value]
+        else:
+            return value == sought
+        held = [each for each in inner if holds(each)]
+        if held and type(value).__module__.startswith("nodeagent."):
+            found.add(type(value).__name__)
+        return bool(held)
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_globals["__name__"].startswith("nodeagent."):
+            for value in frame.f_locals.values():
+                holds(value)
+
+    sys.setprofile(look)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
 @isolated
 def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,10 +187,10 @@ def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
         assert ObjectRef("Service", "default", "second") in {each.ref for each in snapshot.services}
 
         # 2. A pass: facts, plan, one change for each component, each applied in two halves.
-        with counted(tmp_path, monkeypatch) as reads:
+        with counted(tmp_path, monkeypatch) as reads, values_that_hold(SECOND) as values:
             done = agent.reconciler.reconcile(snapshot, {})
-        assert done.convergence.errors == {}
-        assert [change.component for change in done.convergence.changes] == [
+        assert done.errors == {}
+        assert [change.component for change in done.changes] == [
             "addresses",
             "relay",
             "dnat",
@@ -143,8 +201,10 @@ def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
         assert reads.addresses == 2
         assert reads.tables == 2
 
+        assert values == VALUES_ON_THE_WALK
+
         # 4. The decision, with its reason.
-        decisions = {each.load_balancer.name: each for each in done.convergence.desired.load_balancers}
+        decisions = {each.load_balancer.name: each for each in done.desired.load_balancers}
         (relay,) = decisions["second"].relay_addresses
         assert relay in IPv4Network(RANGE)
 
@@ -157,7 +217,7 @@ def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
 
         # 6. And back: `nodeagent status` finds all in sync, and each listener with what leads to it.
         actual = ActualState(agent.components)
-        desired = done.convergence.desired
+        desired = done.desired
         comparison = compare(desired, actual)
         assert comparison.in_sync
         document = report("Status", NODE, desired, comparison, read_listener_status(desired, actual))
@@ -165,4 +225,4 @@ def test_one_load_balancer_from_a_watch_event_to_the_kernel_and_back_to_status(
 
         # 7. A pass without a reason does nothing.
         idle = agent.reconciler.reconcile(agent.watched.snapshot(), {})
-        assert (idle.components, idle.convergence.changes) == (frozenset(), [])
+        assert (idle.components, idle.changes) == (frozenset(), [])

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nodeagent.agent.convergence import AppliedChange, Comparison, Convergence
+from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
 from nodeagent.agent.reporting.event_recorder import announcements
 from nodeagent.cli.doctor import doctor_text, document
 from nodeagent.cli.document import encode
@@ -98,7 +98,7 @@ def test_whatever_any_object_holds(
         one.bind: ListenerStatus(one.bind, answers=False, redirected=(), backend=said)
         for one in desired.listeners
     }
-    done = Convergence(desired, changes=[AppliedChange("dnat", f"+ {said}")], errors={"relay": said})
+    done = NodePass(desired, changes=[AppliedChange("dnat", f"+ {said}")], errors={"relay": said})
     texts = [
         plan_text(said, desired, comparison),
         status_text(said, desired, comparison, standing),

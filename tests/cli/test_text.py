@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from nodeagent.agent.convergence import AppliedChange, Convergence
+from nodeagent.agent.convergence import AppliedChange, NodePass
 from nodeagent.cli.text import convergence_text
 from nodeagent.model.desired import Desired
 from tests.cli.command_line import HOSTS_FILE, ingress, service
@@ -109,7 +109,7 @@ def test_nor_can_the_hosts_file(command_line: CommandLine) -> None:
 
 def test_what_was_done_is_told_step_by_step() -> None:
     steps = [AppliedChange("dnat", "+ one\n+ two")]
-    done = Convergence(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
+    done = NodePass(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
     assert click.unstyle(convergence_text("node1", done, "nothing")) == (
         "dnat       + one\n           + two\nHosts file failed\n  can't\n  write\n"
     )

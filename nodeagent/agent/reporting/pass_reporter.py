@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from nodeagent.agent.reconciler import NodePass, Reconciler
+from nodeagent.agent.convergence import NodePass
+from nodeagent.agent.reconciler import Reconciler
 from nodeagent.agent.reporting.event_recorder import EventRecorder, announcements
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
@@ -47,7 +48,7 @@ class PassReporter:
     def of_pass(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
         """Report what the pass decided, did, repaired and could not do; `calls` are its triggers."""
         narrate(done, self._told)
-        desired = done.convergence.desired
+        desired = done.desired
         if desired != self._told:
             self._metrics.decided(desired)
         self.names.update(desired.names)
@@ -57,16 +58,16 @@ class PassReporter:
         self._board.part_ok(PLAN)
         self._parts(done)
         self._repairs(done, reconciler)
-        if not done.convergence.errors and not reconciler.retries.failures:
+        if not done.errors and not reconciler.retries.failures:
             self._metrics.synced(time.time())
             self._board.synced()
             if calls.events and calls.first is not None:
                 self._metrics.event_applied(time.monotonic() - calls.first)
 
     def _parts(self, done: NodePass) -> None:
-        errors = done.convergence.errors
+        errors = done.errors
         for part in done.components:
-            seconds = done.convergence.seconds.get(part, 0.0)
+            seconds = done.seconds.get(part, 0.0)
             if part in errors:
                 self._metrics.apply_failed(part, seconds)
                 self._board.part_failed(part, errors[part])
@@ -93,7 +94,7 @@ Fields = dict[str, object]
 
 def narrate(done: NodePass, before: Desired | None) -> None:
     """Log the decisions that changed since `before`, what was done and repaired, and what failed."""
-    narrate_decisions(done.convergence.desired, before)
+    narrate_decisions(done.desired, before)
     for part, repair in done.repairs.items():
         _say(logging.WARNING, "Repaired drift", {"part": part, "found": repair.found})
         if repair.verdict.announce:
@@ -106,13 +107,13 @@ def narrate(done: NodePass, before: Desired | None) -> None:
         logging.INFO,
         (
             ("Applied a change", {"part": change.component, "change": line})
-            for change in done.convergence.changes
+            for change in done.changes
             for line in change.text.splitlines()
         ),
     )
     for part in sorted(done.recovered):
         _say(logging.INFO, "Applied a component again", {"part": part})
-    for part, reason in done.convergence.errors.items():
+    for part, reason in done.errors.items():
         _say(
             logging.ERROR, "Could not apply a component; it is tried again", {"part": part, "reason": reason}
         )

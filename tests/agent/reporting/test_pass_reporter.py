@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from nodeagent.agent.convergence import Convergence
-from nodeagent.agent.reconciler import NodePass
+from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.reporting.pass_reporter import narrate
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -27,7 +26,7 @@ PROVEN = decided(Verdict.SERVED, "Verified", "verified: DNS answers 192.0.2.1")
 
 def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What a pass that went from one plan to the other logs."""
-    done = NodePass(Convergence(after), frozenset())
+    done = NodePass(after)
     caplog.clear()
     with caplog.at_level(logging.INFO, "nodeagent"):
         narrate(done, before)
