@@ -50,7 +50,7 @@ class _Seen(Struct, frozen=True):
     """Whether it is drift for an address that is to stand; otherwise for one that is not."""
 
 
-class AddressWatcher(Watcher[AddressState]):
+class AddressWatcher(Watcher[AddressState, Notifications]):
     """Notices a relay address removed or put elsewhere, and the device deleted, renamed or set down.
 
     Interfaces and addresses of pods, some 13 notifications each, cost a look at a few bytes.
@@ -67,7 +67,6 @@ class AddressWatcher(Watcher[AddressState]):
         super().__init__(on_drift)
         self._interface = interface
         self._ranges = ranges
-        self._socket: Notifications | None = None
         self._index = 0
         self._seen: list[_Seen] = []
         self._expected: frozenset[IPAddress] | None = None
@@ -84,35 +83,27 @@ class AddressWatcher(Watcher[AddressState]):
         with self._lock:
             self._expected = expected
 
-    def _open(self) -> None:
-        self._socket = Notifications(_NETLINK_ROUTE, _GROUPS)
+    def _open(self) -> Notifications:
+        return Notifications(_NETLINK_ROUTE, _GROUPS)
+
+    def _begin(self, _: Notifications) -> None:
         try:
             self._index = socket.if_nametoindex(self._interface)
         except OSError:
             self._index = 0  # not made yet; its first notification tells
 
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _descriptors(self) -> tuple[int, ...]:
-        return (self._socket.fileno(),) if self._socket else ()
-
-    def _read(self) -> None:
-        if self._socket is None:
-            return
+    def _read(self, source: Notifications) -> None:
         try:
-            for datagram in self._socket.datagrams():
+            for datagram in source.datagrams():
                 for message in messages(datagram):
                     self._take(message)
         except NotificationsLostError:
             self._seen.append(_Seen("notifications were lost: too many came at once", wanted_too=True))
 
-    def _settled(self) -> str:
+    def _settled(self, source: Notifications) -> str:
         # The kernel has told of a change before it answered it, so all of the block's is there to be read.
         try:
-            self._read()
+            self._read(source)
         except OSError:
             return ""  # the thread meets it too, and begins anew
         return self._judge()

@@ -59,7 +59,7 @@ _WORDS = {
 _NEEDLE = TABLE.encode() + b"\0"
 
 
-class NftablesWatcher(Watcher[DnatState]):
+class NftablesWatcher(Watcher[DnatState, Notifications]):
     """Notices every transaction that touches the table `inet nodeagent`.
 
     The large transactions of kube-proxy are passed over by one search for our name in each datagram.
@@ -72,7 +72,6 @@ class NftablesWatcher(Watcher[DnatState]):
 
     def __init__(self, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
-        self._socket: Notifications | None = None
         self._kinds: dict[str, int] = {}
         self._transactions: list[str] = []
         self._own = 0
@@ -83,22 +82,12 @@ class NftablesWatcher(Watcher[DnatState]):
         with self._lock:
             self._own += state.transactions
 
-    def _open(self) -> None:
-        self._socket = Notifications(_NETLINK_NETFILTER, (_NFNLGRP_NFTABLES,))
+    def _open(self) -> Notifications:
+        return Notifications(_NETLINK_NETFILTER, (_NFNLGRP_NFTABLES,))
 
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _descriptors(self) -> tuple[int, ...]:
-        return (self._socket.fileno(),) if self._socket else ()
-
-    def _read(self) -> None:
-        if self._socket is None:
-            return
+    def _read(self, source: Notifications) -> None:
         try:
-            for datagram in self._socket.datagrams():
+            for datagram in source.datagrams():
                 # The end of a transaction matters only once something of ours was seen in it.
                 if self._kinds or _NEEDLE in datagram:
                     for message in messages(datagram):
@@ -148,7 +137,7 @@ _LONGEST_REST_SECONDS = 0.3
 """... unless that would make a jump that was pushed down wait for long."""
 
 
-class XtablesWatcher(Watcher[DnatState]):
+class XtablesWatcher(Watcher[DnatState, Inotify]):
     """Notices every change to our chains, and rules that came to stand before our jumps.
 
     A program's own changes between others' rules wake nobody: what stands of ours is read and compared.
@@ -163,7 +152,6 @@ class XtablesWatcher(Watcher[DnatState]):
         super().__init__(on_drift)
         self._backend = IptablesBackend()
         self._lock_file = lock_path()
-        self._inotify: Inotify | None = None
         self._file_watch = 0
         self._touched = False
         self._rest_until = 0.0
@@ -177,42 +165,32 @@ class XtablesWatcher(Watcher[DnatState]):
             self._told = None
             self._expected = replace(state, superseded=None)
 
-    def _open(self) -> None:
-        self._inotify = Inotify()
-        self._inotify.watch_directory(self._lock_file.parent, _APPEARED | _DIRECTORY_GONE)
-        self._watch_file()
+    def _open(self) -> Inotify:
+        return Inotify()
+
+    def _begin(self, source: Inotify) -> None:
+        source.watch_directory(self._lock_file.parent, _APPEARED | _DIRECTORY_GONE)
+        self._watch_file(source)
         self._look_at = time.monotonic() + _LOOK_SECONDS
 
-    def _watch_file(self) -> None:
+    def _watch_file(self, source: Inotify) -> None:
         """Where a single file is mounted, this is the host's: an inode's events come from every mount."""
-        if self._inotify is None:
-            return
         try:
-            self._file_watch = self._inotify.watch_file(self._lock_file, _CLOSED)
+            self._file_watch = source.watch_file(self._lock_file, _CLOSED)
         except FileNotFoundError:
             # No program has taken the lock since the boot; the directory tells of the first.
             self._file_watch = 0
 
-    def _close(self) -> None:
-        if self._inotify is not None:
-            self._inotify.close()
-            self._inotify = None
-
-    def _descriptors(self) -> tuple[int, ...]:
-        return (self._inotify.fileno(),) if self._inotify else ()
-
-    def _read(self) -> None:
-        if self._inotify is None:
-            return
+    def _read(self, source: Inotify) -> None:
         try:
-            for event in self._inotify.fetch():
+            for event in source.fetch():
                 if event.watch == self._file_watch:
                     self._touched = True
                 elif event.mask & _DIRECTORY_GONE:
                     gone = str(self._lock_file.parent)
                     raise FileNotFoundError(2, "the directory was moved or deleted", gone)
                 elif event.name == self._lock_file.name:
-                    self._watch_file()
+                    self._watch_file(source)
                     self._touched = True
         except EventsLostError:
             self._touched = True

@@ -16,7 +16,7 @@ _SELF = inotify.DELETE_SELF | inotify.MOVE_SELF
 _NAMES = inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
 
 
-class HostsFileWatcher(Watcher[HostsState]):
+class HostsFileWatcher(Watcher[HostsState, Inotify]):
     """Notices every change to a hosts file: writes, replacement by a rename, deletion, new times or rights.
 
     A watch on the directory goes on when the inode is replaced. It sees a file only as the directory's child,
@@ -33,7 +33,6 @@ class HostsFileWatcher(Watcher[HostsState]):
     def __init__(self, path: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
         self._path = path
-        self._inotify: Inotify | None = None
         self._directory_watch = 0
         self._touched = False
         self._lost = ""
@@ -46,25 +45,17 @@ class HostsFileWatcher(Watcher[HostsState]):
             self._told = None
             self._expected = state.reading
 
-    def _open(self) -> None:
-        self._inotify = Inotify()
-        self._directory_watch = self._inotify.watch_directory(self._path.parent, _NAMES | _FILE | _SELF)
+    def _open(self) -> Inotify:
+        return Inotify()
+
+    def _begin(self, source: Inotify) -> None:
+        self._directory_watch = source.watch_directory(self._path.parent, _NAMES | _FILE | _SELF)
         if is_mount_point(self._path):
-            self._inotify.watch_file(self._path, _FILE | _SELF)
+            source.watch_file(self._path, _FILE | _SELF)
 
-    def _close(self) -> None:
-        if self._inotify is not None:
-            self._inotify.close()
-            self._inotify = None
-
-    def _descriptors(self) -> tuple[int, ...]:
-        return (self._inotify.fileno(),) if self._inotify else ()
-
-    def _read(self) -> None:
-        if self._inotify is None:
-            return
+    def _read(self, source: Inotify) -> None:
         try:
-            for event in self._inotify.fetch():
+            for event in source.fetch():
                 of_directory = event.watch == self._directory_watch
                 if of_directory and event.mask & _SELF:
                     raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))

@@ -28,7 +28,7 @@ class NodeWatch:
     def __init__(self, config: Config, dnat_backend: str, on_drift: OnDrift) -> None:
         relay = config.relay
         self.dnat_backend = dnat_backend
-        self._watchers: list[Watcher[Any]] = []
+        self._watchers: list[Watcher[Any, Any]] = []
         if config.hosts.enabled:
             self._watchers.append(HostsFileWatcher(Path(config.hosts.file), on_drift))
         if config.dnat.backend != "none" or relay.kind == "node":

@@ -30,7 +30,7 @@ _Identity = tuple[int, tuple[int, ...], int]
 """Of a HAProxy: its master, its workers, how often it was reloaded. Process ids as HAProxy sees them."""
 
 
-class RelayWatcher(Watcher[RelayState]):
+class RelayWatcher(Watcher[RelayState, Inotify]):
     """Notices that HAProxy died, was restarted or reloaded by another program, or answers again.
 
     While HAProxy is away, its directory is watched for the socket.
@@ -45,7 +45,6 @@ class RelayWatcher(Watcher[RelayState]):
     def __init__(self, master_socket: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
         self._path = master_socket
-        self._inotify: Inotify | None = None
         self._connection: socket.socket | None = None
         self._why = ""
         self._found: _Identity | None = None
@@ -60,22 +59,22 @@ class RelayWatcher(Watcher[RelayState]):
         with self._lock:
             self._running = bool(state.listeners)
 
-    def _open(self) -> None:
-        self._inotify = Inotify()
-        self._inotify.watch_directory(
+    def _open(self) -> Inotify:
+        return Inotify()
+
+    def _begin(self, source: Inotify) -> None:
+        source.watch_directory(
             self._path.parent, inotify.CREATE | inotify.MOVED_TO | inotify.DELETE_SELF | inotify.MOVE_SELF
         )
         self._await_return()
 
     def _close(self) -> None:
         self._hang_up()
-        if self._inotify is not None:
-            self._inotify.close()
-            self._inotify = None
+        super()._close()
 
     def _descriptors(self) -> tuple[int, ...]:
-        found = (self._inotify.fileno(),) if self._inotify else ()
-        return (*found, self._connection.fileno()) if self._connection else found
+        connection = () if self._connection is None else (self._connection.fileno(),)
+        return (*super()._descriptors(), *connection)
 
     def _timeout(self) -> float | None:
         if self._connection is not None:
@@ -89,8 +88,8 @@ class RelayWatcher(Watcher[RelayState]):
     def _trouble(self) -> str:
         return "" if self._connection else f"HAProxy does not answer: {self._why}"
 
-    def _read(self) -> None:
-        if self._socket_appeared():
+    def _read(self, source: Inotify) -> None:
+        if self._socket_appeared(source):
             self._await_return()
         if self._connection is not None and _ended(self._connection):
             self._hang_up()
@@ -116,13 +115,11 @@ class RelayWatcher(Watcher[RelayState]):
             return "HAProxy answers again"
         return "" if before == self._found else "HAProxy was restarted or reloaded by another program"
 
-    def _socket_appeared(self) -> bool:
+    def _socket_appeared(self, source: Inotify) -> bool:
         """Take in what happened in the directory; raises FileNotFoundError when that is gone."""
-        if self._inotify is None:
-            return False
         appeared = False
         try:
-            for event in self._inotify.fetch():
+            for event in source.fetch():
                 if event.mask & (inotify.DELETE_SELF | inotify.MOVE_SELF):
                     raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))
                 appeared |= event.name == self._path.name

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -32,10 +32,21 @@ class WatcherState(Struct, frozen=True):
     error: str = ""
 
 
+class Source(Protocol):
+    """What a watcher listens to: notifications of the kernel, over netlink or inotify."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+
+    def close(self) -> None:
+        """Stop to listen."""
+
+
 _StateT = TypeVar("_StateT")
+_SourceT = TypeVar("_SourceT", bound=Source)
 
 
-class Watcher(ABC, Generic[_StateT]):
+class Watcher(ABC, Generic[_StateT, _SourceT]):
     """Watches one component of the node in a daemon thread of its own.
 
     The thread lives in the network and mount namespace of the thread that calls `start`.
@@ -57,6 +68,7 @@ class Watcher(ABC, Generic[_StateT]):
         self._settling = False
         self._state = WatcherState(self.part, running=False, error="not started")
         self._thread: threading.Thread | None = None
+        self._source: _SourceT | None = None
 
     def start(self) -> None:
         """Begin to watch; idempotent.
@@ -110,7 +122,7 @@ class Watcher(ABC, Generic[_StateT]):
             with self._lock:
                 self._quiet -= 1
                 self._settling = True
-                what = "" if self._quiet else self._settled()
+                what = "" if self._quiet or self._source is None else self._settled(self._source)
                 self._ring()
             if what:
                 self._tell(what)
@@ -123,7 +135,7 @@ class Watcher(ABC, Generic[_StateT]):
         state was read is noticed by its own event.
         """
 
-    def _settled(self) -> str:
+    def _settled(self, source: _SourceT) -> str:  # noqa: ARG002 - for those that read it
         """Judge at once, where what is expected may be another by the time the thread comes to it.
 
         Called under the lock when the last quiet block ends; must not wait.
@@ -131,19 +143,24 @@ class Watcher(ABC, Generic[_StateT]):
         return ""
 
     @abstractmethod
-    def _open(self) -> None:
-        """Begin to listen. Raises OSError where that can't be had."""
+    def _open(self) -> _SourceT:
+        """Return what to listen to. Raises OSError if it is not available."""
 
-    @abstractmethod
+    def _begin(self, source: _SourceT) -> None:
+        """Say what is to be heard of, and see what is there. Raises OSError as `_open` does."""
+
     def _close(self) -> None:
-        """Let go of everything; also after an `_open` that failed half way."""
+        """Let go of everything; also if the beginning failed half way."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
 
-    @abstractmethod
     def _descriptors(self) -> tuple[int, ...]:
         """Return what to wait on."""
+        return () if self._source is None else (self._source.fileno(),)
 
     @abstractmethod
-    def _read(self) -> None:
+    def _read(self, source: _SourceT) -> None:
         """Take in what came, without waiting. Raises OSError when the watch is broken.
 
         `_settling` is set when a quiet block ended since the last call.
@@ -174,11 +191,12 @@ class Watcher(ABC, Generic[_StateT]):
                 began = time.monotonic()
                 opened = False
                 try:
-                    self._open()
+                    source = self._source = self._open()
+                    self._begin(source)
                     opened = True
                     if interrupted:
                         self._tell(f"the watch was interrupted and was restarted ({interrupted})")
-                    self._loop()
+                    self._loop(source)
                 except Exception as error:  # noqa: BLE001 - a watcher never dies silently, of whatever cause
                     interrupted = _words(error)
                     self._state = WatcherState(self.part, running=False, error=interrupted)
@@ -197,10 +215,10 @@ class Watcher(ABC, Generic[_StateT]):
                 self._bell = -1
             self._state = WatcherState(self.part, running=False, error="stopped")
 
-    def _loop(self) -> None:
+    def _loop(self, source: _SourceT) -> None:
         while not self._stopping:
             with self._lock:
-                self._read()
+                self._read(source)
                 what = ""
                 if not self._quiet:
                     self._settling = False

@@ -41,7 +41,7 @@ class Recorder:
 
 
 @contextmanager
-def running(watcher: Watcher[Any]) -> Iterator[None]:
+def running(watcher: Watcher[Any, Any]) -> Iterator[None]:
     """Start a watcher, go on when it watches, and see to it that it stops within a second."""
     watcher.start()
     try:

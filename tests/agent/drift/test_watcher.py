@@ -9,14 +9,28 @@ from nodeagent.agent.drift.watcher import Watcher
 from tests.agent.drift.recorder import Recorder, running
 
 
-class Scripted(Watcher[None]):
+class Event:
+    """A source that a test rings."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self.descriptor
+
+    def close(self) -> None:
+        """Nothing: what happens while nobody listens is kept."""
+
+
+class Scripted(Watcher[None, Event]):
     """Watches a descriptor; fails as it is told."""
 
     part = "dnat"
 
     def __init__(self, on_drift: Recorder) -> None:
         super().__init__(on_drift)
-        self.event = os.eventfd(0, os.EFD_NONBLOCK)
+        self.event = Event()
         self.failures: list[Exception] = []
         self.refusals: list[Exception] = []
         self.opened = 0
@@ -25,22 +39,17 @@ class Scripted(Watcher[None]):
     def expect(self, state: None) -> None:
         """Nothing."""
 
-    def _open(self) -> None:
+    def _open(self) -> Event:
         self.opened += 1
         if self.refusals:
             raise self.refusals.pop(0)
+        return self.event
 
-    def _close(self) -> None:
-        pass
-
-    def _descriptors(self) -> tuple[int, ...]:
-        return (self.event,)
-
-    def _read(self) -> None:
+    def _read(self, source: Event) -> None:
         if self.failures:
             raise self.failures.pop(0)
         try:
-            self.seen += os.eventfd_read(self.event)
+            self.seen += os.eventfd_read(source.descriptor)
         except BlockingIOError:
             return
 
@@ -50,7 +59,7 @@ class Scripted(Watcher[None]):
 
     def happen(self) -> None:
         """Make one event."""
-        os.eventfd_write(self.event, 1)
+        os.eventfd_write(self.event.descriptor, 1)
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.EBADF, "bad descriptor"), KeyError("a bug")])

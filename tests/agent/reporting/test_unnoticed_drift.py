@@ -55,7 +55,7 @@ def _no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _watchers(directory: Path, said: Recorder) -> list[Watcher[Any]]:
+def _watchers(directory: Path, said: Recorder) -> list[Watcher[Any, Any]]:
     relay = Config().relay
     return [
         HostsFileWatcher(directory / "hosts", said),
