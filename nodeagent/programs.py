@@ -16,17 +16,23 @@ def find_program(name: str) -> str | None:
 
 
 def run_program(
-    command: Sequence[str], seconds: float, stdin: int | IO[bytes] = subprocess.DEVNULL
+    command: Sequence[str],
+    seconds: float,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    output: IO[bytes] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end.
+    """Run a program to its end, in the root directory.
 
     Args:
         command: Its path, as `find_program` returns it, and its arguments.
         seconds: After that it is killed.
         stdin: Its standard input: an open file; nothing by default.
+        output: An open file that takes what it prints. For a program that leaves processes behind: a pipe
+            would stay open as long as any of them.
 
     Returns:
-        Its exit code, standard output and standard error; messages of the C library are in English.
+        Its exit code, and without `output` its standard output and standard error; messages of the C library
+        are in English.
 
     Raises:
         OSError: It could not be started.
@@ -35,7 +41,9 @@ def run_program(
     return subprocess.run(
         command,
         stdin=stdin,
-        capture_output=True,
+        stdout=output or subprocess.PIPE,
+        stderr=output or subprocess.PIPE,
+        cwd="/",
         check=False,
         timeout=seconds,
         env={"LC_ALL": "C", "PATH": _path()},

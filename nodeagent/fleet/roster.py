@@ -1,6 +1,7 @@
 """Which nodes there are, and the pod of nodeagent on each: read from the API, without asking any node."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from msgspec import Struct, field
 
@@ -8,6 +9,7 @@ from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.list_watch import read_list
 from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
 
 APP = "nodeagent"
@@ -26,16 +28,14 @@ class AgentPod(Struct, frozen=True):
         running: whether the container `agent` runs: it can be asked then.
         trouble: why it is not ready, in words; empty where it is.
         leaving: whether it is being deleted.
-        created: when it was made, as the API writes it; of two, the later one sorts last.
-        image: the image of the container `agent`.
+        created: when it was made.
     """
 
     name: str
     running: bool
     trouble: str
     leaving: bool
-    created: str
-    image: str
+    created: datetime | None
 
 
 class Seat(Struct, frozen=True):
@@ -54,13 +54,6 @@ class Seat(Struct, frozen=True):
     unreadable: str = ""
 
 
-class _Metadata(Struct):
-    name: str
-    labels: dict[str, str] = field(default_factory=dict)
-    creationTimestamp: str = ""  # noqa: N815 - the API's field
-    deletionTimestamp: str | None = None  # noqa: N815 - the API's field
-
-
 class _Condition(Struct):
     type: str = ""
     status: str = ""
@@ -71,8 +64,7 @@ class _NodeStatus(Struct):
     conditions: list[_Condition] = field(default_factory=list)
 
 
-class _Node(Struct):
-    metadata: _Metadata
+class _Node(Head):
     status: _NodeStatus = field(default_factory=_NodeStatus)
 
 
@@ -102,18 +94,11 @@ class _PodStatus(Struct, rename="camel"):
     container_statuses: list[_ContainerStatus] = field(default_factory=list)
 
 
-class _Container(Struct):
-    name: str
-    image: str = ""
-
-
 class _PodSpec(Struct, rename="camel"):
     node_name: str = ""
-    containers: list[_Container] = field(default_factory=list)
 
 
-class _Pod(Struct):
-    metadata: _Metadata
+class _Pod(Head):
     spec: _PodSpec = field(default_factory=_PodSpec)
     status: _PodStatus = field(default_factory=_PodStatus)
 
@@ -190,12 +175,13 @@ def seats(
     )
 
 
-def _rank(pod: AgentPod) -> tuple[bool, bool, str]:
-    return (pod.running, not pod.leaving, pod.created)
+def _rank(pod: AgentPod) -> tuple[bool, bool, float]:
+    """Of two pods, the one with the higher rank is asked."""
+    return (pod.running, not pod.leaving, pod.created.timestamp() if pod.created else 0.0)
 
 
 def _matches(node: _Node, wanted: Mapping[str, str]) -> bool:
-    return all(node.metadata.labels.get(key) == value for key, value in wanted.items())
+    return wanted.items() <= (node.metadata.labels or {}).items()
 
 
 def _silence(node: _Node | None) -> str:
@@ -215,7 +201,6 @@ def _pod(pod: _Pod) -> AgentPod:
         trouble=_trouble(pod),
         leaving=pod.metadata.deletionTimestamp is not None,
         created=pod.metadata.creationTimestamp,
-        image=next((one.image for one in pod.spec.containers if one.name == AGENT), ""),
     )
 
 

@@ -26,6 +26,7 @@ from nodeagent.components.hosts.lines import LegacyLine, OwnLines, legacy_lines,
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import HostsLine
+from nodeagent.node_files import hosts_fields
 from nodeagent.plan.incremental import SortedRows, difference
 from nodeagent.sharing import shared
 
@@ -235,7 +236,7 @@ def names_and_addresses(block: bytes) -> dict[str, set[str]]:
     """Read the lines of a block; what a user wrote between the markers counts by its first field, too."""
     addresses: dict[str, set[str]] = {}
     for line in block.split(b"\n"):
-        address, *names = line.partition(b"#")[0].decode("ascii", "backslashreplace").split() or [""]
+        address, names = hosts_fields(line)
         for name in names:
             addresses.setdefault(name, set()).add(address)
     return addresses

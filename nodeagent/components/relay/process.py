@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from nodeagent.errors import ApplyError
+from nodeagent.programs import run_program
 
 _CHECK_SECONDS = 10.0
 # HAProxy tries to bind for two seconds before it gives up.
@@ -41,23 +42,16 @@ def check(text: str, haproxy: str) -> None:
         file = Path(directory, "haproxy.cfg")
         file.write_text(text)
         try:
-            done = subprocess.run(
-                [haproxy, "-c", "-f", str(file)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_CHECK_SECONDS,
-                check=False,
-            )
+            done = run_program([haproxy, "-c", "-f", str(file)], _CHECK_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ApplyError(
                 f"{haproxy} could not check the relay's configuration: {error}. The relay was left as it was."
             ) from error
         if done.returncode:
+            words = complaints(done.stderr.decode(errors="replace")).replace(f"{directory}/", "")
             raise ApplyError(
                 "HAProxy rejects the relay's configuration; the active one was left as it was. It says:\n"
-                + _with_lines(complaints(done.stderr).replace(f"{directory}/", ""), text)
+                + _with_lines(words, text)
             )
 
 
@@ -70,18 +64,9 @@ def start(haproxy: str, config: Path, master_socket: Path) -> None:
         ApplyError: it did not start; the text holds HAProxy's own words.
     """
     command = [haproxy, "-W", "-D", "-S", f"{master_socket},mode,600", "-f", str(config)]
-    # A file and not a pipe: a pipe would stay open as long as any process that inherits it.
     with tempfile.TemporaryFile() as log:
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                timeout=_START_SECONDS,
-                check=False,
-            )
+            done = run_program(command, _START_SECONDS, output=log)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ApplyError(
                 f"HAProxy could not be started: {error}. Nothing listens; {config} was kept."

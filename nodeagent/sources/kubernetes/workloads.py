@@ -19,6 +19,7 @@ from nodeagent.sources.kubernetes.errors import (
     Status,
     UnreachableError,
 )
+from nodeagent.sources.objects.api import Head
 
 _GOING_SECONDS = 2.0
 
@@ -33,14 +34,6 @@ class OwnDaemonSet(Struct, frozen=True):
         return f"DaemonSet {self.namespace}/{self.name}"
 
 
-class _DaemonSetMetadata(msgspec.Struct):
-    deletionTimestamp: str | None = None  # noqa: N815 - the API's field
-
-
-class _DaemonSet(msgspec.Struct):
-    metadata: _DaemonSetMetadata
-
-
 def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
@@ -49,7 +42,7 @@ def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
     """
     path = f"/apis/apps/v1/namespaces/{daemonset.namespace}/daemonsets/{daemonset.name}"
     try:
-        found = msgspec.json.decode(connection.get_json(path, timeout=_GOING_SECONDS), type=_DaemonSet)
+        found = msgspec.json.decode(connection.get_json(path, timeout=_GOING_SECONDS), type=Head)
     except NotFoundError:
         return True
     except msgspec.MsgspecError as error:

@@ -16,6 +16,7 @@ class Metadata(Struct):
     namespace: str | None = None
     uid: str | None = None
     creationTimestamp: datetime | None = None  # noqa: N815 - the API's field
+    deletionTimestamp: datetime | None = None  # noqa: N815
     generation: int | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
