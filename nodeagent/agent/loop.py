@@ -179,7 +179,7 @@ class Daemon:
             _LOG.exception(
                 "Reconcile pass failed; the node keeps what it has, and the next pass follows soon"
             )
-            self._board.part_failed(PLAN, f"{type(error).__name__}: {error}")
+            self._board.component_failed(PLAN, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
             # The triggers of this pass are already taken: the next one is a full resync.
             self._last_everything = 0.0
@@ -319,10 +319,13 @@ class Daemon:
         for change in done.changes:
             for line in change.text.splitlines():
                 _LOG.info(
-                    "Cleaned up a component", extra={"fields": {"part": change.component, "change": line}}
+                    "Cleaned up a component",
+                    extra={"fields": {"component": change.component, "change": line}},
                 )
-        for part, reason in done.errors.items():
-            _LOG.error("Could not clean up a component", extra={"fields": {"part": part, "reason": reason}})
+        for component, reason in done.errors.items():
+            _LOG.error(
+                "Could not clean up a component", extra={"fields": {"component": component, "reason": reason}}
+            )
 
     def _drain_relay(self) -> None:
         """Stay for the connections of this pod's relay, if that ends, too. Another agent may write by now."""

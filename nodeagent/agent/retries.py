@@ -17,7 +17,7 @@ _JITTER = 0.2
 
 
 class Failure(Struct, frozen=True):
-    """A part that failed: since when, how often, when it is due again, and why; monotonic seconds."""
+    """A component that failed: since when, how often, when it is due again, and why; monotonic seconds."""
 
     since: float
     attempts: int
@@ -27,7 +27,7 @@ class Failure(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Retries:
-    """The parts that failed last time."""
+    """The components that failed last time."""
 
     _failures: dict[ComponentName, Failure] = field(default_factory=dict)
 
@@ -36,37 +36,37 @@ class Retries:
         """What failed and has not succeeded since."""
         return dict(self._failures)
 
-    def failed(self, part: ComponentName, reason: str, now: float) -> Failure:
+    def failed(self, component: ComponentName, reason: str, now: float) -> Failure:
         """Note a failure; the retry is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
-        earlier = self._failures.get(part)
+        earlier = self._failures.get(component)
         attempts = earlier.attempts + 1 if earlier else 1
         pause = backoff(attempts, _FIRST_SECONDS, _LONGEST_SECONDS)
         pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
         failure = Failure(earlier.since if earlier else now, attempts, now + pause, reason)
-        self._failures[part] = failure
+        self._failures[component] = failure
         return failure
 
-    def succeeded(self, part: ComponentName) -> Failure | None:
-        """Forget the part's failure and return it, if there was one."""
-        return self._failures.pop(part, None)
+    def succeeded(self, component: ComponentName) -> Failure | None:
+        """Forget the component's failure and return it, if there was one."""
+        return self._failures.pop(component, None)
 
     def due(self, now: float) -> frozenset[ComponentName]:
-        """Return the parts that are due."""
-        return frozenset(part for part, failure in self._failures.items() if failure.due <= now)
+        """Return the components that are due."""
+        return frozenset(component for component, failure in self._failures.items() if failure.due <= now)
 
 
-_Part = TypeVar("_Part", bound=Hashable)
+_Subject = TypeVar("_Subject", bound=Hashable)
 
 
 class ConflictStatus(Struct, frozen=True):
     """What a repair means.
 
     Attributes:
-        delay: Seconds to wait before this part is repaired again; 0 if there is no conflict.
+        delay: Seconds to wait before this subject is repaired again; 0 if there is no conflict.
         fighting: Whether another program reverts nodeagent's repairs.
         announce: Whether the conflict began, or the delay grew, with this repair: to be reported now, and not
             again.
-        repairs: Repairs of the part since its last long quiet, this one included.
+        repairs: Repairs of the subject since its last long quiet, this one included.
         within: Seconds since the first of them.
     """
 
@@ -95,8 +95,8 @@ class _Record:
     recent: deque[float] = field(default_factory=deque)
 
 
-class RepairConflicts(Generic[_Part]):
-    """Remembers repairs, part by part.
+class RepairConflicts(Generic[_Subject]):
+    """Remembers repairs, subject by subject: a component, or a ConfigMap.
 
     Args:
         clock: Monotonic time in seconds.
@@ -104,7 +104,7 @@ class RepairConflicts(Generic[_Part]):
         window: ... within so many seconds are a conflict.
         first: Seconds of the first delay; each further repair doubles it.
         longest: Seconds of the longest delay; must be below `forget`.
-        forget: Seconds without a repair after which a part starts afresh.
+        forget: Seconds without a repair after which a subject starts afresh.
         brief: Seconds of the delay, which does not grow, if nodeagent's rules were only displaced.
     """
 
@@ -124,20 +124,20 @@ class RepairConflicts(Generic[_Part]):
         self._clock = clock
         self._limit, self._window = limit, window
         self._first, self._longest, self._forget, self._brief = first, longest, forget, brief
-        self._records: dict[_Part, _Record] = {}
-        self._displaced: dict[_Part, _Record] = {}
+        self._records: dict[_Subject, _Record] = {}
+        self._displaced: dict[_Subject, _Record] = {}
 
-    def repaired(self, part: _Part, *, displaced: bool = False) -> ConflictStatus:
-        """Take note of a repair of `part` and judge it. Not for changes that the plan requires.
+    def repaired(self, subject: _Subject, *, displaced: bool = False) -> ConflictStatus:
+        """Take note of a repair of `subject` and judge it. Not for changes that the plan requires.
 
         Args:
-            part: What was repaired.
+            subject: What was repaired.
             displaced: Whether other rules were merely inserted before nodeagent's, as kube-proxy's are
                 whenever it starts. Two programs that both want the top undo nothing of each other's, and
                 waiting would leave nodeagent's rules without effect: the delay stays brief, which is enough
                 to keep such a race from using the whole processor.
         """
-        record = self._note(self._displaced if displaced else self._records, part)
+        record = self._note(self._displaced if displaced else self._records, subject)
         now = record.last
         if displaced:
             racing = len(record.recent) >= self._limit
@@ -151,11 +151,11 @@ class RepairConflicts(Generic[_Part]):
         delay = self._delay(record)
         return ConflictStatus(delay, record.level > 0, delay > before, record.repairs, now - record.first)
 
-    def _note(self, records: dict[_Part, _Record], part: _Part) -> _Record:
+    def _note(self, records: dict[_Subject, _Record], subject: _Subject) -> _Record:
         now = self._clock()
-        record = records.get(part)
+        record = records.get(subject)
         if record is None or now - record.last >= self._forget:
-            record = records[part] = _Record(now, now)
+            record = records[subject] = _Record(now, now)
         record.last = now
         record.repairs += 1
         record.recent.append(now)
@@ -163,20 +163,20 @@ class RepairConflicts(Generic[_Part]):
             record.recent.popleft()
         return record
 
-    def remaining(self, part: _Part) -> float:
-        """Return the seconds until `part` may be repaired again; 0 if it may be now."""
-        record = self._records.get(part)
+    def remaining(self, subject: _Subject) -> float:
+        """Return the seconds until `subject` may be repaired again; 0 if it may be now."""
+        record = self._records.get(subject)
         if record is None:
             return 0.0
         return max(0.0, record.last + self._delay(record) - self._clock())
 
-    def fighting(self) -> frozenset[_Part]:
-        """Return the parts that another program keeps reverting now."""
+    def fighting(self) -> frozenset[_Subject]:
+        """Return the subjects that another program keeps reverting now."""
         now = self._clock()
         return frozenset(
-            part
+            subject
             for records in (self._records, self._displaced)
-            for part, record in records.items()
+            for subject, record in records.items()
             if record.level and now - record.last < self._forget
         )
 

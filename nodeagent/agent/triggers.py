@@ -46,7 +46,7 @@ def seconds_until_pass(waiting: Waiting, last_pass: tuple[float, float], now: fl
 
 @dataclass(frozen=True, slots=True)
 class TriggerBatch:
-    """The triggers since the last pass: events of the cluster, and drift by part with the observation.
+    """The triggers since the last pass: events of the cluster, and drift by component with the observation.
 
     `first` is when the first of them arrived (monotonic seconds), None if there are none.
     """
@@ -85,10 +85,10 @@ class Triggers:
         with self._lock:
             self._note()
 
-    def drifted(self, part: ComponentName, what: str) -> None:
-        """Note that a part of the node might have changed; `what` was observed. The first one is kept."""
+    def drifted(self, component: ComponentName, what: str) -> None:
+        """Note that a component might have changed; `what` was observed. The first one is kept."""
         with self._lock:
-            self._drift.setdefault(part, what)
+            self._drift.setdefault(component, what)
             self._note()
 
     def wake(self) -> None:

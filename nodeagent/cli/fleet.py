@@ -153,8 +153,8 @@ FLEET_SCHEMA_VERSION: Final = "1"
 class FleetNode(Struct, frozen=True, rename="camel"):
     """One node.
 
-    `reason` says why it is not in sync, `components` which parts are concerned. What the agent did not say is
-    null, or empty for `pod` and `version`; `lastSyncSeconds` is the age of the last full sync.
+    `reason` says why it is not in sync, `components` which of them are concerned. What the agent did not say
+    is null, or empty for `pod` and `version`; `lastSyncSeconds` is the age of the last full sync.
     """
 
     node: str

@@ -3,13 +3,13 @@
 The convention, for all of nodeagent: a constant sentence as the message, and all that varies as fields.
 
     log = logging.getLogger(__name__)
-    log.info("applied", extra={"fields": {"applier": "hosts", "names": 12}})
+    log.info("applied", extra={"fields": {"component": "hosts", "names": 12}})
 
 (`extra` alone would not work: the library rejects keys such as `name`.) As text, and as JSON (on one line):
 
-    2026-11-21T09:00:00.123Z INFO  applied applier=hosts names=12
+    2026-11-21T09:00:00.123Z INFO  applied component=hosts names=12
     {"time": "2026-11-21T09:00:00.123Z", "level": "INFO", "logger": "nodeagent.agent.loop",
-     "message": "applied", "applier": "hosts", "names": 12}
+     "message": "applied", "component": "hosts", "names": 12}
 
 Values from elsewhere (names of objects, answers of programs) can't begin a line of their own: control
 characters are written as escapes. An exception is one field. Secrets don't belong in a log call; if one is

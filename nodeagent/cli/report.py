@@ -35,7 +35,7 @@ def report(
             dnat=_dnat(comparison.changes.get("dnat"), comparison),
             hosts=_hosts(comparison.changes.get("hosts")),
         ),
-        errors={str(part): text for part, text in comparison.errors.items()},
+        errors={str(component): text for component, text in comparison.errors.items()},
         load_balancers=[_load_balancer(decision, desired, listeners) for decision in desired.load_balancers],
         names=[_name(decision, written) for decision in desired.names],
         unreadable=[doc.Unreadable(entry.where, entry.reason) for entry in desired.unreadable],

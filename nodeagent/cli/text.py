@@ -96,10 +96,10 @@ def _refusals(desired: Desired) -> Iterator[Line]:
     yield from (f"{entry.where}: {entry.reason}" for entry in desired.unreadable)
 
 
-def _step(part: str, text: str) -> list[str]:
+def _step(component: str, text: str) -> list[str]:
     first, *rest = block(text)
     width = len("addresses")
-    return [f"{part:{width}}  {first}", *(f"{'':{width}}  {line}" for line in rest)]
+    return [f"{component:{width}}  {first}", *(f"{'':{width}}  {line}" for line in rest)]
 
 
 def _decisions(desired: Desired, remarks: Iterable[str]) -> Iterator[Line]:
@@ -169,8 +169,8 @@ def _coloured(text: str) -> list[Line]:
 
 
 def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
-    for applier, text in errors.items():
-        yield from _section(Styled(f"{_TITLES[applier]} failed", "red", bold=True), block(text))
+    for component, text in errors.items():
+        yield from _section(Styled(f"{_TITLES[component]} failed", "red", bold=True), block(text))
 
 
 def _section(title: str | Styled, lines: Iterable[Line]) -> Iterator[Line]:
@@ -182,12 +182,14 @@ def _section(title: str | Styled, lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def _verdict(node_name: str, comparison: Comparison, advice: str) -> str:
-    parts = ", ".join(_TITLES[name] for name in comparison.pending)
+    pending = ", ".join(_TITLES[name] for name in comparison.pending)
     if comparison.errors:
         failed = ", ".join(_TITLES[name] for name in comparison.errors)
-        return f"node {node_name}: could not determine: {failed}" + (f"; to change: {parts}" if parts else "")
-    if parts:
-        return f"node {node_name}: to change: {parts}; {advice}"
+        return f"node {node_name}: could not determine: {failed}" + (
+            f"; to change: {pending}" if pending else ""
+        )
+    if pending:
+        return f"node {node_name}: to change: {pending}; {advice}"
     return f"node {node_name}: in sync, nothing to do"
 
 

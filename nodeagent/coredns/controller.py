@@ -116,7 +116,7 @@ def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
 
 
 API, NAMES = "api", "coredns"
-"""The parts of the health page: what is read from the cluster, and what is written for CoreDNS."""
+"""The components of the health page: what is read from the cluster, and what is written for CoreDNS."""
 _BEAT_SECONDS = 5.0
 _STUMBLE_SECONDS = 10.0
 
@@ -241,14 +241,14 @@ class Controller:
             self._pass()
         except NodeagentError as error:
             self._metrics.failed()
-            self._board.part_failed(NAMES, str(error))
+            self._board.component_failed(NAMES, str(error))
             self._reporter.failed(str(error))
         except Exception as error:  # noqa: BLE001 - see below
             # A bug in nodeagent, triggered by some odd object. CoreDNS keeps what it has, the controller
             # continues.
             self._metrics.failed()
             _LOG.exception("Reconcile pass failed; CoreDNS keeps what it has, and the next pass follows soon")
-            self._board.part_failed(NAMES, f"{type(error).__name__}: {error}")
+            self._board.component_failed(NAMES, f"{type(error).__name__}: {error}")
             self._stumbled_until = time.monotonic() + _STUMBLE_SECONDS
 
     def _settle_role(self) -> None:
@@ -279,9 +279,9 @@ class Controller:
         errors = sorted({state.error for state in states if state.error})
         self._reporter.source_trouble(errors)
         if errors:
-            self._board.part_failed(API, "; ".join(errors))
+            self._board.component_failed(API, "; ".join(errors))
         elif all(state.synced for state in states):
-            self._board.part_ok(API)
+            self._board.component_ok(API)
 
     def _pause(self) -> float:
         """Seconds until there is a reason for a pass; 0 or less: now."""
@@ -310,11 +310,11 @@ class Controller:
         self._reporter.tell(done)
         if done.errors:
             self._metrics.failed()
-            self._board.part_failed(NAMES, "; ".join(done.errors.values()))
+            self._board.component_failed(NAMES, "; ".join(done.errors.values()))
         else:
             served = sum(decision.verdict is Verdict.SERVED for decision in done.desired.names)
             self._metrics.synced(time.time(), served)
-            self._board.part_ok(NAMES)
+            self._board.component_ok(NAMES)
             self._board.synced()
 
     def _take_over_config(self) -> None:

@@ -14,7 +14,7 @@ from nodeagent.sources.node.service_proxy import KubeProxy
 _OWN_TABLE = "nodeagent"
 _HOOKS = ("output", "prerouting")
 _IPTABLES_PRIORITY = -100
-_PARTS: Mapping[ComponentName, str] = {
+_TITLES: Mapping[ComponentName, str] = {
     "addresses": "relay addresses",
     "relay": "relay (HAProxy)",
     "dnat": "DNAT",
@@ -60,7 +60,7 @@ def _absent(seen: AgentObservation) -> Finding:
             Code.AgentUnreadable,
             "nodeagent",
             "its actual state can't be read",
-            tuple(f"{_PARTS[part]}: {text}" for part, text in seen.comparison.errors.items()),
+            tuple(f"{_TITLES[component]}: {text}" for component, text in seen.comparison.errors.items()),
         )
     what = "would serve this node" if seen.comparison.pending else "would have nothing to do"
     return Finding(Code.AgentAbsent, "nodeagent", f"nothing of it exists on this node; it {what}")
@@ -69,8 +69,8 @@ def _absent(seen: AgentObservation) -> Finding:
 def _agent(seen: AgentObservation) -> Finding:
     comparison = seen.comparison
     hidden = seen.dnat is not None and bool(seen.dnat.unreadable)
-    pending = [_PARTS[part] for part in comparison.pending if not (part == "dnat" and hidden)]
-    errors = tuple(f"{_PARTS[part]}: {text}" for part, text in comparison.errors.items())
+    pending = [_TITLES[component] for component in comparison.pending if not (component == "dnat" and hidden)]
+    errors = tuple(f"{_TITLES[component]}: {text}" for component, text in comparison.errors.items())
     if pending:
         return Finding(
             Code.AgentDrifted,

@@ -25,7 +25,7 @@ from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.workloads import Container, Executed, NotRunError, execute
 
 NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync"]
-"""The worst first: nothing there, not at work, at work with a failing part, could not tell (two), well."""
+"""The worst first: nothing there, not at work, a component fails, could not tell (two), well."""
 
 ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
@@ -40,7 +40,7 @@ class NodeRow(Struct, frozen=True):
         node: its name.
         state: the verdict.
         reason: why, in words; empty for a node that is in sync.
-        components: the parts that fail or whose repairs another program undoes.
+        components: the components that fail or whose repairs another program undoes.
         pod: the pod that was asked; empty where there is none.
         version: the agent's; empty where it did not say.
         load_balancers: how many have which verdict; None where it did not say.
@@ -163,7 +163,9 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
 
 
 def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
-    failing = {name: part for name, part in status.parts.items() if part.state == "failed"}
+    failing = {
+        name: component for name, component in status.components.items() if component.state == "failed"
+    }
     state: NodeState = "in-sync"
     reasons: list[str] = []
     if age > _STUCK_SECONDS:
@@ -175,8 +177,8 @@ def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
     elif failing or status.conflicts:
         state = "drifted"
     reasons += [
-        f"{name}: failed for {part.failed_seconds + age:.0f} s: {part.reason}"
-        for name, part in failing.items()
+        f"{name}: failed for {component.failed_seconds + age:.0f} s: {component.reason}"
+        for name, component in failing.items()
     ]
     reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
     if state == "in-sync" and seat.pod is not None and seat.pod.trouble:

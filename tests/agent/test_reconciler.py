@@ -1,6 +1,7 @@
-"""When a pass is due, and what it looks at: parts that failed or are held, and what others call for."""
+"""When a pass is due, and what it looks at: components that failed or are held, and what others call for."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ _AROUND = NodeContext(ApiServers(), (), (), {}, ServiceRules())
 
 
 class Passes:
-    """A reconciler at a time of one's choosing, over a node whose parts do as they are told.
+    """A reconciler at a time of one's choosing, over a node whose components do as they are told.
 
     The node is no node: what matters here is when it is looked at.
     """
@@ -49,16 +50,20 @@ class Passes:
 
     def look(
         self, drift: Mapping[ComponentName, str] | None = None, *, everything: bool = False
-    ) -> frozenset[ComponentName]:
+    ) -> AbstractSet[ComponentName]:
         """One pass; gives what it looked at."""
         return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).components
 
     def _converge(
-        self, desired: Desired, _actual: object, parts: frozenset[ComponentName], _answering: object
+        self, desired: Desired, _actual: object, components: frozenset[ComponentName], _answering: object
     ) -> NodePass:
-        done = NodePass(desired, components=parts)
-        done.errors.update({part: why for part, why in self.errors.items() if part in parts})
-        done.changes.extend(AppliedChange(part, "mended") for part in self.mends if part in parts)
+        done = NodePass(desired, components=components)
+        done.errors.update(
+            {component: why for component, why in self.errors.items() if component in components}
+        )
+        done.changes.extend(
+            AppliedChange(component, "mended") for component in self.mends if component in components
+        )
         if self.silent:
             done.errors["relay"] = self.silent
         return done

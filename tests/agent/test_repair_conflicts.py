@@ -19,13 +19,13 @@ class Clock:
         return self.now
 
 
-def repairs(pauses: list[float], part: ComponentName = "hosts") -> list[ConflictStatus]:
+def repairs(pauses: list[float], component: ComponentName = "hosts") -> list[ConflictStatus]:
     clock = Clock()
     fights = RepairConflicts[ComponentName](clock)
     verdicts = []
     for pause in pauses:
         clock.now += pause
-        verdicts.append(fights.repaired(part))
+        verdicts.append(fights.repaired(component))
     return verdicts
 
 

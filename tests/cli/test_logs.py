@@ -25,7 +25,7 @@ def record(message: str = "applied", level: int = logging.INFO, /, **fields: obj
 
 
 def failed() -> logging.LogRecord:
-    made = record("could not apply", logging.ERROR, applier="dnat")
+    made = record("could not apply", logging.ERROR, component="dnat")
     try:
         apply()
     except ValueError as error:
@@ -39,21 +39,21 @@ def apply() -> None:
 
 def test_text_is_time_level_message_and_fields() -> None:
     """In this order, with the level's column aligned."""
-    assert text_line(record(applier="hosts", names=12, seconds=0.5, ok=True, at=None)) == (
-        "2026-11-21T09:00:00.123Z INFO  applied applier=hosts names=12 seconds=0.5 ok=true at=null"
+    assert text_line(record(component="hosts", names=12, seconds=0.5, ok=True, at=None)) == (
+        "2026-11-21T09:00:00.123Z INFO  applied component=hosts names=12 seconds=0.5 ok=true at=null"
     )
     assert text_line(record("slow", logging.WARNING)) == "2026-11-21T09:00:00.123Z WARNING slow"
 
 
 def test_json_is_one_object_with_the_same() -> None:
     """Numbers stay numbers; what JSON does not know becomes text."""
-    line = json_line(record(applier="hosts", names=12, address=ip_address("192.0.2.1"), load=float("nan")))
+    line = json_line(record(component="hosts", names=12, address=ip_address("192.0.2.1"), load=float("nan")))
     assert json.loads(line, parse_constant=pytest.fail) == {
         "time": "2026-11-21T09:00:00.123Z",
         "level": "INFO",
         "logger": "nodeagent.agent.loop",
         "message": "applied",
-        "applier": "hosts",
+        "component": "hosts",
         "names": 12,
         "address": "192.0.2.1",
         "load": "nan",
@@ -112,7 +112,7 @@ def test_an_exception_is_one_field_of_its_line() -> None:
     """With the whole traceback, escaped as text, as it is in JSON."""
     text = text_line(failed())
     assert len(text.splitlines()) == 1
-    assert ' could not apply applier=dnat exception="Traceback ' in text
+    assert ' could not apply component=dnat exception="Traceback ' in text
     assert text.endswith('ValueError: nft said:\\nno such table"')
     assert json.loads(json_line(failed()))["exception"].endswith("ValueError: nft said:\nno such table")
 

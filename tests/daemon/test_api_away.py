@@ -70,7 +70,7 @@ def test_with_the_api_away_for_life_nothing_is_withdrawn(
         node.run(["sed", "-i", f"/{addresses.SITE}/d", "/etc/hosts"])
         agent.await_that(lambda: names(node) == before[0].names, "the name being back")
         node.run(["pkill", "-KILL", "-x", "haproxy"])
-        agent.await_line("Repaired drift", part="relay")
+        agent.await_line("Repaired drift", component="relay")
         agent.await_that(lambda: node.curl(f"http://{addresses.SITE}/").ok, "the relay being back")
         assert read_standing(node) == before[0]
 

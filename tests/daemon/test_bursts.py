@@ -82,7 +82,7 @@ def _count(node: Host, generation: str) -> int:
 
 
 def _applies(agent: RunningAgent) -> float:
-    return agent.metric("nodeagent_applies_total", applier="hosts")
+    return agent.metric("nodeagent_applies_total", component="hosts")
 
 
 def _apply(api: ClusterApi, generation: str) -> None:

@@ -35,7 +35,7 @@ class Damage:
     `seen` tells whether the damage still stands.
     """
 
-    part: str
+    component: str
     command: str
     seen: Callable[[World], bool]
     words: str
@@ -114,11 +114,11 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
     print(f"{kind}: repaired within {took:.2f} s")
     assert took < _BOUND_SECONDS
 
-    line = agent.await_line("Repaired drift", part=damage.part)
+    line = agent.await_line("Repaired drift", component=damage.component)
     assert damage.words in line["found"], line
     agent.await_that(lambda: read_standing(node) == before, "all as before")
-    assert agent.metric("nodeagent_drift_repairs_total", part=damage.part) >= 1
-    assert agent.metric("nodeagent_drift_conflict", part=damage.part) == 0
+    assert agent.metric("nodeagent_drift_repairs_total", component=damage.component) >= 1
+    assert agent.metric("nodeagent_drift_conflict", component=damage.component) == 0
     for host in (node, world.pod1):
         assert host.curl(f"http://{addresses.LOAD_BALANCER_IP}/").ok
     assert agent.plan().exit_code == 0
@@ -146,7 +146,7 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
     agent = agents.start_ready()
     before = names(node)
     users = b"127.0.0.1\tlocalhost\n"
-    applies = agent.metric("nodeagent_applies_total", applier="hosts")
+    applies = agent.metric("nodeagent_applies_total", component="hosts")
     processor = agent.metric("process_cpu_seconds_total")
     began = time.monotonic()
     repaired_until = began
@@ -160,14 +160,14 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
         if names(node):
             repaired_until = time.monotonic()
     took = time.monotonic() - began
-    line = agent.await_line("Another program keeps reverting a component", part="hosts")
+    line = agent.await_line("Another program keeps reverting a component", component="hosts")
     assert line["level"] == "ERROR"
     assert (
         "the next repair waits 1 s" in agent.lines("Another program keeps reverting a component")[0]["reason"]
     )
-    assert agent.metric("nodeagent_drift_conflicts_total", part="hosts") == 1
-    assert agent.metric("nodeagent_drift_conflict", part="hosts") == 1
-    made = agent.metric("nodeagent_applies_total", applier="hosts") - applies
+    assert agent.metric("nodeagent_drift_conflicts_total", component="hosts") == 1
+    assert agent.metric("nodeagent_drift_conflict", component="hosts") == 1
+    made = agent.metric("nodeagent_applies_total", component="hosts") - applies
     used = agent.metric("process_cpu_seconds_total") - processor
     print(
         f"{_REWRITES} rewrites in {took:.1f} s: {made:g} applies, {used:.2f} s of processor time, "
@@ -187,7 +187,7 @@ def test_after_a_fight_a_new_agent_begins_afresh(world: World, agents: Agents) -
     before = names(node)
     for repairs in range(1, _LIMIT + 2):
         node.write_hosts(b"127.0.0.1\tlocalhost\n")
-        agent.await_line("Repaired drift", repairs, part="hosts")
+        agent.await_line("Repaired drift", repairs, component="hosts")
     node.write_hosts(b"127.0.0.1\tlocalhost\n")
     assert agent.stop() == 0
     assert names(node) == {}

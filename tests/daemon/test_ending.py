@@ -86,8 +86,8 @@ def test_when_its_daemonset_goes_the_agent_cleans_up(
     assert before.differences(read_state(node)) == []
     assert living_processes(node, "haproxy") == []
     assert node.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
-    for part in ("hosts", "dnat", "relay", "addresses"):
-        assert agent.lines("Cleaned up a component", part=part), part
+    for component in ("hosts", "dnat", "relay", "addresses"):
+        assert agent.lines("Cleaned up a component", component=component), component
     # What is left of it must not stand in the way of the tests' own end.
     api.store.replace_all("daemonsets", [])
 

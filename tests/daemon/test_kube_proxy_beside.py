@@ -120,9 +120,9 @@ def test_a_lock_that_another_program_holds_keeps_no_name_from_the_hosts_file(
     holder = node.popen(["flock", "--no-fork", "/run/xtables.lock", "sleep", "600"], log="holder")
     with ClusterApi(world.lb, world.tmp) as api, Agents(node, api, config) as agents:
         agent = agents.start()
-        agent.await_line("Could not apply a component", part="dnat")
+        agent.await_line("Could not apply a component", component="dnat")
         assert addresses.SITE in names(node)
-        reason = agent.lines("Could not apply a component", part="dnat")[0]["reason"]
+        reason = agent.lines("Could not apply a component", component="dnat")[0]["reason"]
         assert "another program has held /run/xtables.lock for 10 seconds" in reason
         assert "\n" not in reason
         assert _entries(node) == []

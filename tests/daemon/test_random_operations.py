@@ -144,7 +144,7 @@ def test_in_the_end_the_node_is_as_a_fresh_plan_says(
     assert standing.names == _planned_names(document)
     assert standing.addresses == {address for one in _served(document) for address in one["relayAddresses"]}
     verdicts = {one["verdict"] for one in document["loadBalancers"]}
-    applies = agent.metric("nodeagent_applies_total", applier="hosts")
+    applies = agent.metric("nodeagent_applies_total", component="hosts")
     restarts = agent.metric("nodeagent_watch_restarts_total", resource="ingresses")
     print(
         f"{operations} writes, {applies:g} applies of the hosts file, {restarts:g} watches restarted; "

@@ -45,7 +45,7 @@ def test_the_newer_agent_takes_over_and_the_older_one_ends(
         applied = len(older.lines("Applied a change"))
         _make_events(api, newer, "overlap")
         assert len(older.lines("Applied a change")) == applied, "only the newer one writes"
-        assert len(newer.lines("Applied a change", part="hosts")) > 0
+        assert len(newer.lines("Applied a change", component="hosts")) > 0
         flight.check()
 
         assert older.stop() == 0
@@ -75,7 +75,7 @@ def test_when_the_newer_agent_dies_the_older_one_takes_over_again(
         older.await_line(_WRITES, number + 1)
         _make_events(api, older, f"round-{number}")
         node.run(["nft", "delete", "table", "inet", "nodeagent"])
-        older.await_line("Repaired drift", number, part="dnat")
+        older.await_line("Repaired drift", number, component="dnat")
     assert older.in_sync()
 
 

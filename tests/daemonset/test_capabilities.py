@@ -67,7 +67,9 @@ def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> N
     node.run(["chown", "1000:1000", "/etc/hosts"])
     try:
         pod = _started(deployment, deployment.template)
-        pod.agent.await_line('"part": "hosts", "reason": "can\'t replace /host/etc/hosts: Operation not perm')
+        pod.agent.await_line(
+            '"component": "hosts", "reason": "can\'t replace /host/etc/hosts: Operation not perm'
+        )
         assert re.search(r"the agent lacks a capability \(CAP_CHOWN, CAP_FOWNER", pod.agent.log())
         assert node.read_hosts() == hosts
         assert node.curl(f"https://{SITE}/").ok

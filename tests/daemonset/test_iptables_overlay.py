@@ -60,7 +60,7 @@ def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay
         node.run(["iptables-legacy", "--wait", "-t", "nat", "-I", chain, "-j", "KUBE-SERVICES"])
     wait_until(lambda: _is_on_top(node), "our jumps standing on top again")
     # It is logged after the repair.
-    pod.agent.await_line('"message": "Repaired drift", "part": "dnat"')
+    pod.agent.await_line('"message": "Repaired drift", "component": "dnat"')
     assert '"level": "ERROR"' not in pod.agent.log()
 
 

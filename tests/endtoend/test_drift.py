@@ -97,7 +97,7 @@ def relays(world: World, kept_agent: Agent) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "part", "heals"),
+    ("damage", "component", "heals"),
     [
         pytest.param(_kill_haproxy, "Relay (HAProxy)", "start HAProxy", id="HAProxy killed"),
         pytest.param(_kill_worker, "Relay (HAProxy)", "start HAProxy", id="its worker killed"),
@@ -114,19 +114,19 @@ def test_damage_is_seen_and_healed(  # noqa: PLR0913, PLR0917 - three of them ar
     kept_agent: Agent,
     relays: list[str],
     damage: Callable[[Host], None],
-    part: str,
+    component: str,
     heals: str,
 ) -> None:
     assert kept_agent.apply().exit_code == 0
     damage(world.node1)
     status = kept_agent.status()
     assert status.exit_code == 2, status
-    assert f"Drift\n  {part}\n" in status.stdout
+    assert f"Drift\n  {component}\n" in status.stdout
     silent = damage in (_kill_haproxy, _kill_worker, _empty_run_directory, _delete_relay_address)
     assert [f"{relay}:443 does not answer" in status.stdout for relay in relays] == [silent] * len(relays)
     plan = kept_agent.plan()
     assert plan.exit_code == 2, plan
-    assert f"node node1: to change: {part};" in plan.stdout
+    assert f"node node1: to change: {component};" in plan.stdout
     healed = kept_agent.apply()
     assert healed.exit_code == 0, healed
     assert heals in healed.stdout

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nodeagent.agent.reporting.health import HealthBoard
-from nodeagent.agent.reporting.status_file import AgentStatus, PartStatus, VerdictCounts, agent_status
+from nodeagent.agent.reporting.status_file import AgentStatus, ComponentStatus, VerdictCounts, agent_status
 from tests.apiserver.containers import Ended
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ Answer = Callable[[Sequence[str]], Ended]
 def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an AgentStatus
     """Give the document of a node that is in sync, but for the fields given."""
     board = HealthBoard(("api", "plan", "dnat", "hosts"))
-    for part in ("api", "plan", "dnat", "hosts"):
-        board.part_ok(part)
+    for component in ("api", "plan", "dnat", "hosts"):
+        board.component_ok(component)
     board.synced()
     found = agent_status(
         node,
@@ -39,9 +39,9 @@ def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an Age
     return msgspec.structs.replace(found, **{"last_sync_seconds": 40.0} | fields)
 
 
-def failing(reason: str) -> dict[str, PartStatus]:
-    """Give the parts of a node whose hosts file can't be written."""
-    return {"api": PartStatus("ok"), "hosts": PartStatus("failed", reason, 61.0)}
+def failing(reason: str) -> dict[str, ComponentStatus]:
+    """Give the components of a node whose hosts file can't be written."""
+    return {"api": ComponentStatus("ok"), "hosts": ComponentStatus("failed", reason, 61.0)}
 
 
 def answering(document: AgentStatus | bytes) -> Answer:

@@ -70,7 +70,7 @@ def test_a_right_that_is_missing_is_named(api: ApiServer, ask: Ask, missing: int
 
 def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> None:
     fleet = Fleet(api, 2)
-    fleet.add("broken", answering(status("broken", parts=failing("read-only file system"))))
+    fleet.add("broken", answering(status("broken", components=failing("read-only file system"))))
     fleet.add("conflict", answering(status("conflict", conflicts=["dnat"])))
     fleet.add("stuck", answering(status("stuck", written_at=UPTIME - 1000)))
     fleet.add("starting", answering(status("starting", last_sync_seconds=None)))
@@ -172,7 +172,7 @@ def test_what_a_node_says_does_not_reach_the_terminal(api: ApiServer, ask: Ask) 
     fleet = Fleet(api, 0)
     hostile = "\x1b]0;owned\x07\nfleet: 1 of 1 nodes in sync\u202e[bold]"
     fleet.add(
-        "node1", answering(status("node1", parts={hostile: failing(hostile)["hosts"]}, version=hostile))
+        "node1", answering(status("node1", components={hostile: failing(hostile)["hosts"]}, version=hostile))
     )
     fleet.want(1)
     reply = ask("fleet")

@@ -58,10 +58,10 @@ class AddressWatcher(Watcher[AddressState, Notifications]):
     Args:
         interface: The relay device's name.
         ranges: The relay's IPv4 and IPv6 range; addresses outside are nobody's business here.
-        on_drift: See `Watcher`; the part is "addresses".
+        on_drift: See `Watcher`; the component is "addresses".
     """
 
-    part: ClassVar[ComponentName] = "addresses"
+    component: ClassVar[ComponentName] = "addresses"
 
     def __init__(self, interface: str, ranges: Ranges, on_drift: OnDrift) -> None:
         super().__init__(on_drift)

@@ -65,10 +65,10 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
     The large transactions of kube-proxy are passed over by one search for our name in each datagram.
 
     Args:
-        on_drift: See `Watcher`; the part is "dnat".
+        on_drift: See `Watcher`; the component is "dnat".
     """
 
-    part: ClassVar[ComponentName] = "dnat"
+    component: ClassVar[ComponentName] = "dnat"
 
     def __init__(self, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
@@ -143,10 +143,10 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
     A program's own changes between others' rules wake nobody: what stands of ours is read and compared.
 
     Args:
-        on_drift: See `Watcher`; the part is "dnat".
+        on_drift: See `Watcher`; the component is "dnat".
     """
 
-    part: ClassVar[ComponentName] = "dnat"
+    component: ClassVar[ComponentName] = "dnat"
 
     def __init__(self, on_drift: OnDrift) -> None:
         super().__init__(on_drift)

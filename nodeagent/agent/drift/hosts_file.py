@@ -25,10 +25,10 @@ class HostsFileWatcher(Watcher[HostsState, Inotify]):
 
     Args:
         path: The hosts file; it may be absent, its directory not.
-        on_drift: See `Watcher`; the part is "hosts".
+        on_drift: See `Watcher`; the component is "hosts".
     """
 
-    part: ClassVar[ComponentName] = "hosts"
+    component: ClassVar[ComponentName] = "hosts"
 
     def __init__(self, path: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)

@@ -1,4 +1,4 @@
-"""The watchers of all parts of the node, as one: others' changes call for a pass, our own do not."""
+"""The watchers of all components of the node, as one: others' changes call for a pass, our own do not."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -65,5 +65,5 @@ class NodeWatch:
     def settle(self, left: Mapping[ComponentName, State]) -> None:
         """Tell the watchers the states that a pass has left; to be called within `own_changes`."""
         for watcher in self._watchers:
-            if watcher.part in left:
-                watcher.expect(left[watcher.part])
+            if watcher.component in left:
+                watcher.expect(left[watcher.component])

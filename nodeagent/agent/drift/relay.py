@@ -37,10 +37,10 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
 
     Args:
         master_socket: Where HAProxy's master listens; its directory must stand.
-        on_drift: See `Watcher`; the part is "relay".
+        on_drift: See `Watcher`; the component is "relay".
     """
 
-    part: ClassVar[ComponentName] = "relay"
+    component: ClassVar[ComponentName] = "relay"
 
     def __init__(self, master_socket: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)

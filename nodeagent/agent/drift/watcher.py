@@ -15,7 +15,7 @@ from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
 
 OnDrift = Callable[[ComponentName, str], None]
-"""Called with the part and what was seen, for a person."""
+"""Called with the component and what was seen, for a person."""
 
 _START_SECONDS = 2.0
 _STOP_SECONDS = 1.0
@@ -25,14 +25,17 @@ _STABLE_SECONDS = 10.0
 
 
 class WatcherState(Struct, frozen=True):
-    """Whether a watcher sees what happens to its part; `error` says why it does not, or what it waits for."""
+    """Whether a watcher sees what happens to its component.
+
+    `error` says why it does not, or what it waits for.
+    """
 
     name: ComponentName
     running: bool
     error: str = ""
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """What a watcher listens to: notifications of the kernel, over netlink or inotify."""
 
     def fileno(self) -> int:
@@ -43,7 +46,7 @@ class Source(Protocol):
 
 
 _StateT = TypeVar("_StateT")
-_SourceT = TypeVar("_SourceT", bound=Source)
+_SourceT = TypeVar("_SourceT", bound=EventSource)
 
 
 class Watcher(ABC, Generic[_StateT, _SourceT]):
@@ -52,11 +55,11 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
     The thread lives in the network and mount namespace of the thread that calls `start`.
 
     Args:
-        on_drift: Called from the watcher's thread whenever another program changed the part, or may have.
-            It should return at once: nothing is noticed meanwhile, though nothing is lost either.
+        on_drift: Called from the watcher's thread whenever another program changed the component, or may
+            have. It should return at once: nothing is noticed meanwhile, though nothing is lost either.
     """
 
-    part: ClassVar[ComponentName]
+    component: ClassVar[ComponentName]
 
     def __init__(self, on_drift: OnDrift) -> None:
         self._on_drift = on_drift
@@ -66,7 +69,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         self._stopping = False
         self._quiet = 0
         self._settling = False
-        self._state = WatcherState(self.part, running=False, error="not started")
+        self._state = WatcherState(self.component, running=False, error="not started")
         self._thread: threading.Thread | None = None
         self._source: _SourceT | None = None
 
@@ -79,12 +82,12 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         """
         if self._thread is not None or self._stopping:
             return
-        thread = threading.Thread(target=self._run, name=f"drift-{self.part}", daemon=True)
+        thread = threading.Thread(target=self._run, name=f"drift-{self.component}", daemon=True)
         try:
             self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             thread.start()
         except (OSError, RuntimeError) as error:
-            self._state = WatcherState(self.part, running=False, error=_words(error))
+            self._state = WatcherState(self.component, running=False, error=_words(error))
             if self._bell >= 0:
                 os.close(self._bell)
                 self._bell = -1
@@ -199,7 +202,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                     self._loop(source)
                 except Exception as error:  # noqa: BLE001 - a watcher never dies silently, of whatever cause
                     interrupted = _words(error)
-                    self._state = WatcherState(self.part, running=False, error=interrupted)
+                    self._state = WatcherState(self.component, running=False, error=interrupted)
                     if opened:
                         self._tell(f"the watch was interrupted: {interrupted}")
                 finally:
@@ -213,7 +216,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
             with self._lock:
                 os.close(self._bell)
                 self._bell = -1
-            self._state = WatcherState(self.part, running=False, error="stopped")
+            self._state = WatcherState(self.component, running=False, error="stopped")
 
     def _loop(self, source: _SourceT) -> None:
         while not self._stopping:
@@ -223,7 +226,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                 if not self._quiet:
                     self._settling = False
                     what = self._judge()
-            self._state = WatcherState(self.part, running=True, error=self._trouble())
+            self._state = WatcherState(self.component, running=True, error=self._trouble())
             self._tried.set()
             if what:
                 self._tell(what)
@@ -245,7 +248,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
 
     def _tell(self, what: str) -> None:
         if not self._stopping:
-            self._on_drift(self.part, what)
+            self._on_drift(self.component, what)
 
 
 def _words(error: Exception) -> str:

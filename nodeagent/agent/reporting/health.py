@@ -2,11 +2,11 @@
 
 Alive: the reconcile loop has given a sign within a limit. A pass may take longer than the loop may idle (a
 component waits for HAProxy), so it has a limit of its own. Nothing else counts: restarting an agent because
-the API is unavailable or a part fails would not help.
+the API is unavailable or a component fails would not help.
 
-Ready: this agent, as the node's writer, has once applied everything; or it is on standby and says so. A part
-that fails later does not revoke that: the agent serves no traffic that unreadiness could divert, and
-metrics and logs report it. The answer's lines show each part's state in either case.
+Ready: this agent, as the node's writer, has once applied everything; or it is on standby and says so. A
+component that fails later does not revoke that: the agent serves no traffic that unreadiness could divert,
+and metrics and logs report it. The answer's lines show each component's state in either case.
 """
 
 import time
@@ -21,7 +21,7 @@ from msgspec import Struct
 from nodeagent.printable import printable
 
 DRIFT = "drift"
-"""The part for unnoticed drift. It does not count for readiness: the node is served, repairs are late."""
+"""Unnoticed drift, next to the components. It does not count for readiness: only repairs are late."""
 
 
 class Role(StrEnum):
@@ -40,8 +40,8 @@ class BeatLimits:
     busy: float = 120.0
 
 
-class PartHealth(Struct, frozen=True):
-    """One part: `known` is false before its first report; `error` is None if all is well.
+class ComponentHealth(Struct, frozen=True):
+    """One component: `known` is false before its first report; `error` is None if all is well.
 
     `since` is the moment, in the clock's seconds, at which it began to fail.
     """
@@ -79,7 +79,7 @@ class Health:
     role: Role = Role.STARTING
     role_note: str = ""
     synced_at: float | None = None
-    parts: Mapping[str, PartHealth] = field(default_factory=lambda: MappingProxyType({}))
+    components: Mapping[str, ComponentHealth] = field(default_factory=lambda: MappingProxyType({}))
 
     def alive(self, now: float, limits: BeatLimits) -> ProbeAnswer:
         """Return whether the loop gave a sign recently enough. Pure."""
@@ -93,7 +93,7 @@ class Health:
         )
 
     def ready(self, now: float) -> ProbeAnswer:
-        """Return whether this agent's first sync is applied, or it is on standby; with each part. Pure."""
+        """Return whether the first sync is applied, or the agent is on standby; with each component. Pure."""
         if self.role is Role.STANDBY:
             first = "ready: on standby"
         elif self.role is Role.STARTING:
@@ -103,29 +103,31 @@ class Health:
         else:
             first = "ready"
         role = f"role: {self.role}" + (f": {printable(self.role_note)}" if self.role_note else "")
-        parts = (f"{name}: {part.text(now)}" for name, part in self.parts.items())
-        return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, role, *parts, "")))
+        components = (f"{name}: {component.text(now)}" for name, component in self.components.items())
+        return ProbeAnswer(ok=first.startswith("ready"), text="\n".join((first, role, *components, "")))
 
 
 class HealthBoard:
     """The board on which the agent's threads write their state, and from which the HTTP server reads it.
 
     Args:
-        parts: those whose state is shown, in this order: the components and others such as `api`.
+        components: those whose state is shown, in this order: the components and others such as `api`.
         limits: how long the loop may give no sign.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
-        parts: Iterable[str],
+        components: Iterable[str],
         limits: BeatLimits = BeatLimits(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._limits = limits
         self._lock = Lock()
-        self._health = Health(clock(), parts=MappingProxyType({name: PartHealth() for name in parts}))
+        self._health = Health(
+            clock(), components=MappingProxyType({name: ComponentHealth() for name in components})
+        )
 
     @property
     def health(self) -> Health:
@@ -158,20 +160,20 @@ class HealthBoard:
         with self._lock:
             self._health = replace(self._health, beat=self._clock(), busy=False)
 
-    def part_ok(self, name: str) -> None:
-        """Note that the part is in the desired state. Raises KeyError for an unknown part."""
+    def component_ok(self, name: str) -> None:
+        """Note that the component is in the desired state. Raises KeyError for an unknown component."""
         with self._lock:
-            self._set(name, PartHealth(known=True))
+            self._set(name, ComponentHealth(known=True))
 
-    def part_failed(self, name: str, error: str) -> None:
-        """Note that the part fails with these words; the time counts from the first failure in a row.
+    def component_failed(self, name: str, error: str) -> None:
+        """Note that the component fails with these words; the time counts from the first failure in a row.
 
-        Raises KeyError for a part that is none.
+        Raises KeyError for a component that is none.
         """
         with self._lock:
-            earlier = self._health.parts[name]
+            earlier = self._health.components[name]
             since = self._clock() if earlier.error is None else earlier.since
-            self._set(name, PartHealth(known=True, error=error, since=since))
+            self._set(name, ComponentHealth(known=True, error=error, since=since))
 
     def became_writer(self) -> None:
         """Note that this agent writes on the node from now on."""
@@ -188,7 +190,9 @@ class HealthBoard:
         with self._lock:
             self._health = replace(self._health, synced_at=self._clock())
 
-    def _set(self, name: str, part: PartHealth) -> None:
-        if name not in self._health.parts:
+    def _set(self, name: str, component: ComponentHealth) -> None:
+        if name not in self._health.components:
             raise KeyError(name)
-        self._health = replace(self._health, parts=MappingProxyType({**self._health.parts, name: part}))
+        self._health = replace(
+            self._health, components=MappingProxyType({**self._health.components, name: component})
+        )

@@ -4,16 +4,16 @@ EFFECTS: only counting. The only importer of prometheus_client, with collectors.
 0.07 s to import, so it is imported when the first `Metrics` is made: the daemon pays for it, `nodeagent plan`
 does not. Only the text of a scrape leaves this module.
 
-Labels: the values of every label are known beforehand (a part, a resource) or limited (a reason's code, a
-load balancer for which the relay has an address). A name, an address or an error's text is never one. Series
-with labels known beforehand start at 0: so a rate over them includes the first event.
+Labels: the values of every label are known beforehand (a component, a resource) or limited (a reason's code,
+a load balancer for which the relay has an address). A name, an address or an error's text is never one.
+Series with labels known beforehand start at 0: so a rate over them includes the first event.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
 from nodeagent import __version__
-from nodeagent.components.component import ComponentName
+from nodeagent.components.component import COMPONENTS, ComponentName
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.sources.kubernetes.informers import Coverage
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of `Metrics.exposition`: the format that every Prometheus reads."""
 
-_PARTS: tuple[ComponentName, ...] = get_args(ComponentName)
 # From one millisecond, about a hosts file's rename, to ten seconds, longer than any wait for HAProxy.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -37,7 +36,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class Metrics:
     """The agent's metrics, on a registry of their own. Its methods may be called from any thread.
 
-    A part or a resource that is none raises KeyError: it would be a new series that nobody knows of.
+    A component or a resource that is none raises KeyError: it would be a new series that nobody knows of.
     """
 
     def __init__(self) -> None:
@@ -67,19 +66,28 @@ class Metrics:
             gauge("objects", "Number of objects of the cluster in memory.", "resource"), RESOURCE_NAMES
         )
         self._applies = _each(
-            counter("applies_total", "Total number of runs of an applier, including failed runs.", "applier"),
-            _PARTS,
+            counter(
+                "applies_total",
+                "Total number of times that a component was applied, including failures.",
+                "component",
+            ),
+            COMPONENTS,
         )
         self._failures = _each(
-            counter("apply_failures_total", "Total number of failed runs of an applier.", "applier"), _PARTS
+            counter(
+                "apply_failures_total",
+                "Total number of times that a component could not be applied.",
+                "component",
+            ),
+            COMPONENTS,
         )
         self._apply_seconds = _each(
             histogram(
                 "apply_duration_seconds",
-                "Duration of a run of an applier in seconds, including failed runs.",
-                "applier",
+                "Time in seconds to apply a component, including failures.",
+                "component",
             ),
-            _PARTS,
+            COMPONENTS,
         )
         self._latency = histogram(
             "event_to_applied_seconds",
@@ -87,33 +95,35 @@ class Metrics:
         )
         self._repairs = _each(
             counter(
-                "drift_repairs_total", "Total number of external changes that nodeagent reverted.", "part"
+                "drift_repairs_total",
+                "Total number of external changes that nodeagent reverted.",
+                "component",
             ),
-            _PARTS,
+            COMPONENTS,
         )
         self._fights = _each(
             counter(
                 "drift_conflicts_total",
                 "Total number of times that another program kept reverting repairs.",
-                "part",
+                "component",
             ),
-            _PARTS,
+            COMPONENTS,
         )
         self._fighting = _each(
             gauge(
                 "drift_conflict",
                 "1 while such a conflict lasts and repairs are delayed, otherwise 0.",
-                "part",
+                "component",
             ),
-            _PARTS,
+            COMPONENTS,
         )
         self._unnoticed = _each(
             gauge(
                 "drift_unnoticed",
                 "1 if the watch of a component does not run and repairs come late, otherwise 0.",
-                "part",
+                "component",
             ),
-            _PARTS,
+            COMPONENTS,
         )
         self._relay_notes = gauge(
             "relay_notes", "Number of things about the relay that are unreadable or unexpected."
@@ -181,36 +191,36 @@ class Metrics:
         """Set the current plan; it is counted when it is collected, not now."""
         self._decisions.desired = desired
 
-    def applied(self, part: ComponentName, seconds: float) -> None:
-        """Note that the applier succeeded in `seconds`, whether or not there was anything to change."""
-        self._applies[part].inc()
-        self._apply_seconds[part].observe(seconds)
+    def applied(self, component: ComponentName, seconds: float) -> None:
+        """Note that the component succeeded in `seconds`, whether or not there was anything to change."""
+        self._applies[component].inc()
+        self._apply_seconds[component].observe(seconds)
 
-    def apply_failed(self, part: ComponentName, seconds: float) -> None:
-        """Note that the part's applier failed after `seconds`."""
-        self._failures[part].inc()
-        self.applied(part, seconds)
+    def apply_failed(self, component: ComponentName, seconds: float) -> None:
+        """Note that the component failed after `seconds`."""
+        self._failures[component].inc()
+        self.applied(component, seconds)
 
     def event_applied(self, seconds: float) -> None:
         """Note that all that an event changed is applied, `seconds` after it arrived."""
         self._latency.observe(seconds)
 
-    def repaired(self, part: ComponentName) -> None:
-        """Count an external change to the part that was reverted."""
-        self._repairs[part].inc()
+    def repaired(self, component: ComponentName) -> None:
+        """Count an external change to the component that was reverted."""
+        self._repairs[component].inc()
 
-    def fight_began(self, part: ComponentName) -> None:
-        """Note that another program keeps reverting the part. Call it once per conflict."""
-        self._fights[part].inc()
-        self._fighting[part].set(1)
+    def fight_began(self, component: ComponentName) -> None:
+        """Note that another program keeps reverting the component. Call it once per conflict."""
+        self._fights[component].inc()
+        self._fighting[component].set(1)
 
-    def fight_ended(self, part: ComponentName) -> None:
+    def fight_ended(self, component: ComponentName) -> None:
         """Note that the other program gave up, or was stopped."""
-        self._fighting[part].set(0)
+        self._fighting[component].set(0)
 
-    def unnoticed(self, part: ComponentName, *, missing: bool) -> None:
-        """Set whether the part should be watched for external changes, and is not."""
-        self._unnoticed[part].set(int(missing))
+    def unnoticed(self, component: ComponentName, *, missing: bool) -> None:
+        """Set whether the component should be watched for external changes, and is not."""
+        self._unnoticed[component].set(int(missing))
 
     def relay_noted(self, count: int) -> None:
         """Set the number of notes about the relay's state as it was last read."""
@@ -237,7 +247,7 @@ class Metrics:
         self._api_bytes.inc(count)
 
     def synced(self, at: float) -> None:
-        """Note that all parts were in the desired state at `at`, in seconds since the epoch."""
+        """Note that all components were in the desired state at `at`, in seconds since the epoch."""
         self._last_sync.set(at)
 
     def became_writer(self) -> None:

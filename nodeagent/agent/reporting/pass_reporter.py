@@ -18,7 +18,7 @@ from nodeagent.plan.incremental import difference
 from nodeagent.printable import shown_name
 
 PLAN = "plan"
-"""The health page's part for the decision itself."""
+"""The name of the decision itself on the health page, next to the components."""
 
 
 class PassReporter:
@@ -29,7 +29,7 @@ class PassReporter:
 
     Args:
         metrics: The agent's.
-        board: The agent's; it has each part of the node and PLAN.
+        board: The agent's; it has each component and PLAN.
         announcer: Posts Events.
     """
 
@@ -55,8 +55,8 @@ class PassReporter:
         for announcement in announcements(desired, self.names.codes):
             self._announcer.announce(announcement)
         self._told = desired
-        self._board.part_ok(PLAN)
-        self._parts(done)
+        self._board.component_ok(PLAN)
+        self._components(done)
         self._repairs(done, reconciler)
         if not done.errors and not reconciler.retries.failures:
             self._metrics.synced(time.time())
@@ -64,25 +64,25 @@ class PassReporter:
             if calls.events and calls.first is not None:
                 self._metrics.event_applied(time.monotonic() - calls.first)
 
-    def _parts(self, done: NodePass) -> None:
+    def _components(self, done: NodePass) -> None:
         errors = done.errors
-        for part in done.components:
-            seconds = done.seconds.get(part, 0.0)
-            if part in errors:
-                self._metrics.apply_failed(part, seconds)
-                self._board.part_failed(part, errors[part])
+        for component in done.components:
+            seconds = done.seconds.get(component, 0.0)
+            if component in errors:
+                self._metrics.apply_failed(component, seconds)
+                self._board.component_failed(component, errors[component])
             else:
-                self._metrics.applied(part, seconds)
-                self._board.part_ok(part)
+                self._metrics.applied(component, seconds)
+                self._board.component_ok(component)
 
     def _repairs(self, done: NodePass, reconciler: Reconciler) -> None:
-        for part, repair in done.repairs.items():
-            self._metrics.repaired(part)
-            if repair.verdict.announce and part not in self._fought:
-                self._metrics.fight_began(part)
+        for component, repair in done.repairs.items():
+            self._metrics.repaired(component)
+            if repair.verdict.announce and component not in self._fought:
+                self._metrics.fight_began(component)
         self._fought = reconciler.fighting
-        for part in set(COMPONENTS) - self._fought:
-            self._metrics.fight_ended(part)
+        for component in set(COMPONENTS) - self._fought:
+            self._metrics.fight_ended(component)
 
 
 _LOG = logging.getLogger("nodeagent")
@@ -95,27 +95,29 @@ Fields = dict[str, object]
 def narrate(done: NodePass, before: Desired | None) -> None:
     """Log the decisions that changed since `before`, what was done and repaired, and what failed."""
     narrate_decisions(done.desired, before)
-    for part, repair in done.repairs.items():
-        _say(logging.WARNING, "Repaired drift", {"part": part, "found": repair.found})
+    for component, repair in done.repairs.items():
+        _say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
         if repair.verdict.announce:
             _say(
                 logging.ERROR,
                 "Another program keeps reverting a component",
-                {"part": part, "reason": str(repair.verdict)},
+                {"component": component, "reason": str(repair.verdict)},
             )
     _lines(
         logging.INFO,
         (
-            ("Applied a change", {"part": change.component, "change": line})
+            ("Applied a change", {"component": change.component, "change": line})
             for change in done.changes
             for line in change.text.splitlines()
         ),
     )
-    for part in sorted(done.recovered):
-        _say(logging.INFO, "Applied a component again", {"part": part})
-    for part, reason in done.errors.items():
+    for component in sorted(done.recovered):
+        _say(logging.INFO, "Applied a component again", {"component": component})
+    for component, reason in done.errors.items():
         _say(
-            logging.ERROR, "Could not apply a component; it is tried again", {"part": part, "reason": reason}
+            logging.ERROR,
+            "Could not apply a component; it is tried again",
+            {"component": component, "reason": reason},
         )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent import __version__
-from nodeagent.agent.reporting.health import Health, HealthBoard, PartHealth, Role
+from nodeagent.agent.reporting.health import ComponentHealth, Health, HealthBoard, Role
 from nodeagent.agent.reporting.name_counts import NameCounts
 from nodeagent.model.desired import Desired, Verdict
 from nodeagent.printable import printable
@@ -34,8 +34,8 @@ _BEAT_SECONDS = 5.0
 _SHORTEST_SECONDS = 1.0
 
 
-class PartStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One part of the agent: `failedSeconds` is how long it had failed when this was written."""
+class ComponentStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One component of the agent: `failedSeconds` is how long it had failed when this was written."""
 
     state: Literal["ok", "failed", "unknown"] = "unknown"
     reason: str = ""
@@ -54,8 +54,8 @@ class AgentStatus(Struct, frozen=True, rename="camel"):
     """The document.
 
     `writtenAt` is in seconds since the node's boot (/proc/uptime); `lastSyncSeconds` is how long before that
-    everything was applied last, null for never. `conflicts` are parts whose repairs another program undoes.
-    `parts` are those of the page /readyz.
+    everything was applied last, null for never. `components` are those of the page /readyz; `conflicts` are
+    those whose repairs another program undoes.
     """
 
     schema_version: Literal["1"]
@@ -64,7 +64,7 @@ class AgentStatus(Struct, frozen=True, rename="camel"):
     version: str
     written_at: float
     last_sync_seconds: float | None
-    parts: dict[str, PartStatus]
+    components: dict[str, ComponentStatus]
     conflicts: list[str] = field(default_factory=list)
     load_balancers: VerdictCounts = VerdictCounts()
     names: VerdictCounts = VerdictCounts()
@@ -92,7 +92,7 @@ def agent_status(  # noqa: PLR0913 - what it is made of
         health: the agent's.
         now: the moment, in seconds of the health board's clock.
         uptime: the same moment, in seconds since boot.
-        conflicts: parts whose repairs another program undoes.
+        conflicts: components whose repairs another program undoes.
         load_balancers: their number by decision.
         names: the same for hostnames.
     """
@@ -103,7 +103,7 @@ def agent_status(  # noqa: PLR0913 - what it is made of
         version=__version__,
         written_at=round(uptime, 2),
         last_sync_seconds=None if health.synced_at is None else round(now - health.synced_at, 2),
-        parts={name: _part(part, now) for name, part in health.parts.items()},
+        components={name: _component(component, now) for name, component in health.components.items()},
         conflicts=sorted(conflicts),
         load_balancers=load_balancers,
         names=names,
@@ -199,8 +199,8 @@ def remove_status(run_dir: Path) -> None:
         return
 
 
-def _part(part: PartHealth, now: float) -> PartStatus:
-    if part.error is not None:
-        reason = printable("; ".join(filter(None, map(str.strip, part.error.splitlines()))))
-        return PartStatus("failed", reason[:_LONGEST_REASON], round(now - part.since, 2))
-    return PartStatus("ok" if part.known else "unknown")
+def _component(component: ComponentHealth, now: float) -> ComponentStatus:
+    if component.error is not None:
+        reason = printable("; ".join(filter(None, map(str.strip, component.error.splitlines()))))
+        return ComponentStatus("failed", reason[:_LONGEST_REASON], round(now - component.since, 2))
+    return ComponentStatus("ok" if component.known else "unknown")

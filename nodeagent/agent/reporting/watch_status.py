@@ -24,7 +24,7 @@ class ApiState:
     Args:
         connection: The one whose bytes are counted.
         metrics: The agent's.
-        board: The agent's; it has a part `api`.
+        board: The agent's; it has a component `api`.
     """
 
     def __init__(self, connection: Connection, metrics: Metrics, board: HealthBoard) -> None:
@@ -51,10 +51,10 @@ class ApiState:
         errors = sorted({state.error for state in states if state.error and not _is_done_without(state)})
         if errors:
             self._metrics.api_lost()
-            self._board.part_failed(API, "; ".join(errors))
+            self._board.component_failed(API, "; ".join(errors))
         elif all(state.synced or _is_done_without(state) for state in states):
             self._metrics.api_answered()
-            self._board.part_ok(API)
+            self._board.component_ok(API)
 
     def _count(self, state: ResourceState) -> None:
         before = self._seen.get(state.name)
@@ -107,7 +107,7 @@ class WatcherHealth:
 
     Args:
         metrics: The agent's.
-        board: The agent's; it has the part DRIFT.
+        board: The agent's; it has the component DRIFT.
     """
 
     def __init__(self, metrics: Metrics, board: HealthBoard) -> None:
@@ -124,17 +124,17 @@ class WatcherHealth:
             relay_notes: What could not be read from the relay, or is not as expected.
         """
         found: dict[ComponentName, str] = {state.name: state.error for state in states if not state.running}
-        for part in COMPONENTS:
-            self._metrics.unnoticed(part, missing=part in found)
-            if part in found and self._told.get(part) != found[part]:
+        for component in COMPONENTS:
+            self._metrics.unnoticed(component, missing=component in found)
+            if component in found and self._told.get(component) != found[component]:
                 _LOG.warning(
                     "Could not watch a component; its drift is noticed up to ten minutes late",
-                    extra={"fields": {"part": part, "reason": found[part]}},
+                    extra={"fields": {"component": component, "reason": found[component]}},
                 )
-            elif part in self._told and part not in found:
-                _LOG.info("Resumed watching a component", extra={"fields": {"part": part}})
+            elif component in self._told and component not in found:
+                _LOG.info("Resumed watching a component", extra={"fields": {"component": component}})
         self._told = found
-        notes = [f"{part} is not watched: {why}" for part, why in sorted(found.items())]
+        notes = [f"{component} is not watched: {why}" for component, why in sorted(found.items())]
         told = tuple(relay_notes)
         self._metrics.relay_noted(len(told))
         for note in set(told) - set(self._noted):
@@ -142,6 +142,6 @@ class WatcherHealth:
         self._noted = told
         notes += told
         if notes:
-            self._board.part_failed(DRIFT, "; ".join(notes))
+            self._board.component_failed(DRIFT, "; ".join(notes))
         else:
-            self._board.part_ok(DRIFT)
+            self._board.component_ok(DRIFT)

@@ -19,9 +19,9 @@ class Recorder:
     def __init__(self) -> None:
         self._calls: queue.Queue[tuple[ComponentName, str, float]] = queue.Queue()
 
-    def __call__(self, part: ComponentName, what: str) -> None:
+    def __call__(self, component: ComponentName, what: str) -> None:
         """Keep the call."""
-        self._calls.put((part, what, time.monotonic()))
+        self._calls.put((component, what, time.monotonic()))
 
     def next(self, seconds: float = SEEN_SECONDS) -> str:
         """What is said first; "nothing" when nothing is within so many seconds."""

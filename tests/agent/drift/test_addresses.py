@@ -26,15 +26,15 @@ class Watched:
 
     node: Namespace
     watcher: AddressWatcher
-    applier: Addresses
+    component: Addresses
     said: Recorder
 
     def keep(self, *addresses: IPAddress) -> None:
         """Make these the relay's addresses, as the agent does."""
         with self.node.inside(), self.watcher.quiet():
             desired = Desired(addresses=tuple(RelayAddress(each, WEB) for each in addresses))
-            grown = self.applier.grow(self.applier.diff(self.applier.read(), desired))
-            self.watcher.expect(self.applier.shrink(self.applier.diff(grown, desired)))
+            grown = self.component.grow(self.component.diff(self.component.read(), desired))
+            self.watcher.expect(self.component.shrink(self.component.diff(grown, desired)))
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: drift, which must be the first that is told."""
@@ -134,7 +134,7 @@ def test_pods_that_come_and_go_wake_nobody_and_cost_little(relay: Watched) -> No
 
 
 def test_lost_notifications_are_told_and_the_watch_goes_on(relay: Watched) -> None:
-    notifications = relay.watcher._socket  # noqa: SLF001 - at its full size it is read faster than filled
+    notifications = relay.watcher._source  # noqa: SLF001 - at its full size it is read faster than filled
     assert notifications is not None
     notifications._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # noqa: SLF001
     deadline = time.monotonic() + 10

@@ -21,17 +21,17 @@ USER = b"127.0.0.1 localhost\n"
 
 @dataclass
 class Watched:
-    """A hosts file kept by its applier, and watched."""
+    """A hosts file kept by its component, and watched."""
 
     path: Path
     watcher: HostsFileWatcher
-    applier: Hosts
+    component: Hosts
     said: Recorder
 
     def write(self, *lines: HostsLine) -> None:
         """Make these the block's lines, as the agent does."""
         with self.watcher.quiet():
-            self.watcher.expect(make(self.applier, lines))
+            self.watcher.expect(make(self.component, lines))
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: it ends in drift, and that must come first."""
@@ -124,7 +124,7 @@ def test_own_writes_wake_nobody(hosts: Watched) -> None:
 
 def test_a_foreign_write_during_our_own_is_not_lost(hosts: Watched) -> None:
     with hosts.watcher.quiet():
-        left = make(hosts.applier, [line("new.example.com")])
+        left = make(hosts.component, [line("new.example.com")])
         edit_in_place(hosts.path)
         hosts.watcher.expect(left)
     hosts.said.until("written by another program")
@@ -176,7 +176,7 @@ def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -
 
 
 def test_an_overflow_of_the_queue_is_told_and_the_watch_goes_on(hosts: Watched) -> None:
-    source = hosts.watcher._inotify  # noqa: SLF001 - the real queue's size is the whole machine's (sysctl)
+    source = hosts.watcher._source  # noqa: SLF001 - the real queue's size is the whole machine's (sysctl)
     assert source is not None
     source.on_queue_overflow()
     assert "inotify's queue" in hosts.said.next()
@@ -185,7 +185,7 @@ def test_an_overflow_of_the_queue_is_told_and_the_watch_goes_on(hosts: Watched) 
 
 
 def test_an_inotify_that_breaks_is_opened_anew(hosts: Watched) -> None:
-    source = hosts.watcher._inotify  # noqa: SLF001 - the kernel gives no way to break it
+    source = hosts.watcher._source  # noqa: SLF001 - the kernel gives no way to break it
     assert source is not None
     source.fail(OSError(errno.EIO, "Input/output error"))
     hosts.said.until("was restarted")

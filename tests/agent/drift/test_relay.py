@@ -12,7 +12,7 @@ from nodeagent.components.relay import Relay, process
 from nodeagent.components.relay.haproxy_sockets import Processes, read_processes
 from tests.agent.drift.recorder import Recorder, running
 from tests.components.relay.condition import eventually
-from tests.components.relay.namespace import RELAY, RELAY_2, applier, difference, isolated, listener
+from tests.components.relay.namespace import RELAY, RELAY_2, difference, isolated, listener, relay_component
 
 RUN = Path("/run/nodeagent")
 MASTER = RUN / "master.sock"
@@ -26,7 +26,7 @@ def watched() -> Iterator[tuple[RelayWatcher, Relay, Recorder]]:
     (RUN / "lock").touch()  # as beside a running agent: the directory stays when HAProxy is stopped
     said = Recorder()
     watcher = RelayWatcher(MASTER, said)
-    relay = applier(drain_seconds=0.1)
+    relay = relay_component(drain_seconds=0.1)
     with running(watcher):
         apply(watcher, relay, A)
         yield watcher, relay, said

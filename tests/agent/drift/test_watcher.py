@@ -26,7 +26,7 @@ class Event:
 class Scripted(Watcher[None, Event]):
     """Watches a descriptor; fails as it is told."""
 
-    part = "dnat"
+    component = "dnat"
 
     def __init__(self, on_drift: Recorder) -> None:
         super().__init__(on_drift)

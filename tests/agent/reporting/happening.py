@@ -13,7 +13,7 @@ from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
 
-PARTS: tuple[ComponentName, ...] = get_args(ComponentName)
+COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)
 BLUE = ObjectRef("Service", "ingress", "blue")
 GREEN = ObjectRef("Service", "ingress", "green")
 
@@ -32,11 +32,11 @@ def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
 def everything() -> Metrics:
     """Each method called once, for each value of its labels."""
     metrics = Metrics()
-    for part in PARTS:
-        metrics.applied(part, 0.002)
-        metrics.apply_failed(part, 0.3)
-        metrics.repaired(part)
-        metrics.fight_began(part)
+    for component in COMPONENTS:
+        metrics.applied(component, 0.002)
+        metrics.apply_failed(component, 0.3)
+        metrics.repaired(component)
+        metrics.fight_began(component)
     for resource in RESOURCE_NAMES:
         metrics.objects_seen(resource, 1)
         metrics.watch_restarted(resource)

@@ -34,7 +34,7 @@ class Told:
     @property
     def api(self) -> str:
         """The health page's line."""
-        return self.board.health.parts[API].text(0.0)
+        return self.board.health.components[API].text(0.0)
 
     def coverage(self, resource: str) -> set[str]:
         """The states that a resource is in, by the metrics."""

@@ -16,9 +16,9 @@ class Clock:
         return self.now
 
 
-def board(*parts: str) -> tuple[HealthBoard, Clock]:
+def board(*components: str) -> tuple[HealthBoard, Clock]:
     clock = Clock()
-    return HealthBoard(parts, BeatLimits(idle=30, busy=120), clock), clock
+    return HealthBoard(components, BeatLimits(idle=30, busy=120), clock), clock
 
 
 def test_alive_as_long_as_the_loop_gives_signs() -> None:
@@ -38,7 +38,7 @@ def test_alive_as_long_as_the_loop_gives_signs() -> None:
 
 
 def test_a_pass_may_take_longer_but_not_for_ever() -> None:
-    """An applier waits for HAProxy; an applier that hangs is another thing."""
+    """A component waits for HAProxy; a component that hangs is another thing."""
     health, clock = board()
     health.pass_began()
     clock.now += 119
@@ -53,7 +53,7 @@ def test_a_pass_may_take_longer_but_not_for_ever() -> None:
 
 
 def test_a_sign_within_a_long_pass_counts() -> None:
-    """Part after part, each within the bound."""
+    """Component after component, each within the bound."""
     health, clock = board()
     health.pass_began()
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
     )
 
     health.became_writer()
-    health.part_failed("api", "connection refused")
+    health.component_failed("api", "connection refused")
     clock.now += 12
     assert not health.ready().ok
     assert health.ready().text == (
@@ -82,13 +82,13 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
         "dnat: not yet\n"
     )
 
-    for part in ("api", "hosts", "dnat"):
-        health.part_ok(part)
+    for component in ("api", "hosts", "dnat"):
+        health.component_ok(component)
     health.synced()
     assert health.ready().ok
     assert health.ready().text == "ready\nrole: writer\napi: ok\nhosts: ok\ndnat: ok\n"
 
-    health.part_failed("dnat", "nft: Operation not permitted")
+    health.component_failed("dnat", "nft: Operation not permitted")
     assert health.ready().ok
     assert "dnat: failed since 0 s: nft: Operation not permitted\n" in health.ready().text
 
@@ -96,15 +96,15 @@ def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
 def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
     """Retries do not set it back; success does."""
     health, clock = board("relay")
-    health.part_failed("relay", "no HAProxy answers")
+    health.component_failed("relay", "no HAProxy answers")
     clock.now += 5
-    health.part_failed("relay", "still none")
+    health.component_failed("relay", "still none")
     clock.now += 5
     assert "relay: failed since 10 s: still none\n" in health.ready().text
 
-    health.part_ok("relay")
+    health.component_ok("relay")
     clock.now += 5
-    health.part_failed("relay", "gone again")
+    health.component_failed("relay", "gone again")
     assert "relay: failed since 0 s: gone again\n" in health.ready().text
 
 
@@ -123,7 +123,7 @@ def test_a_standby_is_ready_and_says_so() -> None:
 def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     """Errors of many lines are told on one, whatever letters they hold."""
     health, _ = board("dnat", "hosts")
-    health.part_failed("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
+    health.component_failed("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
     health.became_standby("evil\nhosts: ok")
 
     lines = health.ready().text.splitlines()
@@ -139,6 +139,6 @@ def test_a_part_that_is_none_is_an_error() -> None:
     """A line would otherwise appear that nobody expects."""
     health, _ = board("hosts")
     with pytest.raises(KeyError):
-        health.part_ok("host")
+        health.component_ok("host")
     with pytest.raises(KeyError):
-        health.part_failed("host", "why")
+        health.component_failed("host", "why")

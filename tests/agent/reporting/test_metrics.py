@@ -13,7 +13,7 @@ from nodeagent.model.desired import Desired, LoadBalancerDecision, Verdict
 from nodeagent.model.facts import DnsOutcome
 from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
-from tests.agent.reporting.happening import BLUE, GREEN, PARTS, everything, name, server
+from tests.agent.reporting.happening import BLUE, COMPONENTS, GREEN, everything, name, server
 from tests.agent.reporting.scraping import Scrape, read
 
 
@@ -25,12 +25,12 @@ def test_series_with_known_labels_stand_at_0_before_anything_happened() -> None:
     """Otherwise a rate would miss the first event."""
     found = scrape(Metrics())
 
-    for part in PARTS:
+    for component in COMPONENTS:
         for counter in ("nodeagent_applies_total", "nodeagent_apply_failures_total"):
-            assert found.value(counter, applier=part) == 0
-        assert found.value("nodeagent_apply_duration_seconds_count", applier=part) == 0
+            assert found.value(counter, component=component) == 0
+        assert found.value("nodeagent_apply_duration_seconds_count", component=component) == 0
         for series in ("drift_repairs_total", "drift_conflicts_total", "drift_conflict"):
-            assert found.value(f"nodeagent_{series}", part=part) == 0
+            assert found.value(f"nodeagent_{series}", component=component) == 0
     for resource in RESOURCE_NAMES:
         for series in ("objects", "watch_restarts_total", "relists_total"):
             assert found.value(f"nodeagent_{series}", resource=resource) == 0
@@ -68,7 +68,7 @@ def test_events_add_no_series_but_those_of_decisions_and_the_relay() -> None:
     }
 
 
-def test_applies_and_failures_are_counted_and_timed_by_applier() -> None:
+def test_applies_and_failures_are_counted_and_timed_by_component() -> None:
     """A failed run is a run too."""
     metrics = Metrics()
     metrics.applied("hosts", 0.0008)
@@ -76,14 +76,14 @@ def test_applies_and_failures_are_counted_and_timed_by_applier() -> None:
     metrics.apply_failed("dnat", 7)
 
     found = scrape(metrics)
-    assert found.value("nodeagent_applies_total", applier="hosts") == 2
-    assert found.value("nodeagent_apply_failures_total", applier="hosts") == 0
-    assert found.value("nodeagent_apply_duration_seconds_bucket", applier="hosts", le="0.001") == 1
-    assert found.value("nodeagent_apply_duration_seconds_bucket", applier="hosts", le="0.005") == 2
-    assert found.value("nodeagent_applies_total", applier="dnat") == 1
-    assert found.value("nodeagent_apply_failures_total", applier="dnat") == 1
-    assert found.value("nodeagent_apply_duration_seconds_bucket", applier="dnat", le="5.0") == 0
-    assert found.value("nodeagent_apply_duration_seconds_bucket", applier="dnat", le="10.0") == 1
+    assert found.value("nodeagent_applies_total", component="hosts") == 2
+    assert found.value("nodeagent_apply_failures_total", component="hosts") == 0
+    assert found.value("nodeagent_apply_duration_seconds_bucket", component="hosts", le="0.001") == 1
+    assert found.value("nodeagent_apply_duration_seconds_bucket", component="hosts", le="0.005") == 2
+    assert found.value("nodeagent_applies_total", component="dnat") == 1
+    assert found.value("nodeagent_apply_failures_total", component="dnat") == 1
+    assert found.value("nodeagent_apply_duration_seconds_bucket", component="dnat", le="5.0") == 0
+    assert found.value("nodeagent_apply_duration_seconds_bucket", component="dnat", le="10.0") == 1
 
 
 def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_seconds() -> None:
@@ -105,14 +105,14 @@ def test_a_fight_goes_on_until_it_ends_and_stays_counted() -> None:
     metrics = Metrics()
     metrics.repaired("dnat")
     metrics.fight_began("dnat")
-    assert scrape(metrics).value("nodeagent_drift_conflict", part="dnat") == 1
+    assert scrape(metrics).value("nodeagent_drift_conflict", component="dnat") == 1
 
     metrics.fight_ended("dnat")
     found = scrape(metrics)
-    assert found.value("nodeagent_drift_conflict", part="dnat") == 0
-    assert found.value("nodeagent_drift_conflicts_total", part="dnat") == 1
-    assert found.value("nodeagent_drift_repairs_total", part="dnat") == 1
-    assert found.value("nodeagent_drift_repairs_total", part="hosts") == 0
+    assert found.value("nodeagent_drift_conflict", component="dnat") == 0
+    assert found.value("nodeagent_drift_conflicts_total", component="dnat") == 1
+    assert found.value("nodeagent_drift_repairs_total", component="dnat") == 1
+    assert found.value("nodeagent_drift_repairs_total", component="hosts") == 0
 
 
 def test_the_api_and_the_writer_come_and_go() -> None:
@@ -231,8 +231,8 @@ def test_two_sets_of_metrics_share_nothing_and_the_global_registry_stays_empty_o
     one, other = Metrics(), Metrics()
     one.repaired("hosts")
 
-    assert scrape(one).value("nodeagent_drift_repairs_total", part="hosts") == 1
-    assert scrape(other).value("nodeagent_drift_repairs_total", part="hosts") == 0
+    assert scrape(one).value("nodeagent_drift_repairs_total", component="hosts") == 1
+    assert scrape(other).value("nodeagent_drift_repairs_total", component="hosts") == 0
     assert b"nodeagent_" not in prometheus_client.generate_latest()
 
 

@@ -18,7 +18,7 @@ def test_health_and_readiness_answer_200_or_503_with_the_reasons() -> None:
         assert "hosts: not yet" in starting.body
 
         board.became_writer()
-        board.part_ok("hosts")
+        board.component_ok("hosts")
         board.synced()
         assert get(service.bound, "/readyz").status == 200
         assert get(service.bound, "/healthz").status == 200

@@ -16,7 +16,7 @@ from nodeagent.agent.reporting.name_counts import NameCounts
 from nodeagent.agent.reporting.status_file import StatusFile, remove_status, status_path
 from tests.plan.made_up import config, desired, ingress, service
 
-PARTS = ("api", "hosts")
+COMPONENTS = ("api", "hosts")
 _SCHEMA = Path(__file__).parents[3] / "docs" / "schema" / "agent-status-v1.json"
 
 
@@ -26,7 +26,7 @@ def _read(run_dir: Path) -> dict[str, Any]:
 
 
 def _writer() -> HealthBoard:
-    board = HealthBoard(PARTS)
+    board = HealthBoard(COMPONENTS)
     board.became_writer()
     return board
 
@@ -43,16 +43,16 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
     names = NameCounts()
     names.update(planned.names)
     file.of_pass(planned, names, frozenset({"hosts"}))
-    board.part_ok("api")
-    board.part_failed("hosts", "first line\n\x1b[31msecond")
+    board.component_ok("api")
+    board.component_failed("hosts", "first line\n\x1b[31msecond")
     board.synced()
     file.keep()
     document = _read(tmp_path)
     Draft202012Validator(json.loads(_SCHEMA.read_text("utf-8"))).validate(document)
     assert document["node"] == "node1"
     assert document["conflicts"] == ["hosts"]
-    assert document["parts"]["api"] == {"state": "ok"}
-    assert document["parts"]["hosts"]["reason"] == "first line; \\x1b[31msecond"
+    assert document["components"]["api"] == {"state": "ok"}
+    assert document["components"]["hosts"]["reason"] == "first line; \\x1b[31msecond"
     assert document["loadBalancers"] == {"served": 1, "skipped": 1, "refused": 0}
     assert document["names"]["served"] == 1
     assert 0 <= document["lastSyncSeconds"] < 60
@@ -60,7 +60,7 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
 
 
 def test_it_is_written_by_the_nodes_writer_alone(tmp_path: Path) -> None:
-    board = HealthBoard(PARTS)
+    board = HealthBoard(COMPONENTS)
     file = StatusFile(tmp_path, "node1", board)
     file.keep()
     board.became_standby("another agent writes")

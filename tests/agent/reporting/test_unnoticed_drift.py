@@ -34,7 +34,7 @@ from nodeagent.agent.drift.hosts_file import HostsFileWatcher
 limit, file = Path("/proc/sys/user/max_inotify_instances"), Path(sys.argv[1])
 limit.write_text("0")
 said = []
-watcher = HostsFileWatcher(file, lambda part, what: said.append(what))
+watcher = HostsFileWatcher(file, lambda component, what: said.append(what))
 watcher.start()
 print(watcher.state().running, watcher.state().error, flush=True)
 limit.write_text("10")
@@ -74,7 +74,9 @@ def test_without_descriptors_nothing_is_watched_and_it_begins_when_there_are_som
             watcher.start()
     try:
         for watcher in watchers:
-            assert watcher.state() == WatcherState(watcher.part, running=False, error="Too many open files")
+            assert watcher.state() == WatcherState(
+                watcher.component, running=False, error="Too many open files"
+            )
         for watcher in watchers:
             watcher.start()
         assert [watcher.state().running for watcher in watchers] == [True] * 4
@@ -120,11 +122,11 @@ def test_it_is_told_everywhere_and_does_not_make_the_agent_unready(caplog: pytes
         "drift: failed since 0 s: hosts is not watched: Too many open files; relay: mas" in board.ready().text
     )
     text = metrics.exposition().decode()
-    assert 'nodeagent_drift_unnoticed{part="hosts"} 1.0' in text
-    assert 'nodeagent_drift_unnoticed{part="dnat"} 0.0' in text
+    assert 'nodeagent_drift_unnoticed{component="hosts"} 1.0' in text
+    assert 'nodeagent_drift_unnoticed{component="dnat"} 0.0' in text
     assert "nodeagent_relay_notes 1.0" in text
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     noticing.update([WatcherState("hosts", running=True)])
     assert "drift: ok" in board.ready().text
-    assert 'nodeagent_drift_unnoticed{part="hosts"} 0.0' in metrics.exposition().decode()
+    assert 'nodeagent_drift_unnoticed{component="hosts"} 0.0' in metrics.exposition().decode()
     assert caplog.records[-1].getMessage() == "Resumed watching a component"

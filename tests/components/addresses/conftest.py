@@ -34,17 +34,17 @@ def node(as_root: None) -> Iterator[Namespace]:
 
 @pytest.fixture
 def on_lo() -> Addresses:
-    """The applier as the agent uses it: this kernel has no dummy device, so its addresses go on `lo`."""
+    """The component as the agent uses it: this kernel has no dummy device, so its addresses go on `lo`."""
     return Addresses("hairpin0", RANGES)
 
 
 @pytest.fixture
 def on_device() -> Addresses:
-    """The applier with a kind of device that this kernel can make, and that is as simple as a dummy."""
+    """The component with a kind of device that this kernel can make, and that is as simple as a dummy."""
     return Addresses("hairpin0", RANGES, kind="ifb")
 
 
 @pytest.fixture(params=["lo", "hairpin0"])
-def applier(request: pytest.FixtureRequest, on_lo: Addresses, on_device: Addresses) -> Addresses:
+def component(request: pytest.FixtureRequest, on_lo: Addresses, on_device: Addresses) -> Addresses:
     """Both of them in turn."""
     return on_lo if request.param == "lo" else on_device

@@ -18,23 +18,23 @@ def relay(*addresses: str) -> tuple[RelayAddress, ...]:
     return tuple(RelayAddress(ip_address(address), owner) for address in addresses)
 
 
-def apply(applier: Addresses, *addresses: str) -> AddressChange:
+def apply(component: Addresses, *addresses: str) -> AddressChange:
     """One whole pass, in which nothing may fail; returns the change."""
     desired = Desired(addresses=relay(*addresses))
-    change = applier.diff(applier.read(), desired)
-    left = applier.shrink(applier.diff(applier.grow(change), desired))
+    change = component.diff(component.read(), desired)
+    left = component.shrink(component.diff(component.grow(change), desired))
     assert held(left) == {ip_address(address) for address in addresses}
     return change
 
 
-def difference(applier: Addresses, *addresses: str) -> AddressChange:
+def difference(component: Addresses, *addresses: str) -> AddressChange:
     """What leads to these relay addresses, as read now."""
-    return applier.diff(applier.read(), Desired(addresses=relay(*addresses)))
+    return component.diff(component.read(), Desired(addresses=relay(*addresses)))
 
 
-def clean_up(applier: Addresses) -> AddressState:
+def clean_up(component: Addresses) -> AddressState:
     """Remove all that is ours."""
-    return applier.shrink(difference(applier))
+    return component.shrink(difference(component))
 
 
 def held(state: AddressState) -> set[IPAddress]:

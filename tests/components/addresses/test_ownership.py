@@ -40,12 +40,12 @@ def test_an_address_of_somebody_else_is_refused_and_left_alone(
     assert node.output("ip -j address") == before
 
 
-def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, applier: Addresses) -> None:
+def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, component: Addresses) -> None:
     """Not even on our own device or with our label."""
-    apply(applier, FOUR)
-    device = next(one.interface for one in applier.read().ours)
+    apply(component, FOUR)
+    device = next(one.interface for one in component.read().ours)
     node.ip(f"addr add 10.0.0.1/32 dev {device} label {'lo:hairpin0' if device == 'lo' else device}")
-    assert [str(one.address) for one in applier.read().ours] == [FOUR]
+    assert [str(one.address) for one in component.read().ours] == [FOUR]
 
 
 @pytest.mark.parametrize(("flags", "protocol"), [(0x2A2, None), (0x80, PROTOCOL)])

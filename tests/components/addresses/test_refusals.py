@@ -24,13 +24,13 @@ def test_without_ipv6_the_ipv4_addresses_are_served(
     """The IPv6 address alone fails, and says which setting does it."""
     node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
     node.sysctl("net/ipv6/conf/default/disable_ipv6", "1")
-    applier = on_lo if device == "lo" else on_device
+    component = on_lo if device == "lo" else on_device
     with pytest.raises(PartlyAppliedError) as caught:
-        applier.grow(difference(applier, SIX, FOUR))
+        component.grow(difference(component, SIX, FOUR))
     (reason,) = str(caught.value).splitlines()
     assert reason.startswith(f"relay address {SIX}: ")
     assert f"sysctl net.ipv6.conf.{device}.disable_ipv6" in reason
-    assert held(applier.read()) == {ip_address(FOUR)}
+    assert held(component.read()) == {ip_address(FOUR)}
 
 
 def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_device: Addresses) -> None:
@@ -43,11 +43,11 @@ def test_a_device_that_vanishes_fails_its_addresses_alone(node: Namespace, on_de
     clean_up(on_device)
 
 
-def test_an_ordinary_user_may_read(node: Namespace, applier: Addresses) -> None:
+def test_an_ordinary_user_may_read(node: Namespace, component: Addresses) -> None:
     """The dry run."""
-    apply(applier, FOUR, SIX)
+    apply(component, FOUR, SIX)
     node.ip("addr add 10.0.0.1/8 dev eth0")
-    assert _as_nobody(applier.read) == applier.read()
+    assert _as_nobody(component.read) == component.read()
 
 
 @pytest.mark.usefixtures("node")

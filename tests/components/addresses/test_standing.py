@@ -11,64 +11,64 @@ from tests.components.dnat.network import Namespace, Server
 
 @pytest.mark.parametrize("address", [FOUR, SIX])
 def test_an_address_can_be_bound_and_reached_at_once(
-    node: Namespace, applier: Addresses, address: str
+    node: Namespace, component: Addresses, address: str
 ) -> None:
     """Without a wait for duplicate address detection."""
-    apply(applier, address)
+    apply(component, address)
     with Server(node, address, 443, "relay"):
         assert node.answer(address, 443) == f"relay {address}"
 
 
 @pytest.mark.usefixtures("node")
-def test_an_ipv6_address_is_never_one_moment_late(applier: Addresses) -> None:
+def test_an_ipv6_address_is_never_one_moment_late(component: Addresses) -> None:
     """The kernel makes its route after its answer: one connection in fifty was told "unreachable"."""
     with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
         for _ in range(200):
-            applier.grow(difference(applier, SIX))
+            component.grow(difference(component, SIX))
             with socket.create_connection((SIX, 443), timeout=3):
                 listener.accept()[0].close()
-            applier.shrink(difference(applier))
+            component.shrink(difference(component))
 
 
-def test_the_second_pass_has_nothing_to_do(node: Namespace, applier: Addresses) -> None:
+def test_the_second_pass_has_nothing_to_do(node: Namespace, component: Addresses) -> None:
     """And says nothing."""
-    assert apply(applier, FOUR, SIX)
+    assert apply(component, FOUR, SIX)
     before = node.output("ip -j address")
-    change = apply(applier, FOUR, SIX)
+    change = apply(component, FOUR, SIX)
     assert (bool(change), str(change)) == (False, "")
     assert node.output("ip -j address") == before
 
 
-def test_cleanup_leaves_the_node_as_it_was(node: Namespace, applier: Addresses) -> None:
+def test_cleanup_leaves_the_node_as_it_was(node: Namespace, component: Addresses) -> None:
     """Interfaces, addresses and routes of every table."""
     before = _everything(node)
-    apply(applier, FOUR, SIX)
+    apply(component, FOUR, SIX)
     assert _everything(node) != before
-    assert held(clean_up(applier)) == set()
+    assert held(clean_up(component)) == set()
     assert _everything(node) == before
-    clean_up(applier)
+    clean_up(component)
 
 
 @pytest.mark.usefixtures("node")
-def test_addresses_come_and_go_one_by_one(applier: Addresses) -> None:
+def test_addresses_come_and_go_one_by_one(component: Addresses) -> None:
     """Others stand on meanwhile; the change names each."""
-    apply(applier, FOUR, SIX)
-    change = apply(applier, SIX, "169.254.66.6")
+    apply(component, FOUR, SIX)
+    change = apply(component, SIX, "169.254.66.6")
     assert [str(one.address) for one in change.add] == ["169.254.66.6"]
     assert [str(one.address) for one in change.remove] == [FOUR]
     assert f"- {FOUR}/32 on " in str(change)
-    assert not apply(applier) or not applier.read().ours
+    assert not apply(component) or not component.read().ours
 
 
 @pytest.mark.usefixtures("node")
-def test_a_stale_change_is_no_failure(applier: Addresses) -> None:
+def test_a_stale_change_is_no_failure(component: Addresses) -> None:
     """Whoever was quicker did what was wanted."""
-    change = difference(applier, FOUR, SIX)
-    apply(applier, FOUR, SIX)
-    applier.grow(change)
-    gone = difference(applier)
-    applier.shrink(gone)
-    assert held(applier.shrink(gone)) == set()
+    change = difference(component, FOUR, SIX)
+    apply(component, FOUR, SIX)
+    component.grow(change)
+    gone = difference(component)
+    component.shrink(gone)
+    assert held(component.shrink(gone)) == set()
 
 
 TO_IPV4 = ["198.51.100.1", "192.0.2.77", "169.254.66.200", "169.254.1.1"]
@@ -89,33 +89,33 @@ TO_IPV6 = ["2001:db8:9::1", "2001:db8:2::77", "fd68:6169:7270::200", "fd00::1"]
     ids=["dual stack", "unnumbered uplink", "a ULA alone", "IPv4 alone", "no address"],
 )
 def test_a_relay_address_is_never_the_source_of_other_traffic(
-    node: Namespace, applier: Addresses, addresses: list[str], destinations: list[str]
+    node: Namespace, component: Addresses, addresses: list[str], destinations: list[str]
 ) -> None:
     """The kernel's own choice, whatever else the node has."""
     node.ip("addr flush dev eth0 scope global", *(f"addr add {address}" for address in addresses))
     node.output("ip route replace default dev eth0")
     node.output("ip -6 route replace default dev eth0")
-    apply(applier, FOUR, SIX)
+    apply(component, FOUR, SIX)
     sources = {destination: _source(destination) for destination in destinations}
     assert {destination for destination, source in sources.items() if source in (FOUR, SIX)} == set()
 
 
 @pytest.mark.usefixtures("node")
-def test_a_whole_range_is_quick(applier: Addresses) -> None:
+def test_a_whole_range_is_quick(component: Addresses) -> None:
     """Every address of the IPv4 range, at once or nearly so; the bound is generous for slow machines."""
     first = int(IPv4Address("169.254.66.0"))
     started = time.monotonic()
-    apply(applier, *(str(IPv4Address(first + i)) for i in range(1, 255)))
-    apply(applier)
+    apply(component, *(str(IPv4Address(first + i)) for i in range(1, 255)))
+    apply(component)
     assert time.monotonic() - started < 30
 
 
 @pytest.mark.usefixtures("node")
 def test_a_name_of_fifteen_bytes_works() -> None:
     """The label on `lo` is cut to what fits."""
-    applier = Addresses("a-long-name-123", RANGES)
-    apply(applier, FOUR)
-    assert not apply(applier, FOUR)
+    component = Addresses("a-long-name-123", RANGES)
+    apply(component, FOUR)
+    assert not apply(component, FOUR)
 
 
 def _source(destination: str) -> str:

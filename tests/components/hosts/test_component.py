@@ -1,4 +1,4 @@
-"""The applier as the commands use it: the change as a value, its diff, edits meanwhile."""
+"""The component as the commands use it: the change as a value, its diff, edits meanwhile."""
 
 import os
 import subprocess

@@ -131,7 +131,7 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
 
 @in_private_mounts
 def test_a_mount_point_that_goes_unnoticed_is_told_by_the_kernel(tmp_path: Path) -> None:
-    """The rename gives EBUSY, and the applier then writes in place."""
+    """The rename gives EBUSY, and the component then writes in place."""
     on_host, path = _mounted(tmp_path)
     with pytest.raises(MountPointError):
         write_atomic(path, read(path), b"ours\n")

@@ -70,8 +70,8 @@ def listener(
     )
 
 
-def applier(*, launch: bool = True, drain_seconds: float = 5.0) -> Relay:
-    """An applier on /run/nodeagent, which in here is nobody else's."""
+def relay_component(*, launch: bool = True, drain_seconds: float = 5.0) -> Relay:
+    """A relay on /run/nodeagent, which in here is nobody else's."""
     return Relay(RelayOptions(launch=launch), drain_seconds)
 
 

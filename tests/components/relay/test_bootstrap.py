@@ -18,7 +18,7 @@ _PROGRAM = [sys.executable, "-m", "nodeagent.components.relay.bootstrap"]
 
 
 def test_a_directory_that_was_everybodys_is_made_this_users_alone(tmp_path: Path) -> None:
-    """An emptyDir has mode 0777; the relay's applier refuses to write where others could."""
+    """An emptyDir has mode 0777; the relay refuses to write where others could."""
     tmp_path.chmod(0o777)
     prepare(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o700

@@ -12,7 +12,7 @@ import pytest
 
 from nodeagent.components.relay.draining import DrainProgress, drain, idle_of
 from tests.components.relay.backend import Download, backend, connect
-from tests.components.relay.namespace import RELAY, RELAY_2, applier, apply, isolated, listener
+from tests.components.relay.namespace import RELAY, RELAY_2, apply, isolated, listener, relay_component
 
 RUN = Path("/run/nodeagent")
 MASTER = RUN / "master.sock"
@@ -24,7 +24,7 @@ class _Sidecar:
     """HAProxy as the relay's container runs it, serving A."""
 
     def __init__(self) -> None:
-        self.relays = applier(launch=False)
+        self.relays = relay_component(launch=False)
         config = RUN / "haproxy.cfg"
         command = f"until [ -e {config} ]; do :; done; exec haproxy -W -db -S {MASTER} -f {config}"
         self.process = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)

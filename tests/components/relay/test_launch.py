@@ -17,12 +17,12 @@ from tests.components.relay.namespace import (
     RELAY,
     RELAY_6,
     SERVICE_6,
-    applier,
     apply,
     clean_up,
     difference,
     isolated,
     listener,
+    relay_component,
 )
 
 RUN = Path("/run/nodeagent")
@@ -32,7 +32,7 @@ A = listener()
 
 @isolated
 def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
-    relays = applier()
+    relays = relay_component()
     assert str(difference(relays, [A])) == (
         "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
         "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
@@ -55,7 +55,7 @@ def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
 def test_files_of_others_in_the_run_directory_stay() -> None:
     RUN.mkdir(mode=0o700)
     (RUN / "state.json").write_text("{}")
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A])
     clean_up(relays)
     assert [file.name for file in RUN.iterdir()] == ["state.json"]
@@ -63,7 +63,7 @@ def test_files_of_others_in_the_run_directory_stay() -> None:
 
 @isolated
 def test_applying_twice_changes_nothing_the_second_time() -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A])
     before = alive("haproxy")
     change = difference(relays, [A])
@@ -75,7 +75,7 @@ def test_applying_twice_changes_nothing_the_second_time() -> None:
 
 @isolated
 def test_no_listeners_stops_it_and_nothing_is_to_do_then() -> None:
-    relays = applier()
+    relays = relay_component()
     assert not difference(relays, [])
     apply(relays, [A])
     change = difference(relays, [])
@@ -89,7 +89,7 @@ def test_no_listeners_stops_it_and_nothing_is_to_do_then() -> None:
 @pytest.mark.parametrize("victim", ["master", "worker", "both"])
 @isolated
 def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A])
     master, worker = alive("haproxy")
     for pid in {"master": [master], "worker": [worker], "both": [master, worker]}[victim]:
@@ -106,7 +106,7 @@ def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
 
 @isolated
 def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_last_connection() -> None:
-    relays = applier()
+    relays = relay_component()
     with backend(A.server):
         apply(relays, [A])
         old = alive("haproxy")
@@ -130,7 +130,7 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
 @isolated
 def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeagent.components.relay.component._ASK_SECONDS", 0.2)
-    relays = applier(drain_seconds=0.1)
+    relays = relay_component(drain_seconds=0.1)
     apply(relays, [A])
     hung = alive("haproxy")
     for pid in hung:
@@ -153,7 +153,7 @@ def test_processes_of_others_are_not_touched() -> None:
         "defaults\n timeout connect 1s\n timeout client 1s\n timeout server 1s\nlisten a\n bind :81\n"
     )
     foreign = subprocess.Popen(["haproxy", "-f", str(other)], stderr=subprocess.DEVNULL)
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A])
     clean_up(relays)
     assert [each.poll() for each in (stranger, namesake, foreign)] == [None] * 3
@@ -161,7 +161,7 @@ def test_processes_of_others_are_not_touched() -> None:
 
 @isolated
 def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay() -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A])
     text = CONFIG.read_text()
     CONFIG.write_text(text.replace("bind 169.254.66.5:443", "bind :444").replace("relay.sock", "other.sock"))
@@ -176,7 +176,7 @@ def test_the_same_file_name_in_another_network_namespace_is_another_nodes_relay(
 
 @isolated
 def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
-    relays = applier(drain_seconds=0.3)
+    relays = relay_component(drain_seconds=0.3)
     with backend(A.server):
         apply(relays, [A])
         with connect(A.bind) as connection, connection.makefile("rw") as stream:
@@ -190,7 +190,7 @@ def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
 
 @isolated
 def test_a_start_that_fails_says_why_and_leaves_no_process() -> None:
-    relays = applier()
+    relays = relay_component()
     with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
         apply(relays, [listener("169.254.66.99")])
     assert alive("haproxy") == []
@@ -202,7 +202,7 @@ def test_a_start_that_fails_says_why_and_leaves_no_process() -> None:
 def test_a_run_directory_that_others_may_write_is_refused() -> None:
     RUN.mkdir()
     RUN.chmod(0o777)
-    relays = applier()
+    relays = relay_component()
     with pytest.raises(ApplyError, match=r"/run/nodeagent belongs to user 0 with mode 0777"):
         apply(relays, [A])
     assert alive("haproxy") == []
@@ -211,7 +211,7 @@ def test_a_run_directory_that_others_may_write_is_refused() -> None:
 @isolated
 def test_without_the_program_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    relays = applier()
+    relays = relay_component()
     with pytest.raises(ApplyError, match="apt-get install haproxy"):
         apply(relays, [A])
     assert not RUN.exists()
@@ -219,7 +219,7 @@ def test_without_the_program_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 @isolated
 def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A])
     os.seteuid(65534)
     state = relays.read()
@@ -232,7 +232,7 @@ def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
 def test_ready_tells_both_families_apart_from_what_is_not_haproxys() -> None:
     six = listener(RELAY_6, server=SERVICE_6)
     absent = listener(port=9)
-    relays = applier()
+    relays = relay_component()
     many = [listener(port=port) for port in range(2000, 2300)]
     assert relays.ready([A, six, absent]) == frozenset()
     apply(relays, [A, six, *many])

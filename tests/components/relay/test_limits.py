@@ -17,7 +17,16 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
 from tests.components.relay.backend import backend, who
-from tests.components.relay.namespace import NODE, POD, RELAY, applier, apply, difference, isolated, listener
+from tests.components.relay.namespace import (
+    NODE,
+    POD,
+    RELAY,
+    apply,
+    difference,
+    isolated,
+    listener,
+    relay_component,
+)
 
 A = listener(node=NODE)
 OTHER = "127.0.0.2"
@@ -51,7 +60,7 @@ def _rejected(relays: Relay) -> int:
 
 @isolated
 def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer() -> None:
-    relays = applier()
+    relays = relay_component()
     with backend(A.server):
         apply(relays, [A])
         with _idle(A.bind, POD, 9000) as left:
@@ -106,7 +115,7 @@ def test_status_shows_what_was_rejected() -> None:
 
 @isolated
 def test_too_few_file_descriptors_are_told_before_haproxy_is_touched() -> None:
-    relays = applier()
+    relays = relay_component()
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with pytest.raises(ApplyError, match=r"needs up to \d+ file descriptors(?s:.*)limit is 4096(?s:.*)Lower"):
         apply(relays, [A])
@@ -119,7 +128,7 @@ def test_too_few_file_descriptors_are_told_before_haproxy_is_touched() -> None:
 @isolated
 def test_many_servers_are_checked_slower() -> None:
     """At most a hundred checks each second, however many are down."""
-    relays = applier()
+    relays = relay_component()
     apply(relays, [listener(port=port) for port in range(2000, 2500)])
     assert "inter 10s fastinter 5s downinter 5s" in Path("/run/nodeagent/haproxy.cfg").read_text()
     assert len(relays.ready([listener(RELAY, port) for port in range(2000, 2500)])) == 500

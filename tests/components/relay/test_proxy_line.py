@@ -19,11 +19,11 @@ from tests.components.relay.namespace import (
     RELAY_6,
     SERVICE,
     SERVICE_6,
-    applier,
     apply,
     difference,
     isolated,
     listener,
+    relay_component,
 )
 
 
@@ -36,7 +36,7 @@ def test_the_server_is_told_the_true_client(
     proxy: ProxyVersion, relay: str, service: str, node: str, pod: str
 ) -> None:
     it = listener(relay, 443, service, proxy, node)
-    relays = applier()
+    relays = relay_component()
     with backend(it.server):
         apply(relays, [it])
         assert who(it.bind, pod) == f"{proxy} {pod}"
@@ -49,7 +49,7 @@ def test_the_server_is_told_the_true_client(
 @isolated
 def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
     it = listener()
-    relays = applier()
+    relays = relay_component()
     with backend(it.server):
         apply(relays, [it])
         assert who(it.bind) == f"v1 {RELAY}"
@@ -58,7 +58,7 @@ def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
 @isolated
 def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() -> None:
     up, down = listener(port=443), listener(port=8443, proxy="v2")
-    relays = applier()
+    relays = relay_component()
 
     def states() -> dict[int, ServerState]:
         told = relays.statistics()
@@ -79,7 +79,7 @@ def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() 
 def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_it() -> None:
     """Nor do health checks send a line."""
     plain, other = listener(port=2222, proxy=None), listener(port=443)
-    relays = applier()
+    relays = relay_component()
 
     def checked() -> bool:
         told = relays.statistics()
@@ -102,7 +102,7 @@ def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_i
 @isolated
 def test_a_header_that_the_client_sends_is_data_behind_the_relays_own(proxy: ProxyVersion) -> None:
     it = listener(proxy=proxy)
-    relays = applier()
+    relays = relay_component()
     with backend(it.server) as seen:
         apply(relays, [it])
         with connect(it.bind, POD) as connection:
@@ -124,7 +124,7 @@ _V2 = b"\r\n\r\n\0\r\nQUIT\n!\x11\0\x0c" + bytes([198, 51, 100, 66, 192, 0, 2, 1
 def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) -> None:
     """However it comes in pieces, and however long the client waits in between."""
     plain = listener(port=8080, proxy=None)
-    relays = applier()
+    relays = relay_component()
     with plain_backend(plain.server) as lines:
         apply(relays, [plain])
         with connect(plain.bind, POD) as connection:
@@ -142,7 +142,7 @@ def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) ->
 def test_who_sends_too_little_to_tell_is_cut() -> None:
     """Nor does waiting help: the time limit rejects."""
     plain = listener(port=8080, proxy=None)
-    relays = applier()
+    relays = relay_component()
     with plain_backend(plain.server) as lines:
         apply(relays, [plain])
         with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
@@ -158,7 +158,7 @@ def test_who_sends_too_little_to_tell_is_cut() -> None:
 @isolated
 def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> None:
     plain = listener(port=8080, proxy=None)
-    relays = applier()
+    relays = relay_component()
     whole = start + b"longer than a signature\n"
     with plain_backend(plain.server):
         apply(relays, [plain])
@@ -173,7 +173,7 @@ def test_what_is_no_header_passes_a_plain_listener_in_pieces(start: bytes) -> No
 def test_a_server_that_speaks_first_serves_the_node() -> None:
     """By a hosts line or from its own address; nothing delays it."""
     plain, other = listener(port=8080, proxy=None), listener(node=NODE)
-    relays = applier()
+    relays = relay_component()
     with _Greeting((SERVICE, 8080), _Greeter) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         apply(relays, [plain, other])
@@ -209,7 +209,7 @@ def _ended(connection: socket.socket) -> bool:
 @isolated
 def test_a_quarter_of_a_gigabyte_arrives_whole() -> None:
     it = listener()
-    relays = applier()
+    relays = relay_component()
     with backend(it.server):
         apply(relays, [it])
         assert Download(it.bind, 256 << 20).whole()

@@ -10,7 +10,15 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
 from tests.components.relay.backend import Download, backend, connect, who
-from tests.components.relay.namespace import RELAY, RELAY_2, applier, apply, difference, isolated, listener
+from tests.components.relay.namespace import (
+    RELAY,
+    RELAY_2,
+    apply,
+    difference,
+    isolated,
+    listener,
+    relay_component,
+)
 
 CONFIG = Path("/run/nodeagent/haproxy.cfg")
 A, B = listener(RELAY), listener(RELAY_2)
@@ -18,7 +26,7 @@ A, B = listener(RELAY), listener(RELAY_2)
 
 @contextmanager
 def _serving(*listeners: Listener) -> Iterator[Relay]:
-    relays = applier()
+    relays = relay_component()
     with backend(listener().server):
         apply(relays, listeners)
         yield relays

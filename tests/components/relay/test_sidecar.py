@@ -10,12 +10,12 @@ from tests.components.relay.condition import alive, eventually
 from tests.components.relay.namespace import (
     RELAY,
     RELAY_2,
-    applier,
     apply,
     clean_up,
     difference,
     isolated,
     listener,
+    relay_component,
 )
 
 RUN = Path("/run/nodeagent")
@@ -32,7 +32,7 @@ def _sidecar() -> "subprocess.Popen[bytes]":
 
 @isolated
 def test_a_sidecar_that_waits_for_its_configuration_is_steered_from_then_on() -> None:
-    relays = applier(launch=False)
+    relays = relay_component(launch=False)
     sidecar = _sidecar()
     with backend(A.server):
         apply(relays, [A])
@@ -45,7 +45,7 @@ def test_a_sidecar_that_waits_for_its_configuration_is_steered_from_then_on() ->
 
 @isolated
 def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> None:
-    relays = applier(launch=False)
+    relays = relay_component(launch=False)
     sidecar = _sidecar()
     apply(relays, [A])
     apply(relays, [])
@@ -62,7 +62,7 @@ def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> Non
 
 @isolated
 def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
-    relays = applier(launch=False)
+    relays = relay_component(launch=False)
     assert not difference(relays, [])
     change = difference(relays, [A])
     assert change.action == "reload"
@@ -82,7 +82,7 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
 @isolated
 def test_cleanup_without_a_sidecar_removes_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeagent.components.relay.component._SIDECAR_SECONDS", 0.1)
-    relays = applier(launch=False)
+    relays = relay_component(launch=False)
     with pytest.raises(ApplyError):
         apply(relays, [A])
     clean_up(relays)
@@ -94,7 +94,7 @@ def test_cleanup_without_a_sidecar_removes_the_configuration(monkeypatch: pytest
 def test_a_sidecar_is_steered_without_a_haproxy_program_beside_the_agent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    relays = applier(launch=False)
+    relays = relay_component(launch=False)
     _sidecar()
     apply(relays, [A])
     monkeypatch.setenv("PATH", "/nonexistent")

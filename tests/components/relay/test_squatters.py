@@ -16,7 +16,15 @@ from nodeagent.components.relay import Relay
 from nodeagent.errors import ApplyError
 from tests.components.relay.backend import backend, who
 from tests.components.relay.condition import alive, eventually
-from tests.components.relay.namespace import RELAY, applier, apply, clean_up, difference, isolated, listener
+from tests.components.relay.namespace import (
+    RELAY,
+    apply,
+    clean_up,
+    difference,
+    isolated,
+    listener,
+    relay_component,
+)
 from tests.testbed.squatter import command
 
 A, B = listener(), listener(port=5000)
@@ -40,7 +48,7 @@ _TAKEN = re.escape(f"{B.bind} is held by a process of user 65534; the others are
 
 @isolated
 def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user() -> None:
-    relays = applier()
+    relays = relay_component()
     change = difference(relays, [A, B])
     with _squatter(5000) as bound, backend(A.server):
         assert bound
@@ -58,7 +66,7 @@ def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user() -> Non
 
 @isolated
 def test_a_wildcard_counts_too() -> None:
-    relays = applier()
+    relays = relay_component()
     with _squatter(5000, "::") as bound:
         assert bound
         with pytest.raises(PartlyAppliedError, match=f"^{_TAKEN}$"):
@@ -85,7 +93,7 @@ def _kill_haproxy() -> None:
 
 def _later(relays: Relay) -> Relay:
     """Another agent's, which finds all as desired."""
-    later = applier()
+    later = relay_component()
     change = difference(later, relays.read().listeners)
     assert not change
     assert later.grow(change) == change.before
@@ -95,7 +103,7 @@ def _later(relays: Relay) -> Relay:
 @isolated
 def test_while_haproxy_is_dead_nobody_else_gets_a_port() -> None:
     """Neither while two agents run, as in an upgrade, nor while the later one does; then HAProxy gets it."""
-    relays = applier()
+    relays = relay_component()
     with backend(B.server):
         apply(relays, [A, B])
         # Who leaves first keeps the port for a minute (TIME_WAIT).
@@ -114,7 +122,7 @@ def test_while_haproxy_is_dead_nobody_else_gets_a_port() -> None:
 
 @isolated
 def test_a_port_is_held_when_its_address_is_removed_and_added_again() -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A, B])
     _kill_haproxy()
     for verb in ("del", "add"):
@@ -124,7 +132,7 @@ def test_a_port_is_held_when_its_address_is_removed_and_added_again() -> None:
 
 @isolated
 def test_ports_that_are_no_longer_wanted_are_released() -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A, B])
     apply(relays, [A])
     assert eventually(lambda: len(_taken(5000)) == 8)
@@ -139,7 +147,7 @@ def test_ports_that_are_no_longer_wanted_are_released() -> None:
 def test_more_ports_than_the_soft_limit_are_held() -> None:
     many = [listener(port=port) for port in range(5000, 5400)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    relays = applier()
+    relays = relay_component()
     apply(relays, many)
     _kill_haproxy()
     assert _taken(5399) == set()
@@ -148,7 +156,7 @@ def test_more_ports_than_the_soft_limit_are_held() -> None:
 @isolated
 def test_too_few_descriptors_to_hold_the_ports_are_told() -> None:
     """And what runs goes on."""
-    relays = applier()
+    relays = relay_component()
     many = [listener(port=port) for port in range(5000, 5400)]
     apply(relays, many)
     relays.release()
@@ -162,7 +170,7 @@ def test_too_few_descriptors_to_hold_the_ports_are_told() -> None:
 @isolated
 def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out() -> None:
     """His socket allows HAProxy's, and does not listen: it could, once HAProxy is dead."""
-    relays = applier()
+    relays = relay_component()
     with subprocess.Popen(command(RELAY, 5000, "SO_REUSEADDR", "silent"), stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -181,7 +189,7 @@ def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out() -> None:
 
 @isolated
 def test_what_answers_in_the_place_of_a_dead_haproxy_is_not_ready() -> None:
-    relays = applier()
+    relays = relay_component()
     apply(relays, [A, B])
     assert relays.ready([B]) == {B.bind}
     _kill_haproxy()
