@@ -78,8 +78,8 @@ class Daemon:
         self._board = HealthBoard([API, PLAN, *sorted(COMPONENTS), DRIFT])
         self._api = ApiState(connection, self._metrics, self._board)
         self._noticing = WatcherHealth(self._metrics, self._board)
-        self._announcer = EventRecorder(connection, settings.node_name)
-        self._account = PassReporter(self._metrics, self._board, self._announcer)
+        self._events = EventRecorder(connection, settings.node_name)
+        self._reporter = PassReporter(self._metrics, self._board, self._events)
         relay = config.relay
         self._cluster = Cluster(
             connection,
@@ -135,7 +135,7 @@ class Daemon:
                 self._probe_files.start()
             if self._config.relay.kind == "node":
                 self._metrics.watch_relay(self._components.relay.statistics)
-            self._announcer.start()
+            self._events.start()
             self._cluster.start()
             while not self._ending:
                 self._turn()
@@ -203,7 +203,7 @@ class Daemon:
         _LOG.info("Became the writer on the node")
         self._metrics.became_writer()
         self._board.became_writer()
-        self._account.begin_anew()
+        self._reporter.start_again()
         self._start_working()
 
     def _start_working(self) -> None:
@@ -277,8 +277,8 @@ class Daemon:
         first = not self._last_everything
         if everything:
             self._last_everything = began
-        self._account.of_pass(done, calls, reconciler)
-        self._status_file.of_pass(done.desired, self._account.names, reconciler.fighting)
+        self._reporter.of_pass(done, calls, reconciler)
+        self._status_file.of_pass(done.desired, self._reporter.names, reconciler.conflicting)
         if first:
             spare_what_stays()
 

@@ -71,7 +71,7 @@ def later(earlier: NodeContext | None, now: NodeContext) -> NodeContext:
 
 def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     node_name: str,
-    around: NodeContext,
+    context: NodeContext,
     config: Config,
     actual: ActualState,
     *,
@@ -100,15 +100,15 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     return Facts(
         node_name=node_name,
         node_names=own_names(node_name),
-        addresses=around.addresses if node_kind else (),
-        api_servers=around.api.endpoints,
-        api_server_names=around.api.names,
-        source_addresses=around.source_addresses,
-        port_holders=around.port_holders,
+        addresses=context.addresses if node_kind else (),
+        api_servers=context.api.endpoints,
+        api_server_names=context.api.names,
+        source_addresses=context.source_addresses,
+        port_holders=context.port_holders,
         ipv6_off=ipv6_switched_off(),
         user_names=user_names,
         standing_names=standing_names,
         dns=dns,
-        short_circuited=around.service_rules.caught,
-        notes=(*around.api.notes, *around.service_rules.notes),
+        short_circuited=context.service_rules.caught,
+        notes=(*context.api.notes, *context.service_rules.notes),
     )

@@ -56,8 +56,8 @@ class Reconciler:
         self._read_dns = read_dns
         self._adopt = adopt
         self._clock = clock
-        self._around: NodeContext | None = None
-        self._looked_for: object = None
+        self._context: NodeContext | None = None
+        self._context_of: object = None
         self._planner = Planner(config)
         self._wanted: Desired | None = None
         self._wanted_names = WantedNames()
@@ -65,14 +65,14 @@ class Reconciler:
         self._owed: frozenset[ComponentName] = frozenset()
         self._held: dict[ComponentName, tuple[float, str]] = {}
         self._ports_due: float | None = None
-        self._fights: RepairConflicts[ComponentName] = RepairConflicts(clock)
+        self._conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
         self.retries = Retries()
         self.relay_notes: tuple[str, ...] = ()
 
     @property
-    def fighting(self) -> frozenset[str]:
+    def conflicting(self) -> frozenset[str]:
         """The components that another program keeps reverting now."""
-        return self._fights.fighting()
+        return self._conflicts.conflicting()
 
     def next_due(self) -> float | None:
         """When a failed or held component, or a taken port, is due (monotonic seconds); None for nothing."""
@@ -99,7 +99,7 @@ class Reconciler:
         due = self.retries.due(self._clock()) - held
         ports_due = self._ports_due is not None and self._ports_due <= self._clock()
         actual = ActualState(self._components)
-        self._look_around(snapshot, actual, anew=everything or bool(drift) or bool(due) or ports_due)
+        self._refresh_context(snapshot, actual, anew=everything or bool(drift) or bool(due) or ports_due)
         desired = self._plan(snapshot, actual)
         # No event reports that another program has released a port.
         taken = any(decision.taken for decision in desired.load_balancers)
@@ -117,25 +117,25 @@ class Reconciler:
             self.relay_notes = done.left["relay"].notes
         self._owed = (self._owed | components) if done.errors else frozenset()
         done.repairs = self._repairs(done, drift, changed)
-        done.recovered = self._account(done, components)
+        done.recovered = self._recovered(done, components)
         return done
 
-    def _look_around(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
+    def _refresh_context(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
         worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
-        if self._around is None or anew or worth_a_look != self._looked_for:
-            self._around = later(self._around, self._read_node_context(snapshot, actual))
-            self._looked_for = worth_a_look
+        if self._context is None or anew or worth_a_look != self._context_of:
+            self._context = later(self._context, self._read_node_context(snapshot, actual))
+            self._context_of = worth_a_look
 
     def _ports_changed(self) -> bool:
-        return self._around is None or self._components.relay.port_holders() != self._around.port_holders
+        return self._context is None or self._components.relay.port_holders() != self._context.port_holders
 
     def _plan(self, snapshot: Snapshot, actual: ActualState) -> Desired:
-        if self._around is None:
+        if self._context is None:
             raise AssertionError("a plan without circumstances")
         wanted = self._wanted.hosts if self._wanted else ()
         facts = gather_facts(
             self._node_name,
-            self._around,
+            self._context,
             self._config,
             actual,
             adopt=self._adopt,
@@ -168,13 +168,13 @@ class Reconciler:
         repairs = {}
         for name in sorted(mended):
             displaced = all(change.displaced for change in done.changes if change.component == name)
-            verdict = self._fights.repaired(name, displaced=displaced)
+            verdict = self._conflicts.repaired(name, displaced=displaced)
             repairs[name] = Repair(drift[name], verdict)
             if verdict.delay > 0:
                 self._held[name] = (self._clock() + verdict.delay, drift[name])
         return repairs
 
-    def _account(self, done: NodePass, components: AbstractSet[ComponentName]) -> frozenset[ComponentName]:
+    def _recovered(self, done: NodePass, components: AbstractSet[ComponentName]) -> frozenset[ComponentName]:
         now = self._clock()
         for name in done.errors.keys() & components:
             # A component that was not checked did not fail again: its next retry stays as it was.

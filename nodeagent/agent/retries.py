@@ -63,22 +63,22 @@ class ConflictStatus(Struct, frozen=True):
 
     Attributes:
         delay: Seconds to wait before this subject is repaired again; 0 if there is no conflict.
-        fighting: Whether another program reverts nodeagent's repairs.
-        announce: Whether the conflict began, or the delay grew, with this repair: to be reported now, and not
+        conflicting: Whether another program reverts nodeagent's repairs.
+        is_news: Whether the conflict began, or the delay grew, with this repair: to be reported now, and not
             again.
         repairs: Repairs of the subject since its last long quiet, this one included.
         within: Seconds since the first of them.
     """
 
     delay: float
-    fighting: bool
-    announce: bool
+    conflicting: bool
+    is_news: bool
     repairs: int
     within: float
 
     def __str__(self) -> str:
         """Return the text for the log; empty if there is no conflict."""
-        if not self.fighting:
+        if not self.conflicting:
             return ""
         return (
             f"another program keeps reverting this: {self.repairs} repairs in {self.within:.0f} s; "
@@ -120,7 +120,7 @@ class RepairConflicts(Generic[_Subject]):
         brief: float = 0.2,
     ) -> None:
         if longest >= forget:
-            raise ValueError("a delay as long as the time to forget would end every fight by itself")
+            raise ValueError("a delay as long as the time to forget would end every conflict by itself")
         self._clock = clock
         self._limit, self._window = limit, window
         self._first, self._longest, self._forget, self._brief = first, longest, forget, brief
@@ -141,10 +141,10 @@ class RepairConflicts(Generic[_Subject]):
         now = record.last
         if displaced:
             racing = len(record.recent) >= self._limit
-            announce = racing and not record.level
+            is_news = racing and not record.level
             record.level = int(racing)
             delay = self._brief if racing else 0.0
-            return ConflictStatus(delay, racing, announce, record.repairs, now - record.first)
+            return ConflictStatus(delay, racing, is_news, record.repairs, now - record.first)
         before = self._delay(record)
         if record.level or len(record.recent) >= self._limit:
             record.level += 1
@@ -170,7 +170,7 @@ class RepairConflicts(Generic[_Subject]):
             return 0.0
         return max(0.0, record.last + self._delay(record) - self._clock())
 
-    def fighting(self) -> frozenset[_Subject]:
+    def conflicting(self) -> frozenset[_Subject]:
         """Return the subjects that another program keeps reverting now."""
         now = self._clock()
         return frozenset(

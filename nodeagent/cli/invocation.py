@@ -57,8 +57,8 @@ class Invocation(Struct, frozen=True):
         """
         snapshot, servers = self._observe()
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        around = read_node_context(self.config, snapshot, actual, kubeconfigs, servers)
-        facts = gather_facts(self.node_name, around, self.config, actual, adopt=self.adopt)
+        context = read_node_context(self.config, snapshot, actual, kubeconfigs, servers)
+        facts = gather_facts(self.node_name, context, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
         if desired.questions:
             facts = replace(facts, dns=ask_once(desired.questions, self.config.hosts))

@@ -15,11 +15,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.agent.dns.verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
-from nodeagent.agent.reporting.event_recorder import announcements_of_names
+from nodeagent.agent.reporting.event_recorder import name_events
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.http_server import Pages, metrics_page, probe_page
 from nodeagent.agent.reporting.metrics import CoreDnsMetrics
-from nodeagent.agent.reporting.pass_reporter import narrate_decisions
+from nodeagent.agent.reporting.pass_reporter import log_decisions
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
@@ -66,10 +66,10 @@ class CoreDnsReporter:
                 extra={"fields": {"configmap": path, "names": served, "way": str(done.edits.way)}},
             )
         decided = replace(done.desired, names=done.edits.decisions)
-        narrate_decisions(decided, self._before)
+        log_decisions(decided, self._before)
         self._before = decided
         codes = {decision.code for decision in decided.names}
-        for one in announcements_of_names(decided, codes, COREDNS_NAME_CODES):
+        for one in name_events(decided, codes, COREDNS_NAME_CODES):
             self._post(one.service, one.code, one.message, one.uid)
         for conflict in done.conflicts:
             self._tell_conflict(conflict)

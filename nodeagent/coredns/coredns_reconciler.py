@@ -187,7 +187,7 @@ class CoreDnsReconciler:
         self._api = api
         self._may_write = may_write
         self._adopt = adopt
-        self._fights: RepairConflicts[str] = RepairConflicts(
+        self._conflicts: RepairConflicts[str] = RepairConflicts(
             clock,
             limit=_REPAIRS,
             window=_WITHIN,
@@ -218,7 +218,7 @@ class CoreDnsReconciler:
             if not any(group):
                 self._remember(group)
                 continue
-            if self._fights.remaining(path) > 0:
+            if self._conflicts.remaining(path) > 0:
                 held.append(path)
                 continue
             put_back = self._was_put_back(group)
@@ -244,8 +244,8 @@ class CoreDnsReconciler:
         )
 
     def _judged(self, path: str, config_map: CoreDnsConfigMap) -> list[OwnerConflict]:
-        verdict = self._fights.repaired(path)
-        return [OwnerConflict(config_map, verdict, config_map.last_writer)] if verdict.fighting else []
+        verdict = self._conflicts.repaired(path)
+        return [OwnerConflict(config_map, verdict, config_map.last_writer)] if verdict.conflicting else []
 
 
 def _by_config_map(edits: Edits) -> list[tuple[str, list[Edit]]]:

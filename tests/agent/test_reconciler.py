@@ -17,7 +17,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.node.identity import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
 
-_AROUND = NodeContext(ApiServers(), (), (), {}, ServiceRules())
+_CONTEXT = NodeContext(ApiServers(), (), (), {}, ServiceRules())
 
 
 class Passes:
@@ -44,7 +44,7 @@ class Passes:
             "node1",
             config,
             build_components(config, adopt=False),
-            lambda *_: _AROUND,
+            lambda *_: _CONTEXT,
             clock=lambda: self.now,
         )
 

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
-from nodeagent.agent.reporting.event_recorder import announcements
+from nodeagent.agent.reporting.event_recorder import pending_events
 from nodeagent.cli.doctor import doctor_text, document
 from nodeagent.cli.document import encode
 from nodeagent.cli.logs import json_line, text_line
@@ -107,7 +107,7 @@ def test_whatever_any_object_holds(
     ]
     for text in texts:
         _assert_harmless(text)
-    for one in announcements(desired, {decision.code for decision in desired.names}):
+    for one in pending_events(desired, {decision.code for decision in desired.names}):
         _assert_harmless(_logged(one.message))
     _assert_exact(json.loads(encode(report("Plan", "node1", desired, comparison))), desired)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.daemon.connections import requests
 from tests.daemon.made_objects import ingress
-from tests.daemon.standing import hosts_inode, names, read_standing, redirects, table
+from tests.daemon.managed_state import hosts_inode, names, read_managed_state, redirects, table
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 
@@ -26,7 +26,7 @@ def test_without_the_api_at_the_start_the_node_keeps_what_stands(
     """An agent that finds no API says so, is alive and not ready, touches nothing, and goes on later."""
     node = world.node1
     agents.start_ready().stop()
-    before = (read_standing(node), table(node), hosts_inode(node))
+    before = (read_managed_state(node), table(node), hosts_inode(node))
     with requests(node), api.away():
         agent = agents.start()
         agent.await_page("/healthz", 200)
@@ -38,10 +38,10 @@ def test_without_the_api_at_the_start_the_node_keeps_what_stands(
         status, text = agent.page("/readyz")
         assert status == 503
         assert "Connection refused" in text
-        assert (read_standing(node), table(node), hosts_inode(node)) == before
+        assert (read_managed_state(node), table(node), hosts_inode(node)) == before
         assert agent.metric("nodeagent_api_up") == 0
     agent.await_ready()
-    assert (read_standing(node), table(node), hosts_inode(node)) == before
+    assert (read_managed_state(node), table(node), hosts_inode(node)) == before
     api.store.apply(ingress("more", ["more.example.test"]))
     agent.await_that(lambda: "more.example.test" in names(node), "what came later")
 
@@ -56,14 +56,14 @@ def test_with_the_api_away_for_life_nothing_is_withdrawn(
     node = world.node1
     image = world.push_image(_LAYER_MIB)
     agent = agents.start_ready()
-    before = (read_standing(node), table(node), hosts_inode(node))
+    before = (read_managed_state(node), table(node), hosts_inode(node))
     with api.away():
         with requests(node), requests(node, f"http://{addresses.LOAD_BALANCER_IP}/"):
             agent.await_line("Could not read from the API server")
             pulled = node.pull(image)
             assert pulled.ok, pulled.stderr
             node.containers.remove(image)
-            assert (read_standing(node), table(node), hosts_inode(node)) == before
+            assert (read_managed_state(node), table(node), hosts_inode(node)) == before
 
         node.run(["nft", "delete", "table", "inet", "nodeagent"])
         agent.await_that(lambda: redirects(node) == before[0].redirects, "the rules being back")
@@ -72,8 +72,8 @@ def test_with_the_api_away_for_life_nothing_is_withdrawn(
         node.run(["pkill", "-KILL", "-x", "haproxy"])
         agent.await_line("Repaired drift", component="relay")
         agent.await_that(lambda: node.curl(f"http://{addresses.SITE}/").ok, "the relay being back")
-        assert read_standing(node) == before[0]
+        assert read_managed_state(node) == before[0]
 
         with requests(node):
             assert agent.stop() == 0
-            assert read_standing(node) == before[0]
+            assert read_managed_state(node) == before[0]

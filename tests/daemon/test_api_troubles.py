@@ -9,7 +9,7 @@ import pytest
 from tests.apiserver import Ending, faults
 from tests.daemon.connections import requests
 from tests.daemon.made_objects import ingress
-from tests.daemon.standing import names, redirects, table
+from tests.daemon.managed_state import names, redirects, table
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 

@@ -7,7 +7,7 @@ from signal import SIGCONT, SIGSTOP
 from typing import TYPE_CHECKING
 
 from tests.daemon.made_objects import ingress
-from tests.daemon.standing import names
+from tests.daemon.managed_state import names
 from tests.testbed.fixtures import needs_root
 
 if TYPE_CHECKING:

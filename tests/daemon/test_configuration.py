@@ -10,8 +10,8 @@ import pytest
 from tests.apiserver import objects
 from tests.daemon.connections import requests
 from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.managed_state import names, read_managed_state, redirects
 from tests.daemon.settings import MADE_NAMESPACE, write_config
-from tests.daemon.standing import names, read_standing, redirects
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 
@@ -27,7 +27,7 @@ def test_a_good_configuration_takes_over(world: World, api: ClusterApi, agent: R
     """Names and DNAT follow it at once; what it does not touch is served on."""
     node = world.node1
     agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
-    before = read_standing(node)
+    before = read_managed_state(node)
     with requests(node, f"http://{addresses.REGISTRY}/"):
         for sections, wanted_names, dnat in (
             ({"hosts": {"exclude": [addresses.SITE]}}, [addresses.REGISTRY], True),
@@ -43,7 +43,7 @@ def test_a_good_configuration_takes_over(world: World, api: ClusterApi, agent: R
                 f"the configuration {sections} in force",
             )
             agent.await_in_sync()
-    assert read_standing(node) == before
+    assert read_managed_state(node) == before
     assert agent.metric("nodeagent_config_reloads_total", result="ok") == 3
     api.store.create(ingress("more", ["more.example.test"]))
     agent.await_that(lambda: "more.example.test" in names(node), "what comes afterwards")
@@ -63,7 +63,7 @@ def test_a_bad_configuration_is_refused(
     """The log says why; the old one stays in force, for what stands and for what comes."""
     node = world.node1
     agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
-    before = read_standing(node)
+    before = read_managed_state(node)
     refused = agent.metric("nodeagent_config_reloads_total", result="rejected")
     # The agent also looks at the file by itself: it must never see half of it.
     written = agent.config.with_suffix(".new")
@@ -75,7 +75,7 @@ def test_a_bad_configuration_is_refused(
     )
     line = agent.lines("Rejected the configuration; the old one stays active")[-1]
     assert words in line["reason"]
-    assert read_standing(node) == before
+    assert read_managed_state(node) == before
     api.store.create(ingress("more", ["more.example.test"]))
     agent.await_that(lambda: "more.example.test" in names(node), "what comes afterwards")
     write_config(agent.config)
@@ -87,7 +87,7 @@ def test_a_controllers_config_map_makes_its_service_proxy(
     """From the moment the configuration names it, for as long as the ConfigMap says so."""
     node = world.node1
     agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
-    before = read_standing(node)
+    before = read_managed_state(node)
     match = f"{made_address(11)}:443"
     api.store.create(made_service(11))
     api.store.create(objects.config_map("lb-11", MADE_NAMESPACE, {"use-proxy-protocol": "true"}))
@@ -102,4 +102,4 @@ def test_a_controllers_config_map_makes_its_service_proxy(
     write_config(agent.config)
     agent.signal(SIGHUP)
     agent.await_in_sync()
-    assert read_standing(node) == before
+    assert read_managed_state(node) == before

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.daemon.made_objects import ingress
+from tests.daemon.managed_state import names, read_managed_state
 from tests.daemon.settings import write_config
-from tests.daemon.standing import names, read_standing
 from tests.testbed import addresses
 from tests.testbed.addresses import EDGE, FRONTED, REGISTRY, SITE
 from tests.testbed.fixtures import needs_root
@@ -55,14 +55,14 @@ def test_nobody_takes_over_a_name_that_is_not_his(world: World, api: ClusterApi,
     """
     node = world.node1
     world.dns.set_records({**_ALL, _HIJACKED: (_ELSEWHERE,), EDGE: (_ELSEWHERE,)})
-    before, lines = read_standing(node), node.read_hosts()
+    before, lines = read_managed_state(node), node.read_hosts()
     api.store.create(ingress("hijack", [_HIJACKED, FRONTED, "localhost"]))
     api.store.create(ingress("honest", ["unheard-of.example.test"]))
     agent.await_line("Hostname refused", name=_HIJACKED)
     agent.await_line("Hostname refused", name=FRONTED)
     agent.await_line("Hostname refused", name="unheard-of.example.test")
 
-    assert (read_standing(node), node.read_hosts()) == (before, lines)
+    assert (read_managed_state(node), node.read_hosts()) == (before, lines)
     for name in (_HIJACKED, FRONTED):
         assert node.run(["getent", "ahostsv4", name]).stdout.startswith(str(_ELSEWHERE))
     reasons = _reasons(agent)

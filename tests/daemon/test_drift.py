@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import RELAY_RANGE, names, read_standing, redirects, relay_addresses
+from tests.daemon.managed_state import RELAY_RANGE, names, read_managed_state, redirects, relay_addresses
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes
@@ -103,7 +103,7 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
     node = world.node1
     hosts = node.read_hosts()
     agent = agents.start_ready()
-    before = read_standing(node)
+    before = read_managed_state(node)
     assert not damage.seen(world)
 
     node.run(["sh", "-ec", damage.command])
@@ -116,7 +116,7 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
 
     line = agent.await_line("Repaired drift", component=damage.component)
     assert damage.words in line["found"], line
-    agent.await_that(lambda: read_standing(node) == before, "all as before")
+    agent.await_that(lambda: read_managed_state(node) == before, "all as before")
     assert agent.metric("nodeagent_drift_repairs_total", component=damage.component) >= 1
     assert agent.metric("nodeagent_drift_conflict", component=damage.component) == 0
     for host in (node, world.pod1):
@@ -129,9 +129,9 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
 def test_all_rules_of_the_node_flushed_at_once(world: World, agents: Agents) -> None:
     """Ours are back before kube-proxy's are; with hers everything works."""
     agent = agents.start_ready()
-    before = read_standing(world.node1)
+    before = read_managed_state(world.node1)
     world.node1.run(["nft", "flush", "ruleset"])
-    agent.await_that(lambda: read_standing(world.node1) == before, "our rules", seconds=_BOUND_SECONDS)
+    agent.await_that(lambda: read_managed_state(world.node1) == before, "our rules", seconds=_BOUND_SECONDS)
     world.node1.kube_proxy.sync()
     agent.await_that(lambda: world.pod1.curl(f"http://{addresses.LOAD_BALANCER_IP}/").ok, "pods being served")
 

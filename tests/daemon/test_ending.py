@@ -10,7 +10,7 @@ import pytest
 
 from tests.apiserver import faults, objects
 from tests.daemon.connections import InFlight, requests
-from tests.daemon.standing import hosts_inode, names, read_standing, table
+from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
 from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.fixtures import needs_root
@@ -40,7 +40,7 @@ def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> 
     """
     node = world.node1
     agent = agents.start_ready()
-    before = (read_standing(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
+    before = (read_managed_state(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
     assert before[0].names
     with (
         InFlight(world, world.push_image(_LAYER_MIB)) as flight,
@@ -54,7 +54,7 @@ def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> 
         started = agents.start_ready()
         flight.check()
         assert started.lines("Applied a change") == []
-        now = (read_standing(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
+        now = (read_managed_state(node), table(node), hosts_inode(node), living_processes(node, "haproxy"))
         assert [line.split()[1:] for line in now[3]] == [line.split()[1:] for line in before[3]]
         assert now[:3] == before[:3]
         flight.finish()
@@ -117,10 +117,10 @@ def test_unless_its_daemonset_is_known_to_go_the_agent_leaves_what_stands(
     """An API that is away, silent or forbids the question is no reason to clean up, nor to be late."""
     node = world.node1
     agent = agents.start_ready(_OWN)
-    before = (read_standing(node), table(node), hosts_inode(node))
+    before = (read_managed_state(node), table(node), hosts_inode(node))
     happens(api)
     assert _end(agent) < _BOUND_SECONDS
-    assert (read_standing(node), table(node), hosts_inode(node)) == before
+    assert (read_managed_state(node), table(node), hosts_inode(node)) == before
     assert (
         bool(agent.lines("Could not check if the DaemonSet was deleted; the node is not cleaned up")) is tells
     )
@@ -131,13 +131,13 @@ def test_an_agent_that_never_reached_the_api_ends_in_time(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
     """In the middle of a first list, streamed, that takes for ever, it hears the signal all the same."""
-    before = read_standing(world.node1)
+    before = read_managed_state(world.node1)
     api.faults.add(faults.Delay(60), times=None)
     agent = agents.start(_OWN)
     agent.await_page("/healthz", 200)
     api.traffic.wait_for_requests("watch", "/api/v1/services")
     assert _end(agent) < _BOUND_SECONDS
-    assert read_standing(world.node1) == before
+    assert read_managed_state(world.node1) == before
     assert names(world.node1) == {}
 
 

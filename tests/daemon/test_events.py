@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tests.apiserver import Rule
 from tests.daemon.made_objects import ingress, made_service
+from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.settings import MADE_NAMESPACE, write_config
-from tests.daemon.standing import names, redirects, relay_addresses
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 

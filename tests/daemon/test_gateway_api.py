@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.apiserver import GATEWAY_API, objects
 from tests.daemon.made_objects import ingress
-from tests.daemon.standing import names
+from tests.daemon.managed_state import names
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 

@@ -16,8 +16,8 @@ import pytest
 from tests.apiserver import ApiError
 from tests.daemon.agents import Agents
 from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.managed_state import names, redirects, structure, user_lines
 from tests.daemon.settings import MADE_NAMESPACE, write_config
-from tests.daemon.standing import names, redirects, structure, user_lines
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
 from tests.testbed.node_state import living_processes

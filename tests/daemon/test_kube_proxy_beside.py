@@ -12,8 +12,8 @@ import pytest
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import made_address, made_service
+from tests.daemon.managed_state import names
 from tests.daemon.settings import MADE_NAMESPACE, write_config
-from tests.daemon.standing import names
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy_iptables import JUMPS

@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.connections import InFlight, OpenConnection
 from tests.daemon.made_objects import ingress, second_ingress, second_service
-from tests.daemon.standing import names, read_standing, redirects, relay_addresses
+from tests.daemon.managed_state import names, read_managed_state, redirects, relay_addresses
 from tests.endtoend.second_service import SECOND_IP, SECOND_NAME, SECOND_SERVICE
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
@@ -42,7 +42,7 @@ def test_an_ingress_comes_changes_and_goes(
 ) -> None:
     """Its names get their lines, other names other lines, and the lines go with it."""
     node = world.node1
-    before = read_standing(node)
+    before = read_managed_state(node)
     relay = before.names[addresses.SITE]
     for hosts in (["more.example.test", "most.example.test"], ["other.example.test"], []):
         if hosts:
@@ -54,7 +54,7 @@ def test_an_ingress_comes_changes_and_goes(
         for name in hosts:
             assert node.curl(f"http://{name}/").body.startswith(f"client={addresses.NODE1} ")
         in_flight.check()
-    assert read_standing(node) == before
+    assert read_managed_state(node) == before
 
 
 def test_a_load_balancer_comes_moves_and_goes(
@@ -65,7 +65,7 @@ def test_a_load_balancer_comes_moves_and_goes(
     A connection through it survives its move, and those through the other one survive everything.
     """
     node = world.node1
-    before = read_standing(node)
+    before = read_managed_state(node)
     node.kube_proxy.add(SECOND_SERVICE)
     try:
         _tell(api, SECOND_IP)
@@ -87,7 +87,7 @@ def test_a_load_balancer_comes_moves_and_goes(
 
         api.store.delete("services", SECOND_SERVICE.name, SECOND_SERVICE.namespace)
         api.store.delete("ingresses", "web", SECOND_SERVICE.namespace)
-        agent.await_that(lambda: read_standing(node) == before, "everything of it being gone")
+        agent.await_that(lambda: read_managed_state(node) == before, "everything of it being gone")
         assert str(SECOND_SERVICE.cluster_ip) not in _relay_configuration(world)
         assert node.curl(f"http://{_MOVED_IP}/").cut
         in_flight.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from tests.daemon.standing import names
+from tests.daemon.managed_state import names
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside

@@ -9,8 +9,8 @@ import pytest
 
 from tests.apiserver import ApiError, Ending, faults
 from tests.daemon.made_objects import ingress, made_address, made_service
+from tests.daemon.managed_state import names, read_managed_state
 from tests.daemon.settings import MADE_COUNT, MADE_NAMESPACE
-from tests.daemon.standing import names, read_standing
 from tests.testbed.addresses import LOAD_BALANCER_IP
 from tests.testbed.fixtures import needs_root
 
@@ -139,7 +139,7 @@ def test_in_the_end_the_node_is_as_a_fresh_plan_says(
     document = agent.plan("-o", "json").document
     assert document["inSync"] is True
     assert document["errors"] == {}
-    standing = read_standing(node)
+    standing = read_managed_state(node)
     assert standing.redirects == _planned_redirects(document)
     assert standing.names == _planned_names(document)
     assert standing.addresses == {address for one in _served(document) for address in one["relayAddresses"]}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.apiserver import Rule, faults, objects
 from tests.daemon.made_objects import ingress
-from tests.daemon.standing import hosts_inode, names, read_standing, table
+from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
 from tests.testbed.fixtures import needs_root
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_refusal_is_not_read_as_no_objects(
     """401 and 403, for watches and for lists, withdraw nothing; log, metrics and /readyz tell of them."""
     node = world.node1
     agent = agents.start_ready()
-    before = (read_standing(node), table(node), hosts_inode(node))
+    before = (read_managed_state(node), table(node), hosts_inode(node))
     with api.away():
         refuse(api)
         api.traffic.forget()
@@ -54,7 +54,7 @@ def test_a_refusal_is_not_read_as_no_objects(
     status, text = agent.page("/readyz")
     assert status == 200, "what is applied stays applied"
     assert "api: failed since" in text
-    assert (read_standing(node), table(node), hosts_inode(node)) == before
+    assert (read_managed_state(node), table(node), hosts_inode(node)) == before
 
     api.reset()
     api.store.apply(ingress("more", ["more.example.test"]))

@@ -12,8 +12,8 @@ from tests.daemon import hairpin_proxy
 from tests.daemon.agents import Agents
 from tests.daemon.connections import OpenConnection, requests
 from tests.daemon.hairpin_proxy import CLUSTER_IP, NAME, NAMESPACE, POD, PORTS, HairpinProxy, PodOnNode1
+from tests.daemon.managed_state import names, redirects, relay_addresses
 from tests.daemon.settings import write_config
-from tests.daemon.standing import names, redirects, relay_addresses
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes

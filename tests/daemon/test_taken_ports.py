@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import names, redirects
+from tests.daemon.managed_state import names, redirects
 from tests.testbed import addresses
 from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root

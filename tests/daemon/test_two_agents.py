@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.daemon.connections import InFlight, requests
 from tests.daemon.made_objects import ingress
-from tests.daemon.standing import hosts_inode, names, read_standing, table
+from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 
@@ -30,7 +30,7 @@ def test_the_newer_agent_takes_over_and_the_older_one_ends(
     """Through the overlap no connection is lost, nothing is rewritten, and each event is applied once."""
     node = world.node1
     older = agents.start_ready()
-    before = (read_standing(node), table(node), hosts_inode(node))
+    before = (read_managed_state(node), table(node), hosts_inode(node))
     with (
         InFlight(world, world.push_image(_LAYER_MIB)) as flight,
         requests(node),
@@ -40,7 +40,7 @@ def test_the_newer_agent_takes_over_and_the_older_one_ends(
         newer.await_line(_WRITES)
         older.await_line(_STANDS_BY)
         newer.await_line("Load balancer served")
-        assert (read_standing(node), table(node), hosts_inode(node)) == before
+        assert (read_managed_state(node), table(node), hosts_inode(node)) == before
         assert _role(older) == "standby"
         applied = len(older.lines("Applied a change"))
         _make_events(api, newer, "overlap")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import hosts_inode, names, read_standing
+from tests.daemon.managed_state import hosts_inode, names, read_managed_state
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.file_metadata import metadata_of
 from tests.daemonset.pods import containers_of
@@ -45,8 +45,8 @@ def test_each_capability_is_needed(
         assert "cannot bind socket (Permission denied) for [169.254.66." in pod.relay.log()
     # Nothing points at a relay that does not answer; the node is as it was without the agent.
     assert pod.agent.probe("readinessProbe").exit_code == 1
-    assert read_standing(world.node1).names == {}
-    assert read_standing(world.node1).redirects == {}
+    assert read_managed_state(world.node1).names == {}
+    assert read_managed_state(world.node1).redirects == {}
 
 
 def test_the_hosts_file_is_replaced_by_a_rename(world: World, deployment: Deployment) -> None:

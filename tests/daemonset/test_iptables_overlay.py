@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import names
+from tests.daemon.managed_state import names
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.kustomize import DAEMONSET
 from tests.daemonset.pods import containers_of

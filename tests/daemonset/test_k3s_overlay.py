@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import names, relay_addresses
+from tests.daemon.managed_state import names, relay_addresses
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.kustomize import DAEMONSET
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import Standing, names, read_standing, relay_addresses
+from tests.daemon.managed_state import ManagedState, names, read_managed_state, relay_addresses
 from tests.daemonset.deployment import LEFT_BY_KUBELET
 from tests.daemonset.users import Download, new_connections
 from tests.testbed.addresses import SITE
@@ -209,7 +209,7 @@ def test_reboot(
                 f"{seconds:.1f} s; served {served:.1f} s after the pod's start"
             )
         pod.await_ready()
-        assert read_standing(node) == before
+        assert read_managed_state(node) == before
     finally:
         world.lb.run(["ip", "route", "del", *unrouted])
 
@@ -234,11 +234,11 @@ def test_names_are_proven_by_the_nodes_dns(world: World, deployment: Deployment)
         resolv_conf.write_text(as_found, encoding="ascii")
 
 
-def _shut_down_and_boot(world: World, deployment: Deployment) -> Standing:
+def _shut_down_and_boot(world: World, deployment: Deployment) -> ManagedState:
     """Let a pod serve the node and the node lose its power; gives what stood. The hosts file stays."""
     node = world.node1
     pod = deployment.ready_pod()
-    before = read_standing(node)
+    before = read_managed_state(node)
     pod.remove()
     for address in before.addresses:
         node.run(["ip", "address", "del", f"{address}/32", "dev", "lo"])

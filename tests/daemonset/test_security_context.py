@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.standing import names, read_standing
+from tests.daemon.managed_state import names, read_managed_state
 from tests.daemonset.deployment import Deployment, pod_template
 from tests.daemonset.file_metadata import metadata_of
 from tests.daemonset.pods import privileges
@@ -53,7 +53,7 @@ def test_it_suffices(world: World, pod: Pod) -> None:
         for scheme in ("http", "https"):
             answer = user.curl(f"{scheme}://{SITE}/")
             assert answer.ok, answer
-    stands = read_standing(node)
+    stands = read_managed_state(node)
     relay = stands.names[SITE]
     assert stands.addresses == {relay}
     assert stands.redirects[f"{LOAD_BALANCER_IP}:443"] == f"{relay}:443"
@@ -144,7 +144,7 @@ def test_what_the_rename_of_a_hosts_file_needs(
 
 def test_a_relay_of_another_user_could_not_bind_443(world: World, pod: Pod) -> None:
     """Why the relay runs as root: Kubernetes adds a capability to the bounding set, and not as ambient."""
-    relay = next(iter(read_standing(world.node1).addresses))
+    relay = next(iter(read_managed_state(world.node1).addresses))
     spec = deepcopy(pod.relay.spec)
     assert spec["securityContext"]["capabilities"]["add"] == ["NET_BIND_SERVICE"]
     assert _binds(pod.relay, spec, relay)

@@ -29,13 +29,13 @@ _CILIUM = (("Cilium", "/sys/class/net/cilium_host"),)
 
 
 def _codes(
-    around: Environment = NODE,
+    environment: Environment = NODE,
     rules: KubeProxy = RULES,
     *,
     mounted: bool = False,
     hosts_written: bool = False,
 ) -> set[Code]:
-    found = wiring_findings(rules, around, mounted=mounted, hosts_written=hosts_written)
+    found = wiring_findings(rules, environment, mounted=mounted, hosts_written=hosts_written)
     return {finding.code for finding in found}
 
 
@@ -52,7 +52,7 @@ def test_an_ordinary_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("around", "code"),
+    ("environment", "code"),
     [
         (replace(NODE, hosts=replace(HOSTS, link="/nix/store/x-hosts")), Code.HostsSymlink),
         (replace(NODE, hosts=replace(HOSTS, immutable=True)), Code.HostsImmutable),
@@ -74,8 +74,8 @@ def test_an_ordinary_node() -> None:
         (replace(NODE, socket_balancer=None), Code.NoSocketBalancer),
     ],
 )
-def test_what_stands_in_the_way_is_told(around: Environment, code: Code) -> None:
-    assert code in _codes(around)
+def test_what_stands_in_the_way_is_told(environment: Environment, code: Code) -> None:
+    assert code in _codes(environment)
 
 
 def test_a_mounted_hosts_file_is_written_in_place() -> None:
@@ -83,8 +83,8 @@ def test_a_mounted_hosts_file_is_written_in_place() -> None:
 
 
 def test_hosts_lines_serve_behind_a_socket_load_balancer() -> None:
-    around = replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb")
-    assert Code.SocketBalancerByHosts in _codes(around, hosts_written=True)
+    environment = replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb")
+    assert Code.SocketBalancerByHosts in _codes(environment, hosts_written=True)
 
 
 def test_who_handles_services() -> None:

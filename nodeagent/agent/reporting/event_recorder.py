@@ -44,7 +44,7 @@ class PendingEvent(Struct, frozen=True):
     uid: str = ""
 
 
-def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
+def pending_events(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
     """Return the rejections, in few Events.
 
     One for each load balancer, and one for each kind of rejected hostnames.
@@ -66,23 +66,23 @@ def announcements(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEve
         for decision in desired.load_balancers
         if decision.taken and decision.verdict is Verdict.SERVED
     ]
-    found += announcements_of_names(desired, codes, EVENT_NAME_CODES)
+    found += name_events(desired, codes, EVENT_NAME_CODES)
     return tuple(sorted(found, key=lambda one: (one.service, one.code)))
 
 
-def announcements_of_names(
-    desired: Desired, codes: AbstractSet[str], announced: AbstractSet[str]
+def name_events(
+    desired: Desired, codes: AbstractSet[str], reported: AbstractSet[str]
 ) -> tuple[PendingEvent, ...]:
-    """Return one Event for each load balancer and each announced code that rejects its hostnames; sorted.
+    """Return one Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
 
     None while some lookups are still running: an Event that stays for an hour must name them all.
     """
-    if not _WAITING.isdisjoint(codes) or announced.isdisjoint(codes):
+    if not _WAITING.isdisjoint(codes) or reported.isdisjoint(codes):
         return ()
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
-        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in announced:
+        if decision.verdict is Verdict.REFUSED and decision.load_balancer and decision.code in reported:
             refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
     return tuple(
         PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
@@ -123,11 +123,11 @@ class EventRecorder:
         """Start to post; the thread ends with the process."""
         threading.Thread(target=self._post, name="events", daemon=True).start()
 
-    def announce(self, announcement: PendingEvent) -> None:
+    def record(self, event: PendingEvent) -> None:
         """Take it over and return at once; Events beyond the budget or the queue are dropped."""
-        if self._queue.full() or not self._budget.allow((announcement.service, announcement.code)):
+        if self._queue.full() or not self._budget.allow((event.service, event.code)):
             return
-        self._queue.put(announcement)
+        self._queue.put(event)
 
     def _post(self) -> None:
         while True:

@@ -101,7 +101,7 @@ class Metrics:
             ),
             COMPONENTS,
         )
-        self._fights = _each(
+        self._conflicts = _each(
             counter(
                 "drift_conflicts_total",
                 "Total number of times that another program kept reverting repairs.",
@@ -109,7 +109,7 @@ class Metrics:
             ),
             COMPONENTS,
         )
-        self._fighting = _each(
+        self._in_conflict = _each(
             gauge(
                 "drift_conflict",
                 "1 while such a conflict lasts and repairs are delayed, otherwise 0.",
@@ -209,14 +209,14 @@ class Metrics:
         """Count an external change to the component that was reverted."""
         self._repairs[component].inc()
 
-    def fight_began(self, component: ComponentName) -> None:
+    def conflict_began(self, component: ComponentName) -> None:
         """Note that another program keeps reverting the component. Call it once per conflict."""
-        self._fights[component].inc()
-        self._fighting[component].set(1)
+        self._conflicts[component].inc()
+        self._in_conflict[component].set(1)
 
-    def fight_ended(self, component: ComponentName) -> None:
+    def conflict_ended(self, component: ComponentName) -> None:
         """Note that the other program gave up, or was stopped."""
-        self._fighting[component].set(0)
+        self._in_conflict[component].set(0)
 
     def unnoticed(self, component: ComponentName, *, missing: bool) -> None:
         """Set whether the component should be watched for external changes, and is not."""

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from nodeagent.agent.convergence import NodePass
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.agent.reporting.event_recorder import EventRecorder, announcements
+from nodeagent.agent.reporting.event_recorder import EventRecorder, pending_events
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.metrics import Metrics
 from nodeagent.agent.reporting.name_counts import NameCounts
@@ -30,30 +30,30 @@ class PassReporter:
     Args:
         metrics: The agent's.
         board: The agent's; it has each component and PLAN.
-        announcer: Posts Events.
+        events: Posts Events.
     """
 
-    def __init__(self, metrics: Metrics, board: HealthBoard, announcer: EventRecorder) -> None:
+    def __init__(self, metrics: Metrics, board: HealthBoard, events: EventRecorder) -> None:
         self._metrics = metrics
         self._board = board
-        self._announcer = announcer
+        self._events = events
         self._told: Desired | None = None
         self.names = NameCounts()
-        self._fought: frozenset[str] = frozenset()
+        self._in_conflict: frozenset[str] = frozenset()
 
-    def begin_anew(self) -> None:
+    def start_again(self) -> None:
         """Report everything in the next pass: this agent has just become the node's writer."""
         self._told = None
 
     def of_pass(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
         """Report what the pass decided, did, repaired and could not do; `calls` are its triggers."""
-        narrate(done, self._told)
+        log_pass(done, self._told)
         desired = done.desired
         if desired != self._told:
             self._metrics.decided(desired)
         self.names.update(desired.names)
-        for announcement in announcements(desired, self.names.codes):
-            self._announcer.announce(announcement)
+        for event in pending_events(desired, self.names.codes):
+            self._events.record(event)
         self._told = desired
         self._board.component_ok(PLAN)
         self._components(done)
@@ -78,11 +78,11 @@ class PassReporter:
     def _repairs(self, done: NodePass, reconciler: Reconciler) -> None:
         for component, repair in done.repairs.items():
             self._metrics.repaired(component)
-            if repair.verdict.announce and component not in self._fought:
-                self._metrics.fight_began(component)
-        self._fought = reconciler.fighting
-        for component in set(COMPONENTS) - self._fought:
-            self._metrics.fight_ended(component)
+            if repair.verdict.is_news and component not in self._in_conflict:
+                self._metrics.conflict_began(component)
+        self._in_conflict = reconciler.conflicting
+        for component in set(COMPONENTS) - self._in_conflict:
+            self._metrics.conflict_ended(component)
 
 
 _LOG = logging.getLogger("nodeagent")
@@ -92,12 +92,12 @@ _MOST_LINES = 100
 Fields = dict[str, object]
 
 
-def narrate(done: NodePass, before: Desired | None) -> None:
+def log_pass(done: NodePass, before: Desired | None) -> None:
     """Log the decisions that changed since `before`, what was done and repaired, and what failed."""
-    narrate_decisions(done.desired, before)
+    log_decisions(done.desired, before)
     for component, repair in done.repairs.items():
         _say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
-        if repair.verdict.announce:
+        if repair.verdict.is_news:
             _say(
                 logging.ERROR,
                 "Another program keeps reverting a component",
@@ -121,7 +121,7 @@ def narrate(done: NodePass, before: Desired | None) -> None:
         )
 
 
-def narrate_decisions(after: Desired, before: Desired | None) -> None:
+def log_decisions(after: Desired, before: Desired | None) -> None:
     """Log the changed decisions since `before`: load balancers, hostnames, objects that can't be read."""
     _lines(logging.INFO, _load_balancers(after, before))
     _lines(logging.INFO, _names(after, before))

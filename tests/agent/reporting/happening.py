@@ -36,7 +36,7 @@ def everything() -> Metrics:
         metrics.applied(component, 0.002)
         metrics.apply_failed(component, 0.3)
         metrics.repaired(component)
-        metrics.fight_began(component)
+        metrics.conflict_began(component)
     for resource in RESOURCE_NAMES:
         metrics.objects_seen(resource, 1)
         metrics.watch_restarted(resource)

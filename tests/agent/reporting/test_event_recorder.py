@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.agent.reporting.event_recorder import PendingEvent, announcements
+from nodeagent.agent.reporting.event_recorder import PendingEvent, pending_events
 from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 
@@ -15,25 +15,25 @@ def name(text: str, verdict: Verdict = Verdict.REFUSED, code: str = "NotVerified
     return NameDecision(text, ObjectRef("Ingress", "shop", "web"), LB, verdict, code, "not verified")
 
 
-def announced(desired: Desired) -> tuple[PendingEvent, ...]:
-    return announcements(desired, {decision.code for decision in desired.names})
+def events(desired: Desired) -> tuple[PendingEvent, ...]:
+    return pending_events(desired, {decision.code for decision in desired.names})
 
 
-def test_a_refused_load_balancer_is_announced_with_its_reason() -> None:
+def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:
     refused = LoadBalancerDecision(LB, Verdict.REFUSED, "RangeExhausted", "no relay address is left")
-    (found,) = announced(Desired(load_balancers=(refused,)))
+    (found,) = events(Desired(load_balancers=(refused,)))
     assert (found.service, found.code, found.message) == (LB, "RangeExhausted", "no relay address is left")
 
 
-def test_what_is_served_or_skipped_is_not_announced() -> None:
+def test_what_is_served_or_skipped_gets_no_event() -> None:
     served = LoadBalancerDecision(LB, Verdict.SERVED, "Listed", "listed")
     skipped = LoadBalancerDecision(LB, Verdict.SKIPPED, "HostnameOnly", "by hostname")
     names = (name("a.example.test", Verdict.SERVED), name("b.example.test", Verdict.SKIPPED, "UserLine"))
-    assert announced(Desired(load_balancers=(served, skipped), names=names)) == ()
+    assert events(Desired(load_balancers=(served, skipped), names=names)) == ()
 
 
 def test_many_refused_names_make_one_event_that_shows_some() -> None:
-    (found,) = announced(Desired(names=tuple(name(f"n{number}.example.test") for number in range(9))))
+    (found,) = events(Desired(names=tuple(name(f"n{number}.example.test") for number in range(9))))
     assert found.code == "NameNotVerified"
     assert "n0.example.test (Ingress shop/web): not verified" in found.message
     assert found.message.endswith("; and 4 more")
@@ -42,39 +42,39 @@ def test_many_refused_names_make_one_event_that_shows_some() -> None:
 @pytest.mark.parametrize("code", ["TooManyHostnames", "TooManyHostnamesInNamespace"])
 def test_names_beyond_a_limit_make_one_event_however_many_they_are(code: str) -> None:
     names = tuple(name(f"n{number}.example.test", code=code) for number in range(3000))
-    (found,) = announced(Desired(names=names))
+    (found,) = events(Desired(names=names))
     assert found.code == f"Name{code}"
     assert found.message.endswith("; and 2995 more")
 
 
 def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
     """Anyone can write one into an object of a controller's own kind."""
-    (found,) = announced(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
+    (found,) = events(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
     assert found.message == f"{'x' * 256}... (Ingress shop/web): not verified"
 
 
-def test_a_name_without_a_known_load_balancer_has_nobody_to_be_announced_to() -> None:
+def test_a_name_without_a_known_load_balancer_gets_no_event() -> None:
     orphan = NameDecision("a.example.test", LB, None, Verdict.REFUSED, "BadName", "never written")
-    assert announced(Desired(names=(orphan,))) == ()
+    assert events(Desired(names=(orphan,))) == ()
 
 
-def test_while_names_wait_for_dns_no_refused_name_is_announced() -> None:
+def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
     """The Event stands for an hour: it shall name them all."""
     refused = name("a.example.test")
     waiting = name("b.example.test", Verdict.SKIPPED, "NotAskedYet")
-    assert announced(Desired(names=(refused, waiting))) == ()
-    (found,) = announced(Desired(names=(refused, name("b.example.test"))))
+    assert events(Desired(names=(refused, waiting))) == ()
+    (found,) = events(Desired(names=(refused, name("b.example.test"))))
     assert "a.example.test" in found.message
     assert "b.example.test" in found.message
 
 
-def test_a_name_is_announced_in_words_that_are_the_same_on_all_nodes() -> None:
+def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
     """Each node may get other answers of DNS: the Event is one."""
     refused = replace(name("a.example.test"), reason="DNS answers 192.0.2.7", gist="DNS answers otherwise")
-    (found,) = announced(Desired(names=(refused,)))
+    (found,) = events(Desired(names=(refused,)))
     assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
 
 
 def test_servers_that_do_not_answer_are_not_the_owners_business() -> None:
     """Metrics and the log tell of them."""
-    assert announced(Desired(names=(name("a.example.test", code="DnsTimeout"),))) == ()
+    assert events(Desired(names=(name("a.example.test", code="DnsTimeout"),))) == ()

@@ -104,10 +104,10 @@ def test_a_fight_goes_on_until_it_ends_and_stays_counted() -> None:
     """The gauge is for the alert, the counter for the history."""
     metrics = Metrics()
     metrics.repaired("dnat")
-    metrics.fight_began("dnat")
+    metrics.conflict_began("dnat")
     assert scrape(metrics).value("nodeagent_drift_conflict", component="dnat") == 1
 
-    metrics.fight_ended("dnat")
+    metrics.conflict_ended("dnat")
     found = scrape(metrics)
     assert found.value("nodeagent_drift_conflict", component="dnat") == 0
     assert found.value("nodeagent_drift_conflicts_total", component="dnat") == 1

@@ -1,4 +1,4 @@
-"""What of nodeagent's stands on a node, read from the kernel and from the hosts file, not from nodeagent."""
+"""What nodeagent manages on a node, read from the kernel and from the hosts file, not from nodeagent."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _ELEMENT = re.compile(r'([\d.]+) \. (\d+)(?: comment "[^"]*")? : ([\d.]+) \. (\d
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What stands on a node: load balancer to relay, name to address, and the relay addresses."""
+class ManagedState:
+    """The redirects (load balancer to relay), the hostnames with their addresses, and the relay addresses."""
 
     redirects: Mapping[str, str]
     names: Mapping[str, str]
     addresses: frozenset[str]
 
 
-def read_standing(node: Host) -> Standing:
+def read_managed_state(node: Host) -> ManagedState:
     """Read all of it."""
-    return Standing(redirects(node), names(node), relay_addresses(node))
+    return ManagedState(redirects(node), names(node), relay_addresses(node))
 
 
 def redirects(node: Host) -> dict[str, str]:
