@@ -75,7 +75,7 @@ class Invocation(Struct, frozen=True):
         Raises nothing.
         """
         if self.manifests is not None:
-            why = "manifests do not contain it"
+            why = "with --manifests, no cluster is queried"
             return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))
         from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - see the module's head
         from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415 - the same

@@ -26,7 +26,7 @@ from nodeagent.doctor.names import (
     pull_finding,
     registry_of,
 )
-from nodeagent.doctor.node_wiring import hosts_line_findings, wiring_findings
+from nodeagent.doctor.node_wiring import hosts_line_findings, right_addresses, wiring_findings
 from nodeagent.doctor.paths import path_finding
 from nodeagent.doctor.policy import trust_finding
 from nodeagent.doctor.probing import (
@@ -40,7 +40,7 @@ from nodeagent.doctor.probing import (
 )
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
@@ -124,9 +124,12 @@ def _off_node(question: Question) -> list[Finding]:
 
 def _on_node(question: Question) -> list[Finding]:
     services = question.snapshot.services
-    hosts = choose_hosts(question.desired, question.host, services)
+    detected = _detected(question)
+    examined = [service for service in services if detected[service.ref].code not in _LEFT_ALONE]
+    hosts = choose_hosts(question.desired, question.host, examined)
     resolver = HostResolver(Path(question.config.hosts.file))
-    led_to = resolver.resolve_all((*published_names(services), *hosts.values()))
+    looked_up = {*hosts.values(), *([question.host] if question.host else [])}
+    led_to = resolver.resolve_all((*published_names(services), *sorted(looked_up)))
     rules = read_kube_proxy(question.actual.addresses.addresses)
     dnat = _dnat(question.actual)
     readable = dnat is not None and not dnat.unreadable
@@ -137,7 +140,7 @@ def _on_node(question: Question) -> list[Finding]:
         led_to=led_to,
     )
     balancers, connections = _connections(question, hosts, knowledge)
-    names = observe_names(question, hosts.values(), led_to)
+    names = observe_names(question, sorted(looked_up), led_to)
     return [
         *balancers,
         *connections,
@@ -248,7 +251,7 @@ def _node(
         ),
         *agent_findings(state),
         *([pods_finding(_pods(question, dnat, environment, names))] if state.addresses else []),
-        *hosts_line_findings(question.facts.user_names, _right_addresses(question), str(hosts_file)),
+        *hosts_line_findings(question.facts.user_names, right_addresses(question.desired), str(hosts_file)),
     ]
 
 
@@ -262,17 +265,6 @@ def _pods(
         by_coredns=any(answers) if answers else None,
         said=question.config.coredns.serves_pods,
     )
-
-
-def _right_addresses(question: Question) -> dict[str, frozenset[str]]:
-    """Return the addresses that are right for each load balancer's name: its own, and its relay's."""
-    decided = {decision.load_balancer: decision for decision in question.desired.load_balancers}
-    found = {}
-    for name in question.desired.names:
-        if name.load_balancer is not None:
-            decision = decided[name.load_balancer]
-            found[name.name] = frozenset(map(str, (*decision.addresses, *decision.relay_addresses)))
-    return found
 
 
 # Examines hostnames and images pulled by them. EFFECTS: queries resolvers and a registry; changes nothing.
@@ -304,6 +296,7 @@ def observe_names(
             upstream=reply,
             cluster=cluster.get(name),
             cluster_why=f"not asked: {question.cluster.reason('dns')}",
+            decision=_decision(question.desired, name),
             load_balancers=frozenset((*addresses, *_published(led_to, question))),
             relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
         )
@@ -316,6 +309,12 @@ def _answers(names: Iterable[str], ask: Callable[[str], DnsReply]) -> dict[str, 
     wanted = list(dict.fromkeys(names))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         return dict(zip(wanted, pool.map(ask, wanted), strict=True))
+
+
+def _decision(desired: Desired, name: str) -> NameDecision | None:
+    """Return the plan's decision on the hostname. Of several claims, a served one counts."""
+    found = [decision for decision in desired.names if decision.name == name]
+    return min(found, key=lambda decision: decision.verdict is not Verdict.SERVED, default=None)
 
 
 def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> list[IPAddress]:

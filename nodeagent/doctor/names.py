@@ -7,6 +7,7 @@ from typing import Final
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding
 from nodeagent.doctor.paths import Signature, signature
 from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import NameDecision
 from nodeagent.model.facts import DnsReply
 from nodeagent.sources.kubernetes.questions import RunningPod
 from nodeagent.sources.probes.connection_tests import CertificateOutcome, Trust
@@ -24,6 +25,7 @@ class NameObservation:
         cluster: the answer of CoreDNS; None if it could not be queried, and `cluster_why` says why.
         load_balancers: the addresses of the cluster's load balancers.
         relays: the addresses of this node's relay, or of the relay Service.
+        decision: what nodeagent decides on the hostname; None if no object claims it.
     """
 
     name: str
@@ -33,6 +35,7 @@ class NameObservation:
     cluster_why: str
     load_balancers: frozenset[IPAddress]
     relays: frozenset[IPAddress]
+    decision: NameDecision | None = None
 
     @property
     def by_coredns(self) -> bool | None:
@@ -50,8 +53,15 @@ def name_finding(seen: NameObservation) -> Finding:
         f"this host's resolver: {_addresses(seen.host)}",
         f"upstream DNS: {_reply(seen.upstream)}",
         f"CoreDNS: {cluster}",
+        f"nodeagent: {_decided(seen.decision)}",
     )
     return Finding(code, seen.name, words, evidence, _remedy(code, seen.name))
+
+
+def _decided(decision: NameDecision | None) -> str:
+    if decision is None:
+        return "no object of the cluster claims it"
+    return f"{decision.verdict.value}: {decision.reason} [{decision.code}]"
 
 
 def _judge(seen: NameObservation) -> tuple[Code, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from nodeagent.doctor.findings import Code, Finding
+from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy
@@ -172,6 +173,26 @@ def _selinux(state: str) -> Finding:
 
 
 # Lines of the hosts file that lead a load balancer's hostname to a wrong address. Pure.
+
+
+_LEFT_TO_OTHERS = frozenset({"Excluded", "ExcludedByAnnotation", "OtherLoadBalancer"})
+
+
+def right_addresses(desired: Desired) -> dict[str, frozenset[str]]:
+    """Return the addresses that are right for each load balancer's hostname: its own, and its relay's.
+
+    A claim that nodeagent rejects says nothing about the user's lines: anyone can claim `localhost`. The same
+    applies to hostnames that someone excluded.
+    """
+    decided = {decision.load_balancer: decision for decision in desired.load_balancers}
+    found: dict[str, frozenset[str]] = {}
+    for name in desired.names:
+        if name.load_balancer is None or name.verdict is Verdict.REFUSED or name.code in _LEFT_TO_OTHERS:
+            continue
+        decision = decided[name.load_balancer]
+        right = map(str, (*decision.addresses, *decision.relay_addresses))
+        found[name.name] = found.get(name.name, frozenset()).union(right)
+    return found
 
 
 def hosts_line_findings(

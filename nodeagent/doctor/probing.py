@@ -9,7 +9,7 @@ from msgspec import Struct
 from nodeagent.config.options import Config
 from nodeagent.doctor.paths import Answers, PathObservation, works
 from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Desired
+from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, ProxyVersion, Service, ServicePort
 from nodeagent.plan.hostnames import is_wildcard
@@ -23,6 +23,8 @@ from nodeagent.sources.probes.connection_tests import (
 
 _TLS_PORTS = frozenset({443, 6443, 8443, 9443})
 _HTTP_PORTS = frozenset({80, 8000, 8080})
+_IMPOSSIBLE = frozenset({"BadName", "NeverWritten"})
+"""The plan's codes for hostnames that no load balancer can have."""
 
 
 class Target(Struct, frozen=True):
@@ -81,22 +83,24 @@ def find_targets(
 def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> dict[ObjectRef, str]:
     """Return the hostname to request from each load balancer.
 
-    `wanted` if it serves that, else the first hostname it serves.
+    `wanted` if it serves that, else its first hostname; those that nodeagent rejects come last.
+    Never a hostname that no load balancer can have, such as the node's own: anyone can claim it.
 
     If no load balancer is known to serve `wanted`, all of them get requests for it.
     """
-    names: dict[ObjectRef, list[str]] = {}
+    names: dict[ObjectRef, list[NameDecision]] = {}
     for decision in desired.names:
-        if decision.load_balancer is not None and not is_wildcard(decision.name):
-            names.setdefault(decision.load_balancer, []).append(decision.name)
-    known = any(wanted in found for found in names.values())
+        if decision.load_balancer is None or is_wildcard(decision.name) or decision.code in _IMPOSSIBLE:
+            continue
+        names.setdefault(decision.load_balancer, []).append(decision)
+    known = any(wanted == one.name for found in names.values() for one in found)
     chosen = {}
     for service in services:
-        found = sorted(names.get(service.ref, ()))
-        if wanted and (wanted in found or not known):
+        found = names.get(service.ref, [])
+        if wanted and (any(wanted == one.name for one in found) or not known):
             chosen[service.ref] = wanted
         elif found:
-            chosen[service.ref] = found[0]
+            chosen[service.ref] = min((one.verdict is Verdict.REFUSED, one.name) for one in found)[1]
     return chosen
 
 

@@ -15,6 +15,7 @@ from nodeagent.doctor.names import (
     name_finding,
     registry_of,
 )
+from nodeagent.model.desired import NameDecision, Verdict
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.questions import RunningPod
@@ -57,6 +58,21 @@ def test_the_three_answers_stand_side_by_side() -> None:
         "this host's resolver: 169.254.66.7",
         "upstream DNS: timeout (no answer in time)",
         "CoreDNS: not asked: forbidden",
+        "nodeagent: no object of the cluster claims it",
+    )
+
+
+def test_why_a_hostname_is_not_written() -> None:
+    refused = NameDecision(
+        name="site.example.com",
+        claimed_by=ObjectRef("Ingress", "default", "site"),
+        load_balancer=ObjectRef("Service", "ingress", "blue"),
+        verdict=Verdict.REFUSED,
+        code="NoSuchName",
+        reason="not verified: DNS has no such hostname",
+    )
+    assert name_finding(replace(FOUND, decision=refused)).evidence[-1] == (
+        "nodeagent: refused: not verified: DNS has no such hostname [NoSuchName]"
     )
 
 

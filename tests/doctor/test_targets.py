@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nodeagent.doctor.node_wiring import right_addresses
 from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
@@ -105,6 +106,34 @@ def test_the_name_that_is_asked_for() -> None:
     }
     unknown = choose_hosts(planned, "x.example.com", both)
     assert unknown == {blue.ref: "x.example.com", green.ref: "x.example.com"}
+
+
+def test_a_hostname_that_no_load_balancer_can_have_is_never_requested() -> None:
+    blue = service("blue")
+    impossible = ingress("a_bad!.example.com", "foo.cluster.local", "localhost")
+    assert choose_hosts(desired(blue, impossible), "", [blue]) == {}
+    both = desired(blue, impossible, ingress("z.example.com", name="good"))
+    assert choose_hosts(both, "", [blue]) == {blue.ref: "z.example.com"}
+
+
+def test_a_hostname_that_nodeagent_rejects_comes_last() -> None:
+    blue = service("blue")
+    planned = desired(
+        blue,
+        ingress("a.example.com", "z.example.com"),
+        options=config("hosts: {verify: allow, allow: [z.example.com]}"),
+    )
+    assert choose_hosts(planned, "", [blue]) == {blue.ref: "z.example.com"}
+
+
+def test_lines_of_hostnames_that_nodeagent_rejects_are_not_judged() -> None:
+    planned = desired(
+        service(),
+        ingress("localhost", "site.example.com", "out.example.com"),
+        options=config("hosts: {allow: [example.com], exclude: [out.example.com]}"),
+    )
+    assert right_addresses(planned).keys() == {"site.example.com"}
+    assert "192.0.2.1" in right_addresses(planned)["site.example.com"]
 
 
 def test_where_this_node_relays_each_address_and_port() -> None:
