@@ -224,8 +224,8 @@ class HostnameDecisions:
             self._lines.setdefault(address, SortedRows()).update(changed)
         if lines:
             self._lines = {address: rows for address, rows in self._lines.items() if rows.rows()}
-            rows = (self._lines[address].rows() for address in sorted(self._lines, key=sort_key))
-            self._hosts = tuple(chain.from_iterable(rows))
+            rows = [self._lines[address].rows() for address in sorted(self._lines, key=sort_key)]
+            self._hosts = rows[0] if len(rows) == 1 else tuple(chain.from_iterable(rows))
         other = [name for name in touched if self._questions.get(name) != questions.get(name)]
         if other:
             self._questions = dict(self._questions)

@@ -38,19 +38,25 @@ def difference(
     """
     removed: list[_Value] = []
     added: list[_Value] = []
-    parts = [(0, len(before), 0, len(after))] if before is not after else []
-    while parts:
-        first, end, other, other_end = parts.pop()
-        here, there = before[first:end], after[other:other_end]
-        if len(here) == len(there) and same(here, there):
-            continue
-        if len(here) <= _FEW or not there:
-            removed += here
-            added += there
-            continue
+
+    def compare(first: int, end: int, other: int, other_end: int, *, differ: bool = False) -> bool:
+        """Take up the differences of two parts, which may be known to `differ`; return whether there are any."""
+        as_long = end - first == other_end - other
+        if as_long and not differ and same(before[first:end], after[other:other_end]):
+            return False
+        if end - first <= _FEW or other == other_end:
+            removed.extend(before[first:end])
+            added.extend(after[other:other_end])
+            return True
         middle = (first + end) // 2
         split = bisect_left(after, key(before[middle]), other, other_end, key=key)
-        parts += ((middle, end, split, other_end), (first, middle, other, split))
+        halves = as_long and middle - first == split - other
+        differs = compare(first, middle, other, split)
+        compare(middle, end, split, other_end, differ=halves and not differs)
+        return True
+
+    if before is not after:
+        compare(0, len(before), 0, len(after))
     return removed, added
 
 
@@ -100,6 +106,10 @@ class SortedRows(Generic[_Key, _Row]):
         if self._tuple is None:
             self._tuple = tuple(self._rows)
         return self._tuple
+
+    def joined(self, join: Callable[[Iterable[_Row]], _Row]) -> _Row:
+        """Return what a function makes of all rows."""
+        return join(self._rows)
 
     def keys(self, first: _Key, end: _Key) -> list[_Key]:
         """Return the keys that have rows, from `first` on and before `end`."""

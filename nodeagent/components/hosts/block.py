@@ -203,7 +203,7 @@ class BlockLines:
 
     def content(self) -> bytes:
         """Return the lines with their ends, as `assemble` takes them."""
-        return b"".join(self._rows.rows())
+        return self._rows.joined(b"".join)
 
     def _keys(self, names: AbstractSet[str]) -> dict[str, list[_RowKey]]:
         """Return the keys of the names' lines."""
