@@ -19,7 +19,7 @@ from nodeagent.agent.reporting.event_recorder import name_events
 from nodeagent.agent.reporting.health import HealthBoard
 from nodeagent.agent.reporting.http_server import Pages, metrics_page, probe_page
 from nodeagent.agent.reporting.metrics import CoreDnsMetrics
-from nodeagent.agent.reporting.pass_reporter import log_decisions
+from nodeagent.agent.reporting.pass_reporter import changed_names, log_decisions
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.triggers import Triggers
 from nodeagent.config.options import Config, ListenAddress
@@ -66,7 +66,7 @@ class CoreDnsReporter:
                 extra={"fields": {"configmap": path, "names": served, "way": str(done.edits.way)}},
             )
         decided = replace(done.desired, names=done.edits.decisions)
-        log_decisions(decided, self._before)
+        log_decisions(decided, self._before, changed_names(decided, self._before))
         self._before = decided
         codes = {decision.code for decision in decided.names}
         for one in name_events(decided, codes, COREDNS_NAME_CODES):

@@ -40,7 +40,7 @@ def difference(
     added: list[_Value] = []
 
     def compare(first: int, end: int, other: int, other_end: int, *, differ: bool = False) -> bool:
-        """Take up the differences of two parts, which may be known to `differ`; return whether there are any."""
+        """Take up the differences of two parts, which may be known to `differ`; return if there are any."""
         as_long = end - first == other_end - other
         if as_long and not differ and same(before[first:end], after[other:other_end]):
             return False

@@ -147,6 +147,7 @@ class Metrics:
         self._coverage = {
             (name, state): coverage.labels(name, state.value) for name in RESOURCE_NAMES for state in Coverage
         }
+        self._covered: dict[str, Coverage] = {}
         self._api_up = gauge("api_up", "1 if the API server answered the last request, otherwise 0.")
         self._api_bytes = counter(
             "api_read_bytes_total", "Total number of bytes read in answers of the API server."
@@ -184,8 +185,10 @@ class Metrics:
 
     def covered(self, resource: str, coverage: Coverage) -> None:
         """Note what the API server provides of the resource now."""
-        for state in Coverage:
-            self._coverage[resource, state].set(state is coverage)
+        if self._covered.get(resource) is not coverage:
+            self._covered[resource] = coverage
+            for state in Coverage:
+                self._coverage[resource, state].set(state is coverage)
 
     def decided(self, desired: Desired) -> None:
         """Set the current plan; it is counted when it is collected, not now."""

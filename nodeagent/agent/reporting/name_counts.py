@@ -1,24 +1,20 @@
 """The number of hostnames by decision: counted once, then updated only where a pass decided otherwise."""
 
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from operator import attrgetter
 
 from nodeagent.model.desired import NameDecision, Verdict
-from nodeagent.plan.incremental import difference
 
 
 class NameCounts:
     """Counts the decisions on hostnames by verdict and code."""
 
     def __init__(self) -> None:
-        self._names: tuple[NameDecision, ...] = ()
         self._counts: Counter[tuple[Verdict, str]] = Counter()
 
-    def update(self, names: tuple[NameDecision, ...]) -> None:
-        """Take over the decisions as they are now."""
-        removed, added = difference(self._names, names, attrgetter("name"))
-        self._names = names
+    def update(self, removed: Iterable[NameDecision], added: Iterable[NameDecision]) -> None:
+        """Take over the differences of a pass from the one before."""
         gone, new = (Counter((one.verdict, one.code) for one in each) for each in (removed, added))
         self._counts = self._counts - gone + new
 

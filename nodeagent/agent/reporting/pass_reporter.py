@@ -44,14 +44,16 @@ class PassReporter:
     def start_again(self) -> None:
         """Report everything in the next pass: this agent has just become the node's writer."""
         self._told = None
+        self.names = NameCounts()
 
     def of_pass(self, done: NodePass, calls: TriggerBatch, reconciler: Reconciler) -> None:
         """Report what the pass decided, did, repaired and could not do; `calls` are its triggers."""
-        log_pass(done, self._told)
         desired = done.desired
+        changed = changed_names(desired, self._told)
+        log_pass(done, self._told, changed)
         if desired != self._told:
             self._metrics.decided(desired)
-        self.names.update(desired.names)
+        self.names.update(*changed)
         for event in pending_events(desired, self.names.codes):
             self._events.record(event)
         self._told = desired
@@ -92,9 +94,21 @@ _MOST_LINES = 100
 Fields = dict[str, object]
 
 
-def log_pass(done: NodePass, before: Desired | None) -> None:
-    """Log the decisions that changed since `before`, what was done and repaired, and what failed."""
-    log_decisions(done.desired, before)
+NameChanges = tuple[list[NameDecision], list[NameDecision]]
+"""The decisions on hostnames that are no longer made, and those that are new. Some are in both."""
+
+
+def changed_names(after: Desired, before: Desired | None) -> NameChanges:
+    """Return the decisions on hostnames that differ between two plans. Pure."""
+    return difference(before.names if before else (), after.names, attrgetter("name"))
+
+
+def log_pass(done: NodePass, before: Desired | None, names: NameChanges) -> None:
+    """Log the decisions that changed since `before`, what was done and repaired, and what failed.
+
+    `names` are those on hostnames (`changed_names`).
+    """
+    log_decisions(done.desired, before, names)
     for component, repair in done.repairs.items():
         _say(logging.WARNING, "Repaired drift", {"component": component, "found": repair.found})
         if repair.verdict.is_news:
@@ -121,10 +135,13 @@ def log_pass(done: NodePass, before: Desired | None) -> None:
         )
 
 
-def log_decisions(after: Desired, before: Desired | None) -> None:
-    """Log the changed decisions since `before`: load balancers, hostnames, objects that can't be read."""
+def log_decisions(after: Desired, before: Desired | None, names: NameChanges) -> None:
+    """Log the changed decisions since `before`: load balancers, hostnames, objects that can't be read.
+
+    `names` are those on hostnames (`changed_names`).
+    """
     _lines(logging.INFO, _load_balancers(after, before))
-    _lines(logging.INFO, _names(after, before))
+    _lines(logging.INFO, _names(*names))
     _lines(logging.WARNING, _unreadable(after, before))
 
 
@@ -144,8 +161,7 @@ def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[st
             yield "Load balancer removed", {"service": decision.load_balancer.path}
 
 
-def _names(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
-    removed, added = difference(before.names if before else (), after.names, attrgetter("name"))
+def _names(removed: list[NameDecision], added: list[NameDecision]) -> Iterable[tuple[str, Fields]]:
     known = {_key(decision): decision for decision in removed}
     for decision in added:
         earlier = known.get(_key(decision))

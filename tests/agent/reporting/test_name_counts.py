@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.agent.reporting.name_counts import NameCounts
-from nodeagent.model.desired import NameDecision, Verdict
+from nodeagent.agent.reporting.pass_reporter import changed_names
+from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 
 _INGRESS = ObjectRef("Ingress", "shop", "web")
@@ -19,12 +20,15 @@ passes = st.lists(st.dictionaries(st.integers(0, 20), st.sampled_from(Verdict)),
 def test_they_are_right_after_each_pass(decided: list[dict[int, Verdict]]) -> None:
     """Also where hostnames come, go, and are decided otherwise."""
     counts = NameCounts()
+    before = Desired()
     for verdicts in decided:
         names = tuple(
             NameDecision(f"n{number:02}.example.com", _INGRESS, None, verdict, _CODES[verdict], "because")
             for number, verdict in sorted(verdicts.items())
         )
-        counts.update(names)
+        after = Desired(names=names)
+        counts.update(*changed_names(after, before))
+        before = after
         expected = Counter(verdicts.values())
         assert {verdict: counts.of(verdict) for verdict in Verdict} == {
             verdict: expected[verdict] for verdict in Verdict

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from nodeagent.agent.convergence import NodePass
-from nodeagent.agent.reporting.pass_reporter import log_pass
+from nodeagent.agent.reporting.pass_reporter import changed_names, log_pass
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import ObjectRef
 
@@ -29,7 +29,7 @@ def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixtur
     done = NodePass(after)
     caplog.clear()
     with caplog.at_level(logging.INFO, "nodeagent"):
-        log_pass(done, before)
+        log_pass(done, before, changed_names(after, before))
     return [record.getMessage() for record in caplog.records]
 
 

@@ -41,7 +41,7 @@ def test_it_says_how_the_node_is(tmp_path: Path) -> None:
         options=config(proxies=["blue"]),
     )
     names = NameCounts()
-    names.update(planned.names)
+    names.update((), planned.names)
     file.of_pass(planned, names, frozenset({"hosts"}))
     board.component_ok("api")
     board.component_failed("hosts", "first line\n\x1b[31msecond")
