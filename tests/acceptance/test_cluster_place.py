@@ -180,7 +180,7 @@ def test_install_upgrade_and_uninstall_are_an_administrators(place: ClusterPlace
         place.uninstall()
 
 
-def test_an_unusable_kubeconfig_is_told_to_the_person_at_the_keyboard(
+def test_an_unusable_kubeconfig_is_reported_to_the_person_at_the_keyboard(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(kubeconfig: Path) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_file_that_is_watched_twice_tells_each_event_once(tmp_path: Path) -> None:
+def test_a_file_that_is_watched_twice_reports_each_event_once(tmp_path: Path) -> None:
     """A lock file is watched again when its directory tells of it, and it may be the one that was watched."""
     file = tmp_path / "lock"
     file.touch()

@@ -9,7 +9,7 @@ def test_a_lone_event_after_a_quiet_time_is_applied_at_once() -> None:
     assert seconds_until_pass(Waiting(1, 100.0, 100.0), LONG_AGO, 100.0) <= 0
 
 
-def test_drift_alone_counts_no_events_and_is_mended_at_once() -> None:
+def test_drift_alone_counts_no_events_and_is_repaired_at_once() -> None:
     assert seconds_until_pass(Waiting(0, 100.0, 100.0), LONG_AGO, 100.0) <= 0
 
 

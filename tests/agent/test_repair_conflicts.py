@@ -90,7 +90,7 @@ def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None
 
 
 @given(st.floats(0, 0.2), st.integers(1, 400))
-def test_who_waits_as_told_repairs_ever_less_often(undone_after: float, rounds: int) -> None:
+def test_repairs_that_wait_as_advised_become_less_frequent(undone_after: float, rounds: int) -> None:
     clock = Clock()
     conflicts = RepairConflicts[ComponentName](clock)
     for _ in range(rounds):

@@ -19,7 +19,7 @@ def test_parts_wait_each_on_its_own() -> None:
     assert retries.due(103.0) == {"hosts", "dnat"}
 
 
-def test_a_success_is_told_once_and_forgets_the_failure() -> None:
+def test_a_success_is_reported_once_and_forgets_the_failure() -> None:
     retries = Retries()
     retries.failed("relay", "no haproxy", 100.0)
     recovered = retries.succeeded("relay")

@@ -141,7 +141,7 @@ def release(tmp_path: Path) -> Iterator[Cluster]:
         found.close()
 
 
-def test_the_agents_are_told_to_end_while_they_have_their_rights(release: Cluster) -> None:
+def test_the_agents_get_the_signal_to_end_while_they_have_their_rights(release: Cluster) -> None:
     release.install({})
     done = release.begin_uninstall()
     job = release.job_process()

@@ -154,7 +154,9 @@ def test_without_any_objects_nothing_is_done(command_line: CommandLine, command:
     assert not command_line.run_directory.exists()
 
 
-def test_every_problem_of_a_configuration_is_told_with_its_line_and_key(command_line: CommandLine) -> None:
+def test_every_problem_of_a_configuration_is_reported_with_its_line_and_key(
+    command_line: CommandLine,
+) -> None:
     command_line.config.write_text(
         "relay:\n  launch: perhaps\n  interfaces: x\nhosts:\n  allow: ['*.example.test']\n", encoding="ascii"
     )

@@ -67,7 +67,7 @@ def test_the_schema_is_strict_enough_to_fail(
         assert not validator.is_valid(broken)
 
 
-def test_a_plan_tells_all_that_would_change(command_line: CommandLine) -> None:
+def test_a_plan_shows_all_that_would_change(command_line: CommandLine) -> None:
     document = command_line("plan", "-o", "json").document
     (load_balancer,) = document["loadBalancers"]
     assert load_balancer["verdict"] == "served"

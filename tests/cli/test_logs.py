@@ -132,7 +132,7 @@ SECRET = "s3cr3tpassw0rd"  # noqa: S105 - the test's own
         f"-----BEGIN PRIVATE KEY-----\n{SECRET}",
     ],
 )
-def test_what_looks_like_a_secret_is_masked_wherever_it_stands(text: str) -> None:
+def test_what_looks_like_a_secret_is_masked_wherever_it_is(text: str) -> None:
     """In a message, in a field, in a mapping, in an exception."""
     broken = failed()
     broken.exc_info = (ValueError, ValueError(text), None)

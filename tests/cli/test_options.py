@@ -83,12 +83,12 @@ def test_every_option_has_a_variable_and_help(command: str) -> None:
         assert option.help
 
 
-def test_the_version_is_told(command_line: CommandLine) -> None:
+def test_the_version_is_shown(command_line: CommandLine) -> None:
     reply = command_line.bare("--version")
     assert (reply.exit_code, reply.stdout) == (0, f"nodeagent {__version__}\n")
 
 
-def test_variables_stand_in_for_options(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_replace_options(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = command_line("plan", "--output", "json")
     monkeypatch.setenv("NODEAGENT_MANIFESTS", str(command_line.manifests))
     monkeypatch.setenv("NODEAGENT_CONFIG", str(command_line.config))

@@ -107,7 +107,7 @@ def test_nor_can_the_hosts_file(command_line: CommandLine) -> None:
     _assert_harmless(command_line("plan").stdout)
 
 
-def test_what_was_done_is_told_step_by_step() -> None:
+def test_what_was_done_is_shown_step_by_step() -> None:
     steps = [AppliedChange("dnat", "+ one\n+ two")]
     done = NodePass(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
     assert click.unstyle(convergence_text("node1", done, "nothing")) == (

@@ -17,7 +17,7 @@ def complaints(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_all_problems_are_told_at_once_with_line_and_key() -> None:
+def test_all_problems_are_reported_at_once_with_line_and_key() -> None:
     """One run is enough to mend a file."""
     text = """\
 loadBalancers:
@@ -156,7 +156,7 @@ def test_a_service_without_a_name_is_an_error(entry: str) -> None:
         ("hosts.clusterDomain", "cluster.local.", "'cluster.local.' is not a DNS name in lower case"),
     ],
 )
-def test_a_bad_value_is_told_with_its_key(key: str, value: str, problem: str) -> None:
+def test_a_bad_value_is_reported_with_its_key(key: str, value: str, problem: str) -> None:
     """One complaint, that names the option and what is wrong with its value."""
     section, _, option = key.partition(".")
     (complaint,) = complaints(f"{section}:\n  {option}: {value}\n")
@@ -196,7 +196,7 @@ def test_a_bad_value_is_told_with_its_key(key: str, value: str, problem: str) ->
         ("loadBalancers.ignore", "{namespace: a, name: B}", "'B' is not a DNS name in lower case"),
     ],
 )
-def test_a_bad_entry_of_a_list_is_told_with_its_line(option: str, entry: str, problem: str) -> None:
+def test_a_bad_entry_of_a_list_is_reported_with_its_line(option: str, entry: str, problem: str) -> None:
     """The third line holds the entry; good ones before it do not hide it."""
     section, _, key = option.partition(".")
     (complaint,) = complaints(f"{section}:\n  {key}:\n    - {entry}\n")

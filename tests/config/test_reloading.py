@@ -88,7 +88,7 @@ def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> Non
     assert not file.has_changed()
 
 
-def test_a_file_is_read_at_once_if_somebody_asks(tmp_path: Path) -> None:
+def test_a_file_is_read_at_once_on_request(tmp_path: Path) -> None:
     path = tmp_path / "nodeagent.yaml"
     path.write_text("")
     now = _WHOLE_SECONDS

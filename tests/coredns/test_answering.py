@@ -58,7 +58,7 @@ NEIGHBOURS = [
 
 
 @pytest.mark.parametrize(("name", "kind", "answer"), CASES)
-def test_a_name_of_ours_is_answered(name: str, kind: str, answer: str) -> None:
+def test_a_name_in_the_block_is_answered(name: str, kind: str, answer: str) -> None:
     assert model_answer(TEMPLATES, Question(name, kind)) == answer
 
 
@@ -79,7 +79,7 @@ def test_names_are_rewritten_to_a_relay_service_and_wildcards_are_templates() ->
     assert model_answer(text, Question("db.apps.example.com", "A")) == PASSED_ON
 
 
-def test_a_template_of_the_user_s_runs_before_their_hosts_lines_and_after_ours() -> None:
+def test_a_template_of_the_user_s_runs_before_their_hosts_lines_and_after_nodeagents() -> None:
     """CoreDNS's order of plugins is fixed: here, nothing ever reaches `hosts` and `forward`."""
     user = """\
 .:53 {

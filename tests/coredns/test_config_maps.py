@@ -67,7 +67,7 @@ def test_what_was_kept_stays_with_further_edits_and_goes_with_the_block(
     assert stored(api)["metadata"]["annotations"] == {"a": "b"}
 
 
-def test_somebody_else_s_write_in_between_is_never_undone(api: ApiServer, connection: Connection) -> None:
+def test_another_program_s_write_in_between_is_never_undone(api: ApiServer, connection: Connection) -> None:
     read_before = config_map(connection)
     theirs = stored(api)
     theirs["data"]["Corefile"] = USER + "# theirs\n"
@@ -107,7 +107,7 @@ def test_there_may_be_none(connecting: Callable[[], Connection]) -> None:
     assert read(connecting(), "kube-system", "coredns") is None
 
 
-def test_a_missing_right_is_told_as_the_rule_to_grant(api: ApiServer, connection: Connection) -> None:
+def test_a_missing_right_is_reported_as_the_rule_to_grant(api: ApiServer, connection: Connection) -> None:
     found = config_map(connection)
     api.access.allow_only([Rule([""], ["configmaps"], ["get"], ["coredns"], "kube-system")])
     with pytest.raises(ForbiddenError, match=r'a Role in namespace kube-system: .*verbs: \["update"\]'):

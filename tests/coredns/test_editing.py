@@ -112,7 +112,7 @@ def test_a_corefile_without_reload_is_reported() -> None:
 
 
 @pytest.mark.parametrize("local", ["node-local-dns", "kubespray-nodelocaldns"])
-def test_the_node_local_cache_is_told_too(local: str) -> None:
+def test_the_node_local_cache_gets_them_too(local: str) -> None:
     edits = decide(PLAN, standing("kubeadm", node_local=local), CONFIG, adopt=False)
     after = texts(edits.pending)[LOCAL, "Corefile"]
     assert after is not None
@@ -177,7 +177,7 @@ def test_what_imported_files_set_is_left_to_them() -> None:
     assert "line 2 of the key my.override" in edits.decisions[0].reason
 
 
-def test_a_wildcard_does_not_stand_for_the_api_server_s_name_nor_for_the_cluster_s_domain() -> None:
+def test_a_wildcard_does_not_match_the_api_server_s_name_nor_the_cluster_s_domain() -> None:
     plan = desired("*.example.com", "*.local")
     edits = decide(plan, standing("kubeadm"), CONFIG, adopt=False, never=["api.example.com"])
     after = edits.pending[0].after or ""
@@ -187,7 +187,7 @@ def test_a_wildcard_does_not_stand_for_the_api_server_s_name_nor_for_the_cluster
 
 
 @pytest.mark.parametrize("excluded", ["refused", "hosts.exclude"])
-def test_a_wildcard_does_not_stand_for_a_name_that_is_refused_or_excluded(excluded: str) -> None:
+def test_a_wildcard_does_not_match_a_name_that_is_rejected_or_excluded(excluded: str) -> None:
     plan = desired("*.example.com", refused=("db.example.com",) if excluded == "refused" else ())
     hosts = HostsOptions(exclude=(DnsName("db.example.com"),) if excluded == "hosts.exclude" else ())
     edits = decide(plan, standing("kubeadm"), msgspec.structs.replace(CONFIG, hosts=hosts), adopt=False)

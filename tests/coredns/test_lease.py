@@ -34,7 +34,7 @@ def standing(api: ApiServer) -> Object:
     return lease
 
 
-def test_the_first_gets_it_and_others_stand_by(api: ApiServer, elector: Making) -> None:
+def test_the_first_gets_it_and_others_are_on_standby(api: ApiServer, elector: Making) -> None:
     one, two = elector("one"), elector("two")
     one.try_once()
     two.try_once()
@@ -198,7 +198,7 @@ def test_one_that_is_no_leader_releases_nothing(api: ApiServer, elector: Making)
     assert standing(api)["spec"]["holderIdentity"] == "one"
 
 
-def test_with_a_thread_the_role_is_told(connecting: Callable[[], Connection]) -> None:
+def test_with_a_thread_the_role_is_reported(connecting: Callable[[], Connection]) -> None:
     told = _Bell()
     timing = LeaseTiming(duration=1.0, renew=0.7, retry=0.1)
     one = LeaderElector(connecting(), LEASE, "one", told.ring, timing)
@@ -209,7 +209,9 @@ def test_with_a_thread_the_role_is_told(connecting: Callable[[], Connection]) ->
     assert not one.is_leader
 
 
-def test_without_rights_it_stands_by_and_tells_the_missing_rule(api: ApiServer, elector: Making) -> None:
+def test_without_rights_it_is_on_standby_and_reports_the_missing_rule(
+    api: ApiServer, elector: Making
+) -> None:
     api.access.allow_only([])
     one = elector("one")
     one.try_once()

@@ -26,7 +26,7 @@ def test_a_corefile_is_edited_and_restored_byte_for_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", corpus.NAMES)
-def test_the_block_stands_in_the_server_block_that_serves_the_root_and_first_in_it(name: str) -> None:
+def test_the_block_is_in_the_server_block_that_serves_the_root_and_first_in_it(name: str) -> None:
     before, after = parse(corpus.corefile(name)), parse(with_blocks(corpus.corefile(name), _lines))
     assert len(after.servers) == len(before.servers)
     for old, new in zip(before.servers, after.servers, strict=True):
@@ -38,7 +38,7 @@ def test_the_block_stands_in_the_server_block_that_serves_the_root_and_first_in_
 
 
 @given(corefiles())
-def test_whatever_stands_outside_survives(text: str) -> None:
+def test_everything_outside_survives(text: str) -> None:
     edited = with_blocks(text, _lines)
     assert without_blocks(edited) == text
     assert with_blocks(edited, _lines) == edited

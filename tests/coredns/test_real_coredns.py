@@ -54,7 +54,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("name", "kind", "answer"), CASES)
-def test_a_name_of_ours_is_answered(port: int, name: str, kind: str, answer: str) -> None:
+def test_a_name_in_the_block_is_answered(port: int, name: str, kind: str, answer: str) -> None:
     assert ask(port, name, kind) == answer
     assert ask(port, name.upper(), kind) == answer
 

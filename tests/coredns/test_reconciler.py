@@ -64,7 +64,7 @@ def test_names_are_written_once_and_followed(api: ApiServer, reconciler: Kept) -
     assert model_answer(corefile(api), Question("new.example.com")) == PASSED_ON
 
 
-def test_a_name_that_nobody_vouches_for_is_refused_in_the_planner_s_words(reconciler: Kept) -> None:
+def test_a_hostname_that_nothing_verifies_is_rejected_in_the_planner_s_words(reconciler: Kept) -> None:
     add_name(reconciler.api, "registry-1.docker.io")
     done = reconciler.reconcile()
     refused = next(one for one in done.edits.decisions if one.name == "registry-1.docker.io")
@@ -75,7 +75,7 @@ def test_a_name_that_nobody_vouches_for_is_refused_in_the_planner_s_words(reconc
     assert model_answer(corefile(reconciler.api), Question("registry-1.docker.io")) == PASSED_ON
 
 
-def test_a_wildcard_that_is_refused_is_told_once_as_an_event(
+def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
     reconciler: Kept, connecting: Callable[[], Connection]
 ) -> None:
     """On the Service, by CoreDNS alone: the agents don't cover wildcards anyway."""
@@ -105,7 +105,7 @@ def test_nothing_is_written_without_the_lease(api: ApiServer, reconciler: Kept) 
     assert corefile(api) == corpus.corefile("kubeadm")
 
 
-def test_a_write_of_somebody_else_in_between_is_not_undone(api: ApiServer, reconciler: Kept) -> None:
+def test_a_write_of_another_program_in_between_is_not_undone(api: ApiServer, reconciler: Kept) -> None:
     """The last moment before the write: the compare-and-swap is what holds then."""
 
     def meanwhile() -> float:
@@ -146,7 +146,7 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
     assert reconciler.reconcile().written
 
 
-def test_our_own_changes_are_no_quarrel(reconciler: Kept) -> None:
+def test_own_changes_are_not_a_conflict(reconciler: Kept) -> None:
     for number in range(10):
         add_name(reconciler.api, f"site-{number}.example.com")
         done = reconciler.reconcile()

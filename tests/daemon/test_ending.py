@@ -111,7 +111,7 @@ def _forbidden(api: ClusterApi) -> None:
 @pytest.mark.parametrize(
     ("happens", "tells"), [(_stands, False), (_away, True), (_silent, True), (_forbidden, True)]
 )
-def test_unless_its_daemonset_is_known_to_go_the_agent_leaves_what_stands(
+def test_unless_its_daemonset_is_known_to_be_deleted_the_agent_leaves_the_node_as_it_is(
     world: World, api: ClusterApi, agents: Agents, happens: Callable[[ClusterApi], None], *, tells: bool
 ) -> None:
     """An API that is away, silent or forbids the question is no reason to clean up, nor to be late."""

@@ -29,7 +29,9 @@ _READ_ONLY = [
 ]
 
 
-def test_a_refused_name_is_told_once_on_its_service(world: World, api: ClusterApi, agents: Agents) -> None:
+def test_a_rejected_hostname_is_reported_once_on_its_service(
+    world: World, api: ClusterApi, agents: Agents
+) -> None:
     """One Event says which name of which Ingress and why; changes elsewhere do not repeat it."""
     api.store.create(ingress("foreign", [_FOREIGN]))
     agent = agents.start_ready()
@@ -49,7 +51,7 @@ def test_a_refused_name_is_told_once_on_its_service(world: World, api: ClusterAp
     assert _FOREIGN not in names(world.node1)
 
 
-def test_an_exhausted_range_is_told_on_the_service_that_is_left_out(
+def test_an_exhausted_range_is_reported_on_the_service_that_is_left_out(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
     """Of seven load balancers six get one of six addresses; the seventh gets an Event with the remedy."""

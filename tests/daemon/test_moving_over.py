@@ -35,7 +35,7 @@ def test_lines_that_hairpin_proxy_left_stay_unless_they_are_to_be_taken_over(
     assert world.node1.read_hosts().startswith(before)
 
 
-def test_metrics_are_shown_at_the_nodes_own_address_and_the_configuration_can_be_read_anew(
+def test_metrics_are_shown_at_the_nodes_own_address_and_the_configuration_can_be_reloaded(
     world: World, agents: Agents
 ) -> None:
     """`telemetry.listen` in the file differs then, and is no reason to refuse the file."""

@@ -26,7 +26,7 @@ pytestmark = needs_root
 _TAKEN = f"{addresses.LOAD_BALANCER_IP}:8443"
 
 
-def test_a_taken_port_is_told_as_an_event_and_taken_back(
+def test_a_taken_port_is_reported_as_an_event_and_used_again_when_free(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
     """Nothing tells the agent that it is free: it looks."""

@@ -73,7 +73,7 @@ def test_it_has_no_power_over_the_host(objects: list[Object]) -> None:
     assert container["resources"]["limits"]["memory"]
 
 
-def test_proofs_are_asked_of_servers_that_do_not_hear_of_our_lines(objects: list[Object]) -> None:
+def test_verification_queries_servers_that_do_not_know_nodeagents_lines(objects: list[Object]) -> None:
     assert _pod(objects)["dnsPolicy"] == "Default"
 
 

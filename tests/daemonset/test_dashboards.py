@@ -116,7 +116,7 @@ def test_the_alerts_that_an_administrator_needs_are_there() -> None:
     }
 
 
-def test_every_metric_of_ours_is_on_the_dashboard() -> None:
+def test_every_metric_is_on_the_dashboard() -> None:
     """A metric that nobody would look at is one too many, or a panel too few."""
     shown = {one.name for _, query in QUERIES for one in selectors(promql_parser.parse(query))}
     families = read(everything().exposition()).families
@@ -159,7 +159,7 @@ def test_the_monitors_find_the_pods(tmp_path: Path) -> None:
     assert any(f'up{{job="{job}"}}' in query for _, query in QUERIES)
 
 
-def test_a_node_without_a_pod_is_told_however_the_agents_are_scraped() -> None:
+def test_a_node_without_a_pod_raises_an_alert_however_the_agents_are_scraped() -> None:
     """Such a node has no target, and so no `up`: the alerts for it rest on no label that only one way has."""
     found = {rule["alert"]: promql_parser.parse(rule["expr"]) for rule in _rules()}
     for alert in ("NodeagentPodMissing", "NodeagentVanished"):

@@ -78,7 +78,7 @@ def job(world: World, api: ApiServer, image: ImageRoot, tmp_path: Path) -> Itera
     pod.remove()
 
 
-def test_it_tells_that_the_node_is_affected_and_leaves_no_trace(
+def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
     world: World, api: ApiServer, job: Pod
 ) -> None:
     """Without a capability, as nobody, with a root that can't be written."""

@@ -36,7 +36,7 @@ def checkout(image: ImageRoot, tmp_path: Path) -> Path:
     return copy
 
 
-def test_a_failed_build_is_told_to_every_process_and_not_tried_again(checkout: Path, tmp_path: Path) -> None:
+def test_a_failed_build_reaches_every_process_and_is_not_tried_again(checkout: Path, tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="no wheel today"), image_root.built(tmp_path, checkout):
         pass
     assert [path.name for path in (checkout / ".cache" / "image").iterdir()] == ["lock"]

@@ -214,7 +214,7 @@ def test_reboot(
         world.lb.run(["ip", "route", "del", *unrouted])
 
 
-def test_names_are_proven_by_the_nodes_dns(world: World, deployment: Deployment) -> None:
+def test_hostnames_are_verified_by_the_nodes_dns(world: World, deployment: Deployment) -> None:
     """Also behind systemd-resolved, whose link and whose stub mean nothing to a container."""
     node = world.node1
     resolv_conf = node.etc / "resolv.conf"

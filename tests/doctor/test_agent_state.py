@@ -47,7 +47,7 @@ def test_all_is_well() -> None:
     assert _codes(agent_findings(SERVING)) == {Code.AgentInSync, Code.RelayAnswers, Code.DnatFirst}
 
 
-def test_nothing_of_it_stands() -> None:
+def test_nothing_of_it_exists() -> None:
     absent = replace(SERVING, dnat=DnatState(), addresses=False, standing={})
     assert _codes(agent_findings(absent)) == {Code.AgentAbsent}
     unread = replace(absent, comparison=replace(IN_SYNC, errors={"hosts": "no permission"}))

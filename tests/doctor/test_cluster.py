@@ -99,7 +99,7 @@ def test_a_broken_node_of_a_known_provider(clinic: Clinic) -> None:
     ]
 
 
-def test_what_rbac_keeps_back_is_said_and_the_rest_stands(clinic: Clinic) -> None:
+def test_what_rbac_denies_is_reported_and_the_rest_is_judged(clinic: Clinic) -> None:
     clinic.api.access.allow_only(_READS)
     try:
         exit_code, found = clinic.examine(clinic.scene.world.node1, "--node", "node1")

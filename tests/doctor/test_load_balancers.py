@@ -70,7 +70,7 @@ def test_off_the_node_the_objects_are_believed_as_far_as_they_go() -> None:
     assert code(NAMED) is Code.HostnameOnly
 
 
-def test_the_remedies_without_an_agent_stand_first_and_are_ready_to_paste() -> None:
+def test_the_fixes_without_an_agent_come_first_and_are_ready_to_paste() -> None:
     hetzner = remedies(VIP, _BY_NAME["Hetzner"], "v1.33.2")
     assert "ipMode: Proxy" in hetzner[0]
     assert "hcloud-cloud-controller-manager 1.21.0" in hetzner[0]
@@ -82,7 +82,7 @@ def test_the_remedies_without_an_agent_stand_first_and_are_ready_to_paste() -> N
     assert all("nodeagent" not in step for step in hetzner[:-1])
 
 
-def test_an_old_cluster_is_told_that_ip_mode_is_no_way_out() -> None:
+def test_for_an_old_cluster_ip_mode_is_not_a_fix() -> None:
     old = remedies(VIP, _BY_NAME["Hetzner"], "v1.29.4")
     assert "Kubernetes v1.29.4 does not support it" in old[0]
     assert "hostname" in old[1]
@@ -155,7 +155,7 @@ def test_which_versions_honor_ip_mode(version: str, able: bool | None) -> None: 
     assert honors_ip_mode(version) is able
 
 
-def test_the_provider_is_told_by_an_annotation_before_the_nodes_cloud() -> None:
+def test_the_provider_is_known_by_an_annotation_before_the_nodes_cloud() -> None:
     key = "load-balancer.hetzner.cloud/uses-proxyprotocol"
     annotated = service("blue", annotations={key: "true"})
     node = replace(NODE, provider_id="digitalocean://1234")

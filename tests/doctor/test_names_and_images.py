@@ -52,7 +52,7 @@ def test_where_a_name_leads(seen: NameObservation, code: Code) -> None:
     assert name_finding(seen).code is code
 
 
-def test_the_three_answers_stand_side_by_side() -> None:
+def test_the_three_answers_are_side_by_side() -> None:
     seen = replace(FOUND, host=(RELAY,), cluster=None, cluster_why="not asked: forbidden", upstream=SILENT)
     assert name_finding(seen).evidence == (
         "this host's resolver: 169.254.66.7",

@@ -80,7 +80,7 @@ def test_a_plain_connection_that_works_where_the_line_is_demanded_had_it_added(
     assert conclude(works) is Code.ThroughLoadBalancer
 
 
-def test_a_controller_that_takes_both_is_told_by_the_rules_then_by_the_object() -> None:
+def test_a_controller_that_takes_both_is_judged_by_the_rules_then_by_the_object() -> None:
     works = replace(BROKEN, load_balancer=EITHER, controller=EITHER)
     assert conclude(works) is Code.ShortCircuitedAndFine
     assert conclude(replace(works, in_rules=False)) is Code.ThroughLoadBalancer
@@ -88,7 +88,7 @@ def test_a_controller_that_takes_both_is_told_by_the_rules_then_by_the_object() 
     assert conclude(replace(works, in_rules=None, vip=False)) is Code.ThroughLoadBalancer
 
 
-def test_remedied_by_dnat_even_if_the_rules_can_not_be_read() -> None:
+def test_fixed_by_dnat_even_if_the_rules_can_not_be_read() -> None:
     works = replace(BROKEN, load_balancer=Answers(OK, NOT_TLS, NOT_TLS), relay=(RELAY, OK))
     assert conclude(replace(works, redirected=True)) is Code.RemediedByDnat
     assert conclude(replace(works, redirected=None)) is Code.RemediedByDnat
@@ -96,7 +96,7 @@ def test_remedied_by_dnat_even_if_the_rules_can_not_be_read() -> None:
     assert conclude(replace(works, redirected=None, relay=(RELAY, REFUSED))) is Code.ThroughLoadBalancer
 
 
-def test_remedied_by_a_hosts_line_alone() -> None:
+def test_fixed_only_by_a_hosts_line() -> None:
     by_name = replace(BROKEN, relay=(RELAY, OK), name=("site.example.com", RELAY, OK))
     assert conclude(by_name) is Code.RemediedByHosts
     assert conclude(replace(by_name, name=("site.example.com", BALANCER, OK))) is Code.ShortCircuitedAndCut
@@ -181,5 +181,5 @@ def test_the_finding_names_the_port_and_shows_what_was_asked() -> None:
         (replace(BROKEN, controller=DOWN), "pods behind Service ingress/blue"),
     ],
 )
-def test_the_remedy_names_what_to_change(seen: PathObservation, words: str) -> None:
+def test_the_fix_names_what_to_change(seen: PathObservation, words: str) -> None:
     assert words in "\n".join(path_finding(service("blue"), "", seen).remedy)

@@ -168,13 +168,13 @@ def test_the_policy_is_one_that_the_api_takes() -> None:
             validate(obj, "1.36")
 
 
-def test_the_policy_is_a_remedy_where_the_server_has_it() -> None:
+def test_the_policy_is_a_fix_if_the_server_has_it() -> None:
     found = service(points=(point("192.0.2.1"),))
     assert any("doctor --policy" in step for step in remedies(found, None, "v1.36.0", "v1"))
     assert not any("policy" in step for step in remedies(found, None, "v1.36.0"))
 
 
-def test_the_reason_is_told_where_there_is_no_such_api() -> None:
+def test_the_reason_is_reported_if_there_is_no_such_api() -> None:
     with pytest.raises(SourceError, match=r"Kubernetes v1\.33\.2 does not serve .* 1\.36 and later do"):
         policy_text([_target()], ClusterAnswers(version="v1.33.2"))
     with pytest.raises(SourceError, match="no policy: connection refused"):

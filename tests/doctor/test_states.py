@@ -74,7 +74,7 @@ def test_every_golden_file_belongs_to_a_state() -> None:
     assert _PATHS.keys() == {state.name for state in STATES}
 
 
-def test_without_privileges_the_verdict_stands_and_the_rest_is_said(scene: Scene) -> None:
+def test_without_privileges_the_verdict_is_the_same_and_the_rest_is_reported(scene: Scene) -> None:
     agent = scene.agent
     bare = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--"]
     objects = ["--manifests", str(agent.manifests), "--config", str(agent.config), "--node", "node1"]

@@ -51,7 +51,7 @@ def test_the_api_server_is_never_connected_to() -> None:
     assert _endpoints(_targets(service(), _V1, facts)) == ["192.0.2.1:80"]
 
 
-def test_a_published_name_stands_for_its_addresses() -> None:
+def test_a_published_name_means_its_addresses() -> None:
     named = service(points=(point(hostname=_BALANCER), point(hostname="unknown.example.com")))
     assert published_names([named]) == (_BALANCER, "unknown.example.com")
     found = _targets(named, _V1)

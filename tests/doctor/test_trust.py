@@ -73,7 +73,7 @@ def test_nothing_is_said_where_no_load_balancer_sends_proxy(
     assert _found(api, tmp_path, capsys) == []
 
 
-def test_a_large_cluster_is_told_that_the_list_is_not_whole(api: ApiServer, tmp_path: Path) -> None:
+def test_for_a_large_cluster_the_list_says_that_it_is_incomplete(api: ApiServer, tmp_path: Path) -> None:
     _fill(api, 300)
     with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
         nodes = ask_cluster(connection, "node0").nodes

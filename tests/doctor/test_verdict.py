@@ -48,7 +48,7 @@ def test_the_sentence_and_the_exit_code(codes: tuple[Code, ...], exit_code: int,
     assert words in summary.sentence
 
 
-def test_the_cause_stands_in_the_sentence_and_not_what_follows_from_it() -> None:
+def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
     found = _found(Code.Troubled, Code.RelayDown, Code.RelayDown, Code.RelaySilent)
     assert "subject1: seen RelayDown (and 1 more like it)" in summarize("node", found).sentence
     found = _found(Code.ShortCircuitedAndCut, Code.ImagesCut, Code.ShortCircuited)

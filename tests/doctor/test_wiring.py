@@ -74,7 +74,7 @@ def test_an_ordinary_node() -> None:
         (replace(NODE, socket_balancer=None), Code.NoSocketBalancer),
     ],
 )
-def test_what_stands_in_the_way_is_told(environment: Environment, code: Code) -> None:
+def test_what_is_in_the_way_is_reported(environment: Environment, code: Code) -> None:
     assert code in _codes(environment)
 
 

@@ -67,7 +67,7 @@ def _told_of_both(
     ],
     ids=["IPv6 switched off", "no IPv4 address"],
 )
-def test_a_node_of_one_family_is_served_in_it_and_the_other_told_once(
+def test_a_node_of_one_family_is_served_in_it_and_the_other_reported_once(
     tmp_path: Path, backend: Backend, stack: Stack, left_alone: Address, why: str
 ) -> None:
     with World(family=stack) as world:

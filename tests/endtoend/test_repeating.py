@@ -102,7 +102,7 @@ def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     assert_served(world, world.node1, NAMED[0])
 
 
-def test_with_every_load_balancer_gone_nothing_stands(agent: Agent) -> None:
+def test_without_load_balancers_nothing_is_left(agent: Agent) -> None:
     before = read_state(agent.host)
     assert agent.apply().exit_code == 0
     (agent.manifests / "service.yaml").unlink()

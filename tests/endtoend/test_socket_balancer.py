@@ -59,7 +59,7 @@ def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
     assert answer.exit_code == 0, answer
 
 
-def test_dnat_alone_serves_nobody(world: World, agent: Agent) -> None:
+def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
     for host in (world.node1, world.pod1):
         assert_cut(world, host, *NAMED)
     configure(agent, dnat={"backend": "nftables"}, hosts={"enabled": False})

@@ -70,7 +70,7 @@ def test_traffic_from_outside_is_not_touched(
         assert_cut(world, world.client, *NAMED)
 
 
-def test_kube_proxy_writing_its_rules_anew_changes_nothing(
+def test_kube_proxy_rewriting_its_rules_changes_nothing(
     world: World, kept_agent: Agent, combination: Combination
 ) -> None:
     _apply(kept_agent, combination, _DNAT)

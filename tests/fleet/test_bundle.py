@@ -217,7 +217,7 @@ def test_a_pseudonym_is_the_same_within_a_bundle_and_another_in_the_next() -> No
     assert first.replaced("*.example.com").startswith("*.h-")
 
 
-def test_only_what_is_ours_is_taken_of_rules_and_hosts() -> None:
+def test_only_nodeagents_own_rules_and_hosts_lines_are_taken() -> None:
     assert own_block("127.0.0.1 localhost\n") == ""
     assert own_block(_HOSTS_FILE).splitlines()[0].startswith("# BEGIN nodeagent")
     assert "my-own-line" not in own_block(_HOSTS_FILE)

@@ -53,7 +53,7 @@ def test_the_examples_of_the_gateway_api(listener: str | None, route: list[str],
 
 @given(hostnames, hostnames, names)
 @settings(deadline=None)
-def test_an_intersection_stands_for_exactly_the_names_of_both(one: str, other: str, name: str) -> None:
+def test_an_intersection_matches_exactly_the_names_of_both(one: str, other: str, name: str) -> None:
     """Never for more than either of them, and for no less."""
     common = intersection(one, other)
     in_both = stands_for(one, name) and stands_for(other, name)

@@ -64,7 +64,7 @@ def test_ignore_is_stronger_than_services() -> None:
     assert decision.reason == "listed in loadBalancers.ignore"
 
 
-def test_what_could_not_be_read_of_a_skipped_service_is_told() -> None:
+def test_unreadable_parts_of_a_skipped_service_are_reported() -> None:
     """Its remarks, beside the reason it is skipped."""
     planned = desired(service("red", problems=("spec.ports: 0 is not a port number",)))
     assert of_service(planned, "red").remarks == ("spec.ports: 0 is not a port number",)
@@ -156,7 +156,7 @@ def test_an_excluded_service_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("provider_id", ["hcloud://4711", "aws:///eu-west-1a/i-0123", "gce://p/z/i"])
-def test_another_clouds_left_over_annotation_is_told_and_not_believed(provider_id: str) -> None:
+def test_another_clouds_left_over_annotation_is_reported_and_ignored(provider_id: str) -> None:
     """A manifest that has moved says nothing of this cloud's load balancers."""
     decision = of_service(annotated({DIGITALOCEAN: "true"}, provider_id=provider_id))
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ForeignAnnotation")

@@ -69,7 +69,7 @@ MATTER = frozenset({ip_address("192.0.2.1"), ip_address(RELAY)})
 """What matters in an answer for the first load balancer."""
 
 
-def test_a_name_is_proven_by_an_address_of_its_load_balancer() -> None:
+def test_a_hostname_is_verified_by_an_address_of_its_load_balancer() -> None:
     """One among several is enough: round-robin answers are common."""
     desire = planned(told("192.0.2.1", "198.51.100.4"))
     decision = of_name(desire, NAME)
@@ -78,14 +78,14 @@ def test_a_name_is_proven_by_an_address_of_its_load_balancer() -> None:
     assert hosts(desire) == [f"{RELAY} {NAME}"]
 
 
-def test_a_name_is_proven_in_either_family() -> None:
+def test_a_hostname_is_verified_in_either_family() -> None:
     """A name with an AAAA alone, and a load balancer with both."""
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("2001:db8::1"), None)})
     both = service(ips=("192.0.2.1", "2001:db8::1"))
     assert of_name(desired(both, ingress(NAME), facts=facts, options=DNS), NAME).code == "Verified"
 
 
-def test_a_name_of_somebody_else_is_refused() -> None:
+def test_a_hostname_with_other_addresses_is_rejected() -> None:
     """The answer, and what it should have been; on all nodes in the same words, for Events."""
     decision = decided(told("198.51.100.4", "2001:db8::4"))
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
@@ -132,7 +132,7 @@ def test_a_name_that_was_not_asked_yet_waits() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "code"), FAILURES.items())
-def test_while_dns_is_away_nothing_new_is_proven_and_nothing_withdrawn(
+def test_while_dns_is_unavailable_nothing_new_is_verified_and_nothing_withdrawn(
     outcome: DnsOutcome, code: str
 ) -> None:
     """Each way to be away has its code, and the servers' words."""
@@ -145,7 +145,7 @@ def test_while_dns_is_away_nothing_new_is_proven_and_nothing_withdrawn(
     assert standing.reason == "kept: it is written, and DNS can't be queried: 192.0.2.53: no"
 
 
-def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
+def test_a_remembered_verification_restores_a_line_that_another_program_removed() -> None:
     """DNS being away is no reason to leave drift."""
     desire = planned(failed(), before=told("192.0.2.1"))
     decision = of_name(desire, NAME)
@@ -154,7 +154,7 @@ def test_a_remembered_proof_puts_back_a_line_that_somebody_removed() -> None:
     assert hosts(desire) == [f"{RELAY} {NAME}"]
 
 
-def test_a_line_that_waits_for_its_relay_is_not_forgotten_by_proof() -> None:
+def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
     """After a reboot, say: HAProxy is not up yet, its names are withdrawn, and DNS is away as well."""
     first = planned(None, stands_at=[RELAY])
     assert hosts(defer_until_ready(first, frozenset())) == []
@@ -171,14 +171,14 @@ def test_a_line_that_waits_for_its_relay_is_not_forgotten_by_proof() -> None:
     assert of_name(desired(service(), ingress(NAME), facts=again, options=DNS), NAME).code == "DnsTimeout"
 
 
-def test_what_was_disproven_stays_so_while_dns_is_away() -> None:
+def test_what_dns_denied_stays_so_while_dns_is_unavailable() -> None:
     """Though its line still stands, the hosts file having been read-only, say."""
     decision = decided(failed(), before=told("198.51.100.4"), stands_at=[RELAY])
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
     assert decision.reason.endswith("; now DNS can't be queried: 192.0.2.53: no")
 
 
-def test_what_stands_for_one_load_balancer_is_no_proof_for_another() -> None:
+def test_a_line_of_one_load_balancer_does_not_verify_another() -> None:
     """Else whoever is fast while DNS is away could take over a name that was proven for somebody."""
     facts = replace(
         FACTS,
@@ -190,7 +190,7 @@ def test_what_stands_for_one_load_balancer_is_no_proof_for_another() -> None:
     assert hosts(taken) == []
 
 
-def test_what_is_remembered_of_one_load_balancer_is_no_proof_for_another() -> None:
+def test_a_remembered_answer_for_one_load_balancer_does_not_verify_another() -> None:
     """The same, without a restart in between."""
     facts = replace(FACTS, dns={NAME: DnsAnswer(failed(), told("192.0.2.1"))})
     taken = desired(service(), GREEN, ingress(NAME, points=(point("192.0.2.2"),)), facts=facts, options=DNS)
@@ -204,7 +204,7 @@ def test_a_load_balancer_that_moves_needs_no_new_answer_if_dns_was_there_first()
     assert of_name(moved, NAME).reason.startswith("verified: DNS answers 192.0.2.9")
 
 
-def test_an_answer_for_half_of_the_families_disproves_only_what_it_covers() -> None:
+def test_an_answer_for_half_of_the_families_denies_only_what_it_covers() -> None:
     """An IPv4 load balancer's name is disproven by its A alone; that of one with IPv6 might have an AAAA."""
     assert decided(told("198.51.100.4", unanswered=[6])).code == "NotVerified"
     facts = replace(FACTS, dns={NAME: DnsAnswer(told("198.51.100.4", unanswered=[6]))})
@@ -304,7 +304,7 @@ def verdicts(found: Desired) -> dict[str, tuple[Verdict, str]]:
     return {decision.claimed_by.name: (decision.verdict, decision.code) for decision in found.names}
 
 
-def test_a_younger_claim_that_dns_proves_comes_before_an_older_that_it_does_not() -> None:
+def test_a_younger_claim_that_dns_confirms_comes_before_an_older_that_it_does_not() -> None:
     """A site moves to another controller: DNS has moved already, the old Ingress is still there."""
     found = moving(told("192.0.2.2"))
     assert verdicts(found) == {
@@ -315,14 +315,14 @@ def test_a_younger_claim_that_dns_proves_comes_before_an_older_that_it_does_not(
 
 
 @pytest.mark.parametrize("reply", [told("192.0.2.1"), told("192.0.2.1", "192.0.2.2")])
-def test_a_younger_claim_takes_nothing_from_an_older_that_dns_proves(reply: DnsReply) -> None:
+def test_a_younger_claim_takes_nothing_from_an_older_that_dns_confirms(reply: DnsReply) -> None:
     """Also when the name has the addresses of both."""
     found = moving(reply)
     assert verdicts(found) == {"old": (Verdict.SERVED, "Verified"), "new": (Verdict.REFUSED, "Conflict")}
     assert hosts(found) == [f"{relay_of(found)[4]} {NAME}"]
 
 
-def test_of_two_claims_that_dns_does_not_bear_out_the_older_one_is_told_why() -> None:
+def test_of_two_claims_that_dns_does_not_confirm_the_older_one_gets_the_reason() -> None:
     """And nothing is written for either."""
     found = moving(told("192.0.2.77"))
     assert verdicts(found) == {"old": (Verdict.REFUSED, "NotVerified"), "new": (Verdict.REFUSED, "Conflict")}
@@ -338,7 +338,7 @@ def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() 
 
 
 @pytest.mark.parametrize("latest", [None, failed()])
-def test_a_line_that_stands_does_not_pass_to_another_namespace_with_the_relay_address(
+def test_an_existing_line_does_not_pass_to_another_namespace_with_the_relay_address(
     latest: DnsReply | None,
 ) -> None:
     """An older Service that becomes a load balancer can take a relay address that it was named for."""

@@ -39,7 +39,7 @@ def test_a_listed_service_may_have_nothing_else() -> None:
     assert set(redirects(planned)) == {"203.0.113.7:443"}
 
 
-def test_those_of_any_other_service_are_told_and_left_alone() -> None:
+def test_those_of_any_other_service_are_reported_and_ignored() -> None:
     """Anyone who may write a Service could take over an address of the internet on every node."""
     annotated = service(ports=("443",), annotations={PROXY_PROTOCOL: "v1"})
     planned = desired(with_external("203.0.113.7", found=annotated), options=config("loadBalancers: {}"))
@@ -67,7 +67,7 @@ def test_no_address_of_the_node_or_of_the_api_server_is_taken(own: str) -> None:
     assert "not redirected" in remark
 
 
-def test_one_that_could_not_be_read_is_told() -> None:
+def test_one_that_could_not_be_read_is_reported() -> None:
     """And the rest served."""
     planned = desired(service(problems=("spec.externalIPs: 'x' is not an IP address",)))
     assert of_service(planned).verdict is Verdict.SERVED

@@ -46,7 +46,7 @@ def test_a_dual_stack_node_relays_both() -> None:
     assert of_service(planned).remarks == ()
 
 
-def test_ipv6_switched_off_costs_ipv6_alone_and_is_told_once() -> None:
+def test_ipv6_switched_off_costs_only_ipv6_and_is_reported_once() -> None:
     """Not once a port."""
     planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=BARE)
     assert set(redirects(planned)) == {"192.0.2.1:443", "192.0.2.1:80"}
@@ -70,7 +70,7 @@ def test_a_family_without_an_address_of_the_nodes_own_is_left_alone(
     assert remark == f"{left_alone}: not relayed: this node has no IPv{family} address of its own"
 
 
-def test_a_relay_address_of_ours_is_no_address_of_the_nodes() -> None:
+def test_a_relay_address_of_nodeagents_is_not_an_address_of_the_nodes() -> None:
     """Or a family would be spoken because it was relayed yesterday."""
     facts = on_a_node(FOUR)
     ours = InterfaceAddress(ip_address("fd68:6169:7270::5"), 128, "lo", ours=True)
@@ -111,7 +111,7 @@ def test_other_signs_of_a_family_count_too(node: Node, sources: tuple[IPAddress,
     assert set(relay_of(planned)) == {4, 6}
 
 
-def test_ipv6_switched_off_is_stronger_than_what_the_cluster_was_told() -> None:
+def test_ipv6_switched_off_counts_more_than_the_clusters_record() -> None:
     """The Node object may still name the address."""
     node = replace(BARE, addresses=(ip_address("198.51.100.11"), ip_address("2001:db8:5::11")))
     planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=node)

@@ -25,7 +25,7 @@ def test_a_gateway_may_report_a_hostname() -> None:
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
-def test_the_service_that_was_made_for_a_gateway_bears_its_name() -> None:
+def test_the_service_that_was_made_for_a_gateway_has_its_name() -> None:
     """Where the status says nothing, or something that no Service has."""
     made = service("green", ips=("192.0.2.2",), gateway="public")
     for points in ((), (point("198.51.100.9"),)):
@@ -54,7 +54,7 @@ def test_a_gateway_without_an_address_is_on_the_only_proxy_load_balancer() -> No
     assert of_name(desired(service(), gateway(points=()), route(NAME)), NAME).verdict is Verdict.SERVED
 
 
-def test_what_of_a_gateway_could_not_be_read_is_told_once() -> None:
+def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
     """However many Routes it has."""
     bad = gateway(points=(), problems=("status.addresses[0].value: 'x' is not an IP address",))
     planned = desired(service(), bad, route(NAME), route("b.example.com", name="b"))

@@ -29,7 +29,7 @@ def test_a_name_has_a_line_for_each_family_of_its_load_balancer() -> None:
     assert hosts(planned) == [f"{relays[4]} {NAME}", f"{relays[6]} {NAME}"]
 
 
-def test_a_name_that_nothing_proves_is_refused() -> None:
+def test_a_hostname_that_nothing_verifies_is_rejected() -> None:
     """Anyone who may create an Ingress could ask for it."""
     planned = desired(service(), ingress("registry-1.docker.io"), options=ALLOWED_ALONE)
     decision = of_name(planned, "registry-1.docker.io")

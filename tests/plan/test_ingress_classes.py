@@ -103,13 +103,13 @@ def test_of_two_load_balancers_of_a_class_the_first_report_counts() -> None:
     assert served_by(planned) == "green"
 
 
-def test_its_own_status_stands_above_its_class() -> None:
+def test_its_own_status_takes_precedence_over_its_class() -> None:
     """The controller knows better than who wrote the configuration."""
     planned = two(ingress(NAME, ingress_class="nginx"), options=WITH_CLASS % ("nginx", "green"))
     assert served_by(planned) == "blue"
 
 
-def test_the_configuration_stands_above_what_is_learned() -> None:
+def test_the_configuration_takes_precedence_over_what_is_learned() -> None:
     """The administrator has the last word."""
     planned = two(
         new(),

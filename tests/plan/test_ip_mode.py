@@ -32,7 +32,7 @@ def test_it_is_believed_unless_the_nodes_rules_show_otherwise() -> None:
     )
 
 
-def test_another_addresss_short_circuit_proves_nothing() -> None:
+def test_another_address_that_is_short_circuited_shows_nothing() -> None:
     """Each address for itself."""
     seen = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.2")}))
     assert of_service(desired(IN_PROXY_MODE, facts=seen)).code == "IPModeProxy"

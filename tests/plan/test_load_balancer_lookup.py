@@ -89,7 +89,7 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
 
 
 @pytest.mark.parametrize("older", ["claim", "unserved", "other class"])
-def test_what_older_objects_tell_is_no_veto_of_what_dns_bears_out(older: str) -> None:
+def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> None:
     """An older claim for another load balancer, a class that leads nowhere, a class that is another one's."""
     lost = service(
         "green", ips=("192.0.2.2",), created=-9, cluster_ips=() if older == "unserved" else ("10.96.0.8",)
@@ -165,7 +165,7 @@ def test_of_several_reported_the_first_gets_no_line_while_it_is_not_served() -> 
     assert not any(line.endswith(f" {NAME}") for line in hosts(planned))
 
 
-def test_what_an_older_ingress_of_the_class_reports_is_no_veto_of_what_dns_bears_out() -> None:
+def test_the_report_of_an_older_ingress_of_the_class_does_not_veto_what_dns_confirms() -> None:
     """It may be anyone's, and report another load balancer than the one that serves this Ingress."""
     address = ip_address("192.0.2.1")
     reply = DnsReply(DnsOutcome.ADDRESSES, (address,))

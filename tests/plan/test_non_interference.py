@@ -322,7 +322,7 @@ def is_won(decision: NameDecision) -> bool:
 
 @given(seeds)
 @EXAMPLES
-def test_no_older_claim_vetoes_a_hostname_that_dns_bears_out(seed: int) -> None:
+def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
     """Neither one that is excluded, nor one whose load balancer is not served, nor any other of the tenant's.
 
     Exempt: DNS names an address of the tenant's as well, or bears out an older claim of the tenant's for

@@ -123,7 +123,7 @@ def test_what_could_not_be_read_is_handed_on_and_the_rest_is_served() -> None:
     assert planned.dnat.redirects
 
 
-def test_load_balancers_are_told_in_the_order_of_their_names() -> None:
+def test_load_balancers_are_listed_in_the_order_of_their_names() -> None:
     """Not of their ages."""
     planned = desired(service("red", created=1), service("green", created=2), service("blue", created=3))
     assert [each.load_balancer.name for each in planned.load_balancers] == ["blue", "green", "red"]

@@ -271,7 +271,7 @@ def test_a_value_that_its_controller_refuses_is_an_error_and_nothing_else(
     assert found.reason.isprintable()
 
 
-def test_a_value_that_is_taken_for_off_in_silence_is_told() -> None:
+def test_a_value_that_silently_means_off_is_reported() -> None:
     """Whoever wrote `True` for OpenStack expects something else."""
     found = detected({OPENSTACK: "True"})
     assert found.reason == (
@@ -289,7 +289,7 @@ def test_ports_that_are_not_alike_are_named() -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("AWS (Load Balancer Controller)", "service.k8s.aws/nlb")])
-def test_a_load_balancer_class_tells_which_controller_reads_the_annotations(name: str, given: str) -> None:
+def test_a_load_balancer_class_shows_which_controller_reads_the_annotations(name: str, given: str) -> None:
     """AWS has three that share keys."""
     classed = service(annotations={AWS: "*", AWS_TYPE: "nlb"}, load_balancer_class=given)
     found = detect(classed, LoadBalancerOptions(), None)
@@ -310,7 +310,7 @@ def test_every_annotation_of_the_table_is_tested() -> None:
     assert keys <= {key for _, annotations, _ in READ for key in annotations}
 
 
-def test_no_key_stands_in_two_rows_that_apply_to_one_service() -> None:
+def test_no_key_is_in_two_rows_that_apply_to_one_service() -> None:
     """Else one annotation would contradict itself."""
     for kind in ("", "nlb", "external"):
         found = service(annotations={AWS_TYPE: kind} if kind else {})
@@ -328,7 +328,7 @@ def test_what_a_person_is_to_paste_is_an_annotation() -> None:
             assert not line or (separator and "/" in key and value == f'"{value.strip(chr(34))}"'), line
 
 
-def test_schemes_are_what_stands_before_the_colon_and_slashes() -> None:
+def test_schemes_are_the_part_before_the_colon_and_slashes() -> None:
     """No more than that."""
     assert all(scheme and set(scheme).isdisjoint(":/ ") for scheme in KNOWN_SCHEMES)
 

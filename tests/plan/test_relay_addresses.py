@@ -47,7 +47,7 @@ def test_the_order_in_which_services_are_listed_does_not_matter(
 
 
 @given(clusters, networks)
-def test_a_newcomer_moves_nobody(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
+def test_a_newer_load_balancer_moves_none(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
     """Nor does its removal."""
     older = [found for found in cluster if found.created is not None]
     before = allocate(sorted(older, key=by_age), network)

@@ -160,7 +160,7 @@ def test_a_service_that_is_not_proxy_takes_no_address_from_one_that_is() -> None
 
 
 @pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])
-def test_a_relay_address_in_use_by_somebody_else_refuses_that_load_balancer_alone(interface: str) -> None:
+def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer(interface: str) -> None:
     """The reason says where it stands and what to do."""
     before = desired(service(), service("green", ips=("192.0.2.2",)))
     address = relay_of(before)[4]
@@ -175,7 +175,7 @@ def test_a_relay_address_in_use_by_somebody_else_refuses_that_load_balancer_alon
     assert of_service(planned, "green") == of_service(before, "green")
 
 
-def test_a_relay_address_that_we_put_there_ourselves_is_no_hindrance() -> None:
+def test_a_relay_address_that_nodeagent_put_there_is_not_an_obstacle() -> None:
     """A second pass finds the first one's work."""
     first = desired(service())
     standing = InterfaceAddress(ip_address(relay_of(first)[4]), 32, "hairpin0", ours=True)
@@ -206,7 +206,7 @@ def test_the_range_of_the_other_family_is_named_when_it_is_that_one() -> None:
     assert reason.startswith("no relay address is left in fd00::/125: widen relay.ipv6")
 
 
-def test_the_proxy_line_names_the_nodes_address_of_the_family() -> None:
+def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
     """What its Node object reports goes before what its sockets say."""
     facts = replace(FACTS, source_addresses=(ip_address("203.0.113.5"), ip_address("2001:db8:1::1")))
     planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)), facts=facts)

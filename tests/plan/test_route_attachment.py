@@ -39,7 +39,7 @@ def test_a_route_is_reached_by_the_names_it_has_in_common_with_its_listener() ->
         (parent(port=444), "Gateway infra/public does not accept it, according to its status"),
     ],
 )
-def test_a_route_that_is_attached_to_nothing_is_told_why(to: ParentRef, reason: str) -> None:
+def test_a_route_that_is_attached_to_nothing_gets_the_reason(to: ParentRef, reason: str) -> None:
     """Its names are nobody else's hindrance."""
     listeners = (
         listener("other.example.com"),

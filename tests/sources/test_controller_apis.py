@@ -32,7 +32,7 @@ ISTIO = """\
 
 
 @pytest.mark.parametrize("group", ["traefik.io", "traefik.containo.us"])
-def test_the_hosts_of_an_ingress_route_stand_in_its_rules(tmp_path: Path, group: str) -> None:
+def test_the_hosts_of_an_ingress_route_are_in_its_rules(tmp_path: Path, group: str) -> None:
     """Also in the API group of Traefik before 2.10."""
     (found,) = read(tmp_path, "IngressRoute", f"{group}/v1alpha1", TRAEFIK)
     assert found.hosts == ("a.example.com", "b.example.com")
@@ -78,7 +78,7 @@ def test_a_virtual_service_asks_for_names_only_at_a_gateway(
 
 
 @pytest.mark.parametrize("spec", ["  {}", "  routes: {}", "  routes: [1, {match: 2}, {match: }]", "  [x]"])
-def test_what_stands_elsewhere_or_is_of_another_form_asks_for_nothing(tmp_path: Path, spec: str) -> None:
+def test_values_elsewhere_or_of_another_type_claim_nothing(tmp_path: Path, spec: str) -> None:
     """The object is readable; there is no host in it."""
     (found,) = read(tmp_path, "IngressRoute", "traefik.io/v1alpha1", spec)
     assert found.hosts == ()

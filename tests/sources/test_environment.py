@@ -47,7 +47,7 @@ def test_an_ordinary_machine(root: Path) -> None:
     assert "nftables v" in found.nft
 
 
-def test_what_is_absent_is_told_from_what_is_empty(root: Path) -> None:
+def test_what_is_absent_is_distinguished_from_what_is_empty(root: Path) -> None:
     (root / "etc/nsswitch.conf").unlink()
     (root / "etc/resolv.conf").unlink()
     found = _read(root)
@@ -55,7 +55,7 @@ def test_what_is_absent_is_told_from_what_is_empty(root: Path) -> None:
     assert found.name_servers is None
 
 
-def test_links_are_told(root: Path) -> None:
+def test_links_are_reported(root: Path) -> None:
     for name, target in (
         ("hosts", "/nix/store/hosts"),
         ("resolv.conf", "../run/systemd/resolve/resolv.conf"),
@@ -67,7 +67,7 @@ def test_links_are_told(root: Path) -> None:
     assert found.resolv_link == "../run/systemd/resolve/resolv.conf"
 
 
-def test_who_handles_services_is_told_by_devices_and_pins(root: Path) -> None:
+def test_what_handles_services_is_known_by_devices_and_pins(root: Path) -> None:
     (root / "sys/class/net/cilium_host").mkdir()
     (root / "sys/fs/bpf/cilium/socketlb").mkdir(parents=True)
     found = _read(root)
@@ -84,7 +84,7 @@ def test_selinux(root: Path, state: str, word: str) -> None:
 
 @needs_root
 @pytest.mark.parametrize("target", ["etc/hosts", "etc"])
-def test_an_immutable_file_or_directory_is_told(root: Path, target: str) -> None:
+def test_an_immutable_file_or_directory_is_reported(root: Path, target: str) -> None:
     path = str(root / target)
     done = subprocess.run(["chattr", "+i", path], capture_output=True, text=True, check=False)
     if done.returncode != 0:

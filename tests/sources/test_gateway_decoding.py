@@ -95,7 +95,7 @@ def test_a_gateway(tmp_path: Path) -> None:
     )
 
 
-def test_an_address_that_is_none_is_told_and_the_others_count(tmp_path: Path) -> None:
+def test_an_invalid_address_is_reported_and_the_others_count(tmp_path: Path) -> None:
     """The Gateway is used all the same."""
     (found,) = read(tmp_path, GATEWAY.replace("value: 192.0.2.1", "value: nonsense")).gateways
     assert found.problems == ("status.addresses[0].value: 'nonsense' is not an IP address",)
@@ -110,7 +110,7 @@ def test_an_address_that_is_none_is_told_and_the_others_count(tmp_path: Path) ->
         ("port: 443", "port: https", "Expected `int`, got `str` - at `$.spec.listeners[1].port`"),
     ],
 )
-def test_a_gateway_that_makes_no_sense_is_told_and_hides_no_other(
+def test_an_invalid_gateway_is_reported_and_hides_no_other(
     tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     found = read(tmp_path, GATEWAY.replace(old, new), GATEWAY.replace("name: public", "name: other"))
@@ -188,7 +188,7 @@ def _status(*said: str) -> str:
         ([], False),
     ],
 )
-def test_a_parent_declines_a_route_when_nobody_accepts_it_as_it_is_now(
+def test_a_parent_declines_a_route_if_no_controller_accepts_it_as_it_is_now(
     tmp_path: Path, said: list[str], *, declined: bool
 ) -> None:
     """What was said of an older generation is stale; a controller that never counts them is believed."""

@@ -419,7 +419,7 @@ spec: {{controller: k8s.io/ingress-nginx}}"""
     )
 
 
-def test_a_service_tells_the_gateway_that_it_was_made_for(tmp_path: Path) -> None:
+def test_a_service_names_the_gateway_that_it_was_made_for(tmp_path: Path) -> None:
     """By the label of GEP-1762; its other labels are not kept."""
     found = load_balancer()
     found["metadata"]["labels"] = {"gateway.networking.k8s.io/gateway-name": "public", "app": "x"}

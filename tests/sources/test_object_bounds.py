@@ -30,7 +30,7 @@ def _ingress(hosts: list[str]) -> Ingress:
     return decode_ingress({"metadata": {"name": "many"}, "spec": {"rules": rules}})
 
 
-def test_hosts_of_an_ingress_beyond_the_bound_are_told_and_left_out() -> None:
+def test_hosts_of_an_ingress_beyond_the_limit_are_reported_and_left_out() -> None:
     assert len(_ingress(_hosts(MOST_HOSTS)).hosts) == MOST_HOSTS
     assert _ingress(_hosts(MOST_HOSTS)).problems == ()
     found = _ingress(_hosts(MOST_HOSTS + 5))

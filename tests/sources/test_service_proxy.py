@@ -51,7 +51,7 @@ def caught(*wanted: IPAddress) -> frozenset[IPAddress]:
 
 
 @isolated
-def test_in_nftables_mode_the_map_tells() -> None:
+def test_in_nftables_mode_the_map_shows_it() -> None:
     """And a load balancer without rules is not caught."""
     assert caught(CAUGHT, OTHER) == frozenset()
     nftables_mode()
@@ -60,7 +60,7 @@ def test_in_nftables_mode_the_map_tells() -> None:
 
 
 @isolated
-def test_in_iptables_mode_the_chain_tells_in_nf_tables() -> None:
+def test_in_iptables_mode_the_chain_shows_it_in_nf_tables() -> None:
     """As iptables-nft writes it."""
     iptables_mode("nft")
     assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
@@ -68,7 +68,7 @@ def test_in_iptables_mode_the_chain_tells_in_nf_tables() -> None:
 
 
 @isolated
-def test_in_iptables_mode_the_chain_tells_in_legacy_xtables() -> None:
+def test_in_iptables_mode_the_chain_shows_it_in_legacy_xtables() -> None:
     """As iptables-legacy writes it."""
     iptables_mode("legacy")
     assert caught(CAUGHT, CAUGHT_6, OTHER) == {CAUGHT, CAUGHT_6}
@@ -110,7 +110,7 @@ def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPat
     assert caught_addresses([], ()) == service_proxy.ServiceRules()
 
 
-def test_what_can_not_be_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is then no evidence."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(programs, "_SEARCH", "")

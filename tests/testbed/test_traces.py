@@ -28,7 +28,7 @@ with World() as world:
 """
 
 
-def test_the_machine_is_untouched_while_a_world_stands_and_after() -> None:
+def test_the_machine_is_untouched_while_a_world_exists_and_after() -> None:
     before = _machine()
     with World() as world:
         namespaces = {host.network_namespace() for host in world.hosts}

@@ -53,7 +53,7 @@ def test_outside_works_and_the_true_address_arrives(world: World, url: str) -> N
 
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("name", ["node1", "node2", "pod1", "pod2"])
-def test_inside_is_cut_for_want_of_the_proxy_line(world: World, name: str, url: str) -> None:
+def test_inside_is_rejected_because_the_proxy_header_is_missing(world: World, name: str, url: str) -> None:
     host = next(host for host in world.hosts if host.name == name)
     for family in world.families:
         before = len(world.broken_headers())

@@ -124,7 +124,7 @@ def test_names_asked_before_have_a_smaller_allowance() -> None:
     assert agenda.take(120) == "new"
 
 
-def test_a_name_that_nobody_wants_any_more_is_not_asked() -> None:
+def test_a_hostname_that_is_no_longer_wanted_is_not_looked_up() -> None:
     """Wherever it was: new, waiting, or just being asked."""
     agenda = LookupQueue()
     agenda.want(of_one("asked", "new", "waiting"), NOW)

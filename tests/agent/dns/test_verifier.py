@@ -99,7 +99,7 @@ def test_only_what_matters_is_a_change() -> None:
         wait_until(lambda: dns.changes == 2, "being told")
 
 
-def test_what_was_told_last_is_remembered_while_dns_is_away() -> None:
+def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
     """And since when it is away."""
     dns = MadeUpDns(a=told("192.0.2.1"))
     with dns.prover() as prover:
@@ -114,7 +114,7 @@ def test_what_was_told_last_is_remembered_while_dns_is_away() -> None:
         assert prover.failing_since() == {}
 
 
-def test_names_that_nobody_wants_are_forgotten() -> None:
+def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
     """Who comes back is asked anew."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
     with dns.prover(recheck_seconds=300) as prover:
@@ -190,7 +190,7 @@ def test_another_way_to_ask_is_taken_over() -> None:
     assert old.asked == new.asked == {"a": 1}
 
 
-def test_a_mistake_of_ours_costs_one_name_one_try(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCaptureFixture) -> None:
     """It is logged with its trace, and the others go on."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300))
     with dns.prover(recheck_seconds=300) as prover:

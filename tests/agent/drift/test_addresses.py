@@ -97,7 +97,7 @@ def test_a_failed_duplicate_detection_is_seen(relay: Watched) -> None:
     relay.said.until("duplicate address detection failed", 5)
 
 
-def test_own_changes_wake_nobody(relay: Watched) -> None:
+def test_own_changes_cause_no_pass(relay: Watched) -> None:
     relay.keep(ONE, TWO, SIX)
     relay.keep(TWO)
     relay.keep()
@@ -112,7 +112,7 @@ def test_a_foreign_removal_during_our_own_change_is_not_lost(relay: Watched) -> 
     relay.said.until("169.254.66.5 was removed")
 
 
-def test_pods_that_come_and_go_wake_nobody_and_cost_little(relay: Watched) -> None:
+def test_pods_that_start_and_end_cause_no_pass_and_cost_little(relay: Watched) -> None:
     pods = [
         command
         for number in range(50)
@@ -133,7 +133,7 @@ def test_pods_that_come_and_go_wake_nobody_and_cost_little(relay: Watched) -> No
     assert time.process_time() - before < 0.1
 
 
-def test_lost_notifications_are_told_and_the_watch_goes_on(relay: Watched) -> None:
+def test_lost_notifications_are_reported_and_the_watch_continues(relay: Watched) -> None:
     notifications = relay.watcher._source  # noqa: SLF001 - at its full size it is read faster than filled
     assert notifications is not None
     notifications._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # noqa: SLF001

@@ -115,7 +115,7 @@ def test_the_same_old_file_put_back_twice_is_seen_twice(hosts: Watched, tmp_path
         hosts.write(line("shop.example.com"))
 
 
-def test_own_writes_wake_nobody(hosts: Watched) -> None:
+def test_own_writes_cause_no_pass(hosts: Watched) -> None:
     for number in range(20):
         hosts.write(*(line(f"{name}.example.com") for name in range(number)))
     hosts.write()
@@ -137,7 +137,7 @@ def test_an_edit_before_the_first_pass_is_seen(tmp_path: Path) -> None:
         made.said.until("changed")
 
 
-def test_other_files_in_the_directory_wake_nobody(hosts: Watched, tmp_path: Path) -> None:
+def test_other_files_in_the_directory_cause_no_pass(hosts: Watched, tmp_path: Path) -> None:
     for number in range(200):
         other = tmp_path / f"hosts.{number}"
         other.write_bytes(USER)
@@ -147,7 +147,7 @@ def test_other_files_in_the_directory_wake_nobody(hosts: Watched, tmp_path: Path
     hosts.finally_drifts()
 
 
-def test_a_directory_that_is_replaced_is_watched_anew(hosts: Watched, tmp_path: Path) -> None:
+def test_a_directory_that_is_replaced_is_watched_again(hosts: Watched, tmp_path: Path) -> None:
     tmp_path.rename(tmp_path.with_name("moved"))
     hosts.said.until("moved or deleted")
     tmp_path.mkdir()
@@ -175,7 +175,7 @@ def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -
         made.said.until("mounted as a single file")
 
 
-def test_an_overflow_of_the_queue_is_told_and_the_watch_goes_on(hosts: Watched) -> None:
+def test_an_overflow_of_the_queue_is_reported_and_the_watch_continues(hosts: Watched) -> None:
     source = hosts.watcher._source  # noqa: SLF001 - the real queue's size is the whole machine's (sysctl)
     assert source is not None
     source.on_queue_overflow()
@@ -184,7 +184,7 @@ def test_an_overflow_of_the_queue_is_told_and_the_watch_goes_on(hosts: Watched) 
     hosts.said.until("replaced")
 
 
-def test_an_inotify_that_breaks_is_opened_anew(hosts: Watched) -> None:
+def test_an_inotify_that_breaks_is_opened_again(hosts: Watched) -> None:
     source = hosts.watcher._source  # noqa: SLF001 - the kernel gives no way to break it
     assert source is not None
     source.fail(OSError(errno.EIO, "Input/output error"))

@@ -94,7 +94,7 @@ def test_it_is_seen_again_after_the_repair(table: Watched) -> None:
         table.keep(3)
 
 
-def test_own_transactions_wake_nobody(table: Watched) -> None:
+def test_own_transactions_cause_no_pass(table: Watched) -> None:
     for count in (5, 2, 0, 200, 200, 1):
         table.keep(count)
     table.finally_drifts()
@@ -107,7 +107,7 @@ def test_a_foreign_transaction_during_our_own_is_not_lost(table: Watched) -> Non
     assert "element deleted" in table.said.next()
 
 
-def test_tables_of_others_wake_nobody(table: Watched) -> None:
+def test_tables_of_others_cause_no_pass(table: Watched) -> None:
     table.node.nft(FOREIGN)
     table.node.nft("table ip nodeagent {\n chain c { }\n}\n")
     table.node.nft('table inet other {\n chain c { tcp dport 1 accept comment "nodeagent"\n }\n}\n')

@@ -63,7 +63,7 @@ def test_a_killed_worker_master_or_both_is_seen_within_a_second() -> None:
 
 
 @isolated
-def test_own_reloads_starts_and_stops_wake_nobody() -> None:
+def test_own_reloads_starts_and_stops_cause_no_pass() -> None:
     with watched() as (watcher, relay, said):
         for listeners in ((A, B), (A,), (B,), (), (A,), (A, B)):
             apply(watcher, relay, *listeners)
@@ -72,14 +72,14 @@ def test_own_reloads_starts_and_stops_wake_nobody() -> None:
 
 
 @isolated
-def test_a_reload_by_another_program_is_told() -> None:
+def test_a_reload_by_another_program_is_reported() -> None:
     with watched() as (_, _, said):
         os.kill(found().master, signal.SIGUSR2)
         assert said.next() == "HAProxy was restarted or reloaded by another program"
 
 
 @isolated
-def test_a_sidecar_that_comes_back_by_itself_is_told() -> None:
+def test_a_sidecar_that_restarts_by_itself_is_reported() -> None:
     with watched() as (_, _, said):
         process.stop(RUN / "haproxy.cfg", 0.1)
         assert "HAProxy has stopped" in said.next()
@@ -99,7 +99,7 @@ def test_none_at_first_is_no_drift_and_the_state_says_so() -> None:
 
 
 @isolated
-def test_a_socket_that_nobody_answers_at_is_called_on() -> None:
+def test_a_socket_without_an_answer_is_tried_again() -> None:
     with watched() as (_, _, said):
         master = found().master
         os.kill(master, signal.SIGKILL)

@@ -63,7 +63,7 @@ class Scripted(Watcher[None, Event]):
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.EBADF, "bad descriptor"), KeyError("a bug")])
-def test_a_watcher_that_fails_says_so_and_begins_anew(failure: Exception) -> None:
+def test_a_watcher_that_fails_says_so_and_restarts(failure: Exception) -> None:
     said = Recorder()
     watcher = Scripted(said)
     with running(watcher):
@@ -77,7 +77,7 @@ def test_a_watcher_that_fails_says_so_and_begins_anew(failure: Exception) -> Non
     assert watcher.opened == 2
 
 
-def test_one_that_can_not_be_had_tells_it_by_its_state_alone_and_tries_on() -> None:
+def test_one_that_is_not_available_shows_it_only_in_its_state_and_keeps_trying() -> None:
     said = Recorder()
     watcher = Scripted(said)
     watcher.refusals += [PermissionError(errno.EPERM, "Operation not permitted")] * 2

@@ -83,7 +83,7 @@ def test_it_is_seen_again_after_the_repair(chains: Watched) -> None:
         chains.keep(3)
 
 
-def test_own_changes_wake_nobody(chains: Watched) -> None:
+def test_own_changes_cause_no_pass(chains: Watched) -> None:
     """Though they take the lock as others do."""
     for count in (5, 2, 0, 200, 200, 1):
         chains.keep(count)
@@ -97,7 +97,7 @@ def test_a_foreign_change_during_our_own_is_not_lost(chains: Watched) -> None:
     assert "another rule is before the jump" in chains.said.next()
 
 
-def test_rules_of_others_wake_nobody(chains: Watched) -> None:
+def test_rules_of_others_cause_no_pass(chains: Watched) -> None:
     for _ in range(5):
         chains.node.legacy(FOREIGN)
         chains.node.legacy(FOREIGN, family=6)

@@ -21,7 +21,7 @@ def scrape(metrics: Metrics) -> Scrape:
     return read(metrics.exposition())
 
 
-def test_series_with_known_labels_stand_at_0_before_anything_happened() -> None:
+def test_series_with_known_labels_are_0_before_anything_happened() -> None:
     """Otherwise a rate would miss the first event."""
     found = scrape(Metrics())
 
@@ -204,7 +204,7 @@ def test_without_a_relay_of_our_own_there_are_no_series_of_it() -> None:
     assert scrape(metrics).families["nodeagent_relay_upstream_up"].samples == {}
 
 
-def test_the_process_and_the_build_are_told() -> None:
+def test_the_process_and_the_build_are_reported() -> None:
     """Memory and CPU under the names that every dashboard knows."""
     found = scrape(Metrics())
 
@@ -248,7 +248,7 @@ def test_a_part_that_is_none_is_an_error_and_makes_no_series() -> None:
     assert len(metrics.exposition().splitlines()) == before
 
 
-def test_no_series_tells_when_it_was_created() -> None:
+def test_no_series_has_its_time_of_creation() -> None:
     """Twice the series for what process_start_time_seconds says."""
     assert b"_created" not in everything().exposition()
 

@@ -33,7 +33,7 @@ def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixtur
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_decision_is_told_when_it_is_new_or_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_decision_is_logged_when_it_is_new_or_changed(caplog: pytest.LogCaptureFixture) -> None:
     """And when there is nothing to decide any more."""
     assert told(None, REFUSED, caplog) == ["Hostname refused"]
     assert told(REFUSED, PROVEN, caplog) == ["Hostname served"]
@@ -41,13 +41,13 @@ def test_a_decision_is_told_when_it_is_new_or_another(caplog: pytest.LogCaptureF
     assert told(PROVEN, Desired(), caplog) == ["Hostname removed"]
 
 
-def test_other_addresses_of_somebody_else_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_addresses_of_another_server_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A CDN answers otherwise every minute."""
     rotated = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.5", "DNS answers otherwise")
     assert told(REFUSED, rotated, caplog) == []
 
 
-def test_what_stands_and_is_borne_out_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_existing_line_that_dns_confirms_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """As each name is after the agent's start."""
     assert told(UNASKED, PROVEN, caplog) == []
     assert told(UNASKED, REFUSED, caplog) == ["Hostname refused"]

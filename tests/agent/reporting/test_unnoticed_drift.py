@@ -96,7 +96,7 @@ def test_a_second_start_changes_nothing(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_exhausted_inotify_instances_are_told(tmp_path: Path) -> None:
+def test_exhausted_inotify_instances_are_reported(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_bytes(b"127.0.0.1 localhost\n")
     command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", _WITHOUT_INOTIFY, str(hosts)]
@@ -108,7 +108,9 @@ def test_exhausted_inotify_instances_are_told(tmp_path: Path) -> None:
     assert "inotify instance limit" in out or "Too many open files" in out
 
 
-def test_it_is_told_everywhere_and_does_not_make_the_agent_unready(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_reported_everywhere_and_does_not_make_the_agent_unready(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "nodeagent")
     metrics, board = Metrics(), HealthBoard([DRIFT])
     board.became_writer()

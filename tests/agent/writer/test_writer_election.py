@@ -175,7 +175,7 @@ def test_without_inotify_agents_find_each_other_all_the_same(
     older.stop()
 
 
-def test_nobody_flaps(node: Node) -> None:
+def test_no_agent_flaps(node: Node) -> None:
     for _ in range(3):
         node.agent().becomes("writer", START_SECONDS)
     count = len(node.log())
@@ -235,7 +235,7 @@ def test_the_files_of_others_in_the_run_directory_stay(node: Node) -> None:
     assert sorted(os.listdir(node.run_dir)) == ["haproxy.cfg", "lock"]  # noqa: PTH208 - names are wanted
 
 
-def test_an_emptied_run_directory_is_used_anew(node: Node) -> None:
+def test_an_emptied_run_directory_is_used_again(node: Node) -> None:
     first = node.agent()
     first.becomes("writer", START_SECONDS)
     # It may come back while rm is still at work, which then fails.

@@ -55,7 +55,7 @@ def test_a_device_set_down_is_set_up_again(node: Namespace, on_device: Addresses
         ["link add hairpin0 type ifb", "link set hairpin0 alias somebody"],
     ],
 )
-def test_a_device_of_somebody_else_is_refused(
+def test_a_device_of_another_program_is_rejected(
     node: Namespace, on_device: Addresses, commands: list[str]
 ) -> None:
     """Each address says why; the device, even one with such an address, stays as it is."""

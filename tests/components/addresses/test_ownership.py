@@ -22,7 +22,7 @@ from tests.components.dnat.network import Namespace
         f"addr add {SIX}/128 dev eth0 nodad noprefixroute preferred_lft 0",
     ],
 )
-def test_an_address_of_somebody_else_is_refused_and_left_alone(
+def test_an_address_of_another_program_is_rejected_and_left_unchanged(
     node: Namespace, on_lo: Addresses, command: str
 ) -> None:
     """The others are served."""
@@ -40,7 +40,7 @@ def test_an_address_of_somebody_else_is_refused_and_left_alone(
     assert node.output("ip -j address") == before
 
 
-def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, component: Addresses) -> None:
+def test_addresses_outside_of_the_ranges_are_never_nodeagents(node: Namespace, component: Addresses) -> None:
     """Not even on our own device or with our label."""
     apply(component, FOUR)
     device = next(one.interface for one in component.read().ours)
@@ -49,14 +49,14 @@ def test_addresses_outside_of_the_ranges_are_never_ours(node: Namespace, compone
 
 
 @pytest.mark.parametrize(("flags", "protocol"), [(0x2A2, None), (0x80, PROTOCOL)])
-def test_without_a_protocol_number_the_flags_tell(flags: int, protocol: int | None) -> None:
+def test_without_a_protocol_number_the_flags_decide(flags: int, protocol: int | None) -> None:
     """Linux before 5.18 drops the number."""
     found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
     assert owned(found, RANGES, "hairpin0", device_is_ours=False).ours
 
 
 @pytest.mark.parametrize(("flags", "protocol"), [(0x80, None), (0x82, None), (0x2A2, 3)])
-def test_without_our_number_or_flags_it_is_not_ours(flags: int, protocol: int | None) -> None:
+def test_without_its_number_or_flags_it_is_not_nodeagents(flags: int, protocol: int | None) -> None:
     """Plain addresses, an administrator's with nodad, another program's number."""
     found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
     assert not owned(found, RANGES, "hairpin0", device_is_ours=False).ours

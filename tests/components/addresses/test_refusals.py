@@ -51,7 +51,7 @@ def test_an_ordinary_user_may_read(node: Namespace, component: Addresses) -> Non
 
 
 @pytest.mark.usefixtures("node")
-def test_an_ordinary_user_is_told_what_it_takes(on_device: Addresses) -> None:
+def test_an_ordinary_user_learns_what_is_needed(on_device: Addresses) -> None:
     """For each address."""
     assert "it needs root or CAP_NET_ADMIN" in _as_nobody(lambda: _failure(on_device))
 

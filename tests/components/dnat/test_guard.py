@@ -59,7 +59,7 @@ def test_pods_of_other_nodes_are_strangers(world: World, backend: DnatBackend, f
 
 
 @FAMILIES
-def test_the_guard_stands_without_any_redirect(world: World, backend: DnatBackend, family: int) -> None:
+def test_the_guard_exists_without_any_redirect(world: World, backend: DnatBackend, family: int) -> None:
     """As before the relay's first listener does; and it goes without a trace."""
     before = world.node.rules()
     apply(backend, replace(guarded(), redirects=()))

@@ -124,7 +124,7 @@ def test_a_wrong_family_is_not_taken_for_an_implied_one(listing: Items) -> None:
     )
 
 
-def test_a_guard_for_tcp_alone_is_not_ours(listing: Items) -> None:
+def test_a_guard_only_for_tcp_is_not_nodeagents(listing: Items) -> None:
     """There `meta l4proto tcp` is implied by nothing: other protocols would pass."""
     match = {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}
     guard = next(rule for rule in _of("rule", listing) if rule["chain"] == "guard")
@@ -143,7 +143,7 @@ def test_a_guard_for_tcp_alone_is_not_ours(listing: Items) -> None:
         ("set", "example.org"),
     ],
 )
-def test_an_element_nobody_understands_is_damage(listing: Items, kind: str, element: object) -> None:
+def test_an_unknown_element_is_damage(listing: Items, kind: str, element: object) -> None:
     """It is rebuilt, not a crash."""
     _of(kind, listing)[0]["elem"] = [element]
     (damage,) = state_of(json.dumps({"nftables": listing}).encode()).damage

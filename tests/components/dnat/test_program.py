@@ -65,7 +65,7 @@ def test_an_nft_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path:
         "netlink: Error: cache initialization failed: Protocol not supported",
     ],
 )
-def test_a_kernel_without_inet_nat_is_told_with_what_it_takes(
+def test_a_kernel_without_inet_nat_is_reported_with_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, message: str
 ) -> None:
     """As nft 1.0.6 says it on such a kernel."""

@@ -112,7 +112,7 @@ class _Meddler(NftProgram):
 
 
 @pytest.mark.usefixtures("node")
-def test_what_does_not_stand_afterwards_is_an_error() -> None:
+def test_rules_that_are_missing_afterwards_are_an_error() -> None:
     """Accepted is not enough: the table is read back."""
     with pytest.raises(NotConverged, match="the rules of chain output are altered"):
         apply(NftablesBackend(_Meddler()), guarded())

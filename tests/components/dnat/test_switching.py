@@ -48,7 +48,7 @@ def test_a_switch_removes_what_the_other_backend_left(world: World, before: Opti
 
 @BOTH_WAYS
 @pytest.mark.usefixtures("node")
-def test_none_and_a_clean_up_remove_whichever_stands(before: Option, after: Option) -> None:
+def test_none_and_a_cleanup_remove_whichever_rules_exist(before: Option, after: Option) -> None:
     """Both at once too, as no agent leaves them."""
     apply(choose(before), guarded())
     apply(choose("none"), NO_RULES)
@@ -77,7 +77,7 @@ def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: O
     assert set(heard) == {f"relay {NODE[4]}"}
 
 
-def test_a_switch_that_fails_leaves_the_old_rules_in_force(
+def test_a_switch_that_fails_leaves_the_old_rules_active(
     world: World, own_lock: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program holds the lock of xtables: nothing is lost, and nothing held back."""

@@ -92,7 +92,9 @@ def test_entries_of_others_are_drift(node: Namespace, backend: IptablesBackend, 
     assert backend.read() == before
 
 
-def test_a_rule_that_pushed_ours_down_loses_its_packets_again(world: World, backend: IptablesBackend) -> None:
+def test_a_rule_inserted_before_nodeagents_loses_its_packets_again(
+    world: World, backend: IptablesBackend
+) -> None:
     """What it is all for: a jump of kube-proxy's before ours sends the node to the pods, without the line."""
     apply(backend, guarded())
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
@@ -105,9 +107,7 @@ def test_a_rule_that_pushed_ours_down_loses_its_packets_again(world: World, back
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
-def test_what_stands_is_what_iptables_lists_and_can_restore(
-    node: Namespace, backend: IptablesBackend
-) -> None:
+def test_the_rules_are_what_iptables_lists_and_can_restore(node: Namespace, backend: IptablesBackend) -> None:
     """The transaction's text and iptables-save agree, and a saved table is one that can be restored."""
     more = (*guarded().redirects, *many(60).redirects, redirect("2001:db8::1", RELAY[6]))
     desired = replace(guarded(), redirects=more)

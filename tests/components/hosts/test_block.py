@@ -11,7 +11,7 @@ OURS = b"169.254.66.2\told.example.com\n"
 MUSL_LINE_BUFFER = 512
 
 
-def test_the_block_stands_last_with_one_name_a_line_sorted_by_family_and_name() -> None:
+def test_the_block_is_last_with_one_name_per_line_sorted_by_family_and_name() -> None:
     """Order and repetition of what is asked for make no difference."""
     wanted = [
         line("fd68:6169:7270::2", "a.example.com"),
@@ -124,7 +124,7 @@ def test_several_blocks_become_one() -> None:
     assert parsed.problems == ()
 
 
-def test_all_between_the_markers_is_ours_even_what_a_user_wrote_there() -> None:
+def test_all_between_the_markers_is_nodeagents_even_what_a_user_wrote_there() -> None:
     """The BEGIN line says so."""
     assert remove(b"a\n" + BEGIN + b"\nmine!\n" + END + b"\nb\n") == b"a\nb\n"
 

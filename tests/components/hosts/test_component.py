@@ -132,7 +132,7 @@ def test_lines_of_hairpin_proxy_are_reported_and_go_only_when_adopted(tmp_path: 
     assert path.read_bytes() == render(USER, ONE)
 
 
-def test_damaged_markers_are_a_problem_that_is_told_once(tmp_path: Path) -> None:
+def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> None:
     """The next apply finds a whole block."""
     path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
     change = difference(component(path), ONE)
@@ -142,7 +142,7 @@ def test_damaged_markers_are_a_problem_that_is_told_once(tmp_path: Path) -> None
     assert component(path).read().problems == ()
 
 
-def test_names_of_the_users_own_lines_are_told(tmp_path: Path) -> None:
+def test_names_of_the_users_own_lines_are_reported(tmp_path: Path) -> None:
     """For the planner, which leaves such names alone."""
     path = hosts_file(tmp_path)
     apply(path)

@@ -220,7 +220,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
         component(path).read()
 
 
-def test_a_missing_directory_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     """The kernel's word, and that nothing was done."""
     path = tmp_path / "etc" / "hosts"
     with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
@@ -243,7 +243,7 @@ def test_an_immutable_file_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 @in_private_mounts
-def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
+def test_a_read_only_directory_is_reported(tmp_path: Path) -> None:
     """EROFS, with what to do."""
     path = hosts_file(tmp_path)
     bind(path.parent, path.parent, read_only=True)

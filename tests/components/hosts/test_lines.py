@@ -13,7 +13,7 @@ def _names(content: bytes) -> dict[str, UserHostsLine]:
     return names_set(parsed.user, parsed.line_numbers)
 
 
-def test_each_name_is_told_with_its_first_line_and_the_comments_left_out() -> None:
+def test_each_name_has_its_first_line_without_the_comments() -> None:
     """Line numbers are those of the file, lines of the block do not count."""
     content = render(USER, ONE) + b"10.0.0.9\tWWW.Example.com # not#this\n#10.0.0.9 nor-this\n\n10.0.0.8 db\n"
     names = _names(content)
@@ -46,7 +46,7 @@ def test_adopting_removes_lines_of_hairpin_proxy_alone() -> None:
     assert render(user, (), adopt=True) == comment + USER
 
 
-def test_a_line_of_the_users_own_is_told_rather_than_one_of_hairpin_proxy() -> None:
+def test_a_line_of_the_users_own_comes_before_one_of_hairpin_proxy() -> None:
     """Else adopting the latter would let us write a name that the user's line sets, too."""
     names = _names(HAIRPIN + b"10.1.1.1 a.example.com\n")
     assert names["a.example.com"] == UserHostsLine(2, "10.1.1.1")

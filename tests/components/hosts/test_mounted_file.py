@@ -130,7 +130,7 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
 
 
 @in_private_mounts
-def test_a_mount_point_that_goes_unnoticed_is_told_by_the_kernel(tmp_path: Path) -> None:
+def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> None:
     """The rename gives EBUSY, and the component then writes in place."""
     on_host, path = _mounted(tmp_path)
     with pytest.raises(MountPointError):
@@ -144,7 +144,7 @@ def test_a_mount_point_that_goes_unnoticed_is_told_by_the_kernel(tmp_path: Path)
 
 
 @in_private_mounts
-def test_a_mount_that_is_read_only_is_told(tmp_path: Path) -> None:
+def test_a_read_only_mount_is_reported(tmp_path: Path) -> None:
     """EROFS comes when the file is opened for writing, before anything else is done."""
     on_host = hosts_file(tmp_path)
     bind(on_host, on_host, read_only=True)

@@ -41,7 +41,7 @@ def test_a_wrong_call_says_how_to_call_it(arguments: list[str]) -> None:
     assert done.stderr.startswith("usage: ")
 
 
-def test_a_directory_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_can_not_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = [*_PROGRAM, str(tmp_path / "file" / "relay")]
     done = subprocess.run(told, capture_output=True, text=True, check=False)

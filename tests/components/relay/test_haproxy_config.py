@@ -119,7 +119,7 @@ def test_a_run_directory_that_haproxy_would_misread_is_refused(directory: str) -
         haproxy_config.render([], PurePath(directory))
 
 
-def test_a_section_changed_by_hand_is_named() -> None:
+def test_a_manually_changed_section_is_named() -> None:
     text = haproxy_config.render([listener()], RUN).replace("send-proxy check", "check")
     with pytest.raises(ValueError, match=f"listen {INGRESS.namespace}_{INGRESS.name}_169"):
         haproxy_config.parse(text)

@@ -229,7 +229,7 @@ def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
 
 
 @isolated
-def test_ready_tells_both_families_apart_from_what_is_not_haproxys() -> None:
+def test_ready_has_only_haproxys_listeners_in_both_families() -> None:
     six = listener(RELAY_6, server=SERVICE_6)
     absent = listener(port=9)
     relays = relay_component()

@@ -114,7 +114,7 @@ def test_status_shows_what_was_rejected() -> None:
 
 
 @isolated
-def test_too_few_file_descriptors_are_told_before_haproxy_is_touched() -> None:
+def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched() -> None:
     relays = relay_component()
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with pytest.raises(ApplyError, match=r"needs up to \d+ file descriptors(?s:.*)limit is 4096(?s:.*)Lower"):

@@ -169,7 +169,7 @@ def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyP
 
 
 @isolated
-def test_a_file_changed_by_hand_is_written_again() -> None:
+def test_a_manually_changed_file_is_written_again() -> None:
     with _serving(A) as relays:
         CONFIG.write_text(CONFIG.read_text().replace("timeout client 3600s", "timeout client 1s"))
         change = difference(relays, [A])

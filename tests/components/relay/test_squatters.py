@@ -101,7 +101,7 @@ def _later(relays: Relay) -> Relay:
 
 
 @isolated
-def test_while_haproxy_is_dead_nobody_else_gets_a_port() -> None:
+def test_while_haproxy_is_dead_no_other_user_gets_a_port() -> None:
     """Neither while two agents run, as in an upgrade, nor while the later one does; then HAProxy gets it."""
     relays = relay_component()
     with backend(B.server):
@@ -154,7 +154,7 @@ def test_more_ports_than_the_soft_limit_are_held() -> None:
 
 
 @isolated
-def test_too_few_descriptors_to_hold_the_ports_are_told() -> None:
+def test_too_few_descriptors_to_hold_the_ports_are_reported() -> None:
     """And what runs goes on."""
     relays = relay_component()
     many = [listener(port=port) for port in range(5000, 5400)]

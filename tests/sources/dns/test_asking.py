@@ -73,7 +73,7 @@ def test_of_very_many_addresses_the_same_ones_count_whatever_their_order() -> No
     assert ask(rotated(many[::-1])).addresses == found
 
 
-def test_the_name_is_asked_as_it_stands() -> None:
+def test_the_hostname_is_queried_as_it_is() -> None:
     """No search domain is ever tried, though the machine's resolv.conf may have some."""
     with MadeUpServer(zone(rcode="NXDOMAIN")) as server:
         Resolver(lambda: Upstreams((server.endpoint,))).ask("www")
@@ -124,7 +124,7 @@ def test_a_chain_without_an_end_is_given_up(ends_at: str) -> None:
     assert not reply.addresses
 
 
-def test_a_name_that_does_not_exist_and_one_without_addresses_are_told_apart() -> None:
+def test_a_hostname_that_does_not_exist_and_one_without_addresses_are_distinguished() -> None:
     """With the TTL that the zone gives to nothing (RFC 2308, 5)."""
     assert ask(zone(rcode="NXDOMAIN")) == DnsReply(DnsOutcome.NXDOMAIN, ttl=77)
     assert ask(zone()) == DnsReply(DnsOutcome.NO_ADDRESS, ttl=77)
@@ -141,7 +141,7 @@ def test_nothing_without_a_ttl_has_none(rcode: str) -> None:
 
 
 @pytest.mark.parametrize("rcode", ["NXDOMAIN", "SERVFAIL"])
-def test_addresses_stand_though_the_other_question_is_answered_badly(rcode: str) -> None:
+def test_addresses_count_though_the_other_query_is_answered_badly(rcode: str) -> None:
     """Some load balancers' DNS knows no AAAA and says so in a wrong way (RFC 4074)."""
 
     def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
@@ -248,13 +248,13 @@ def test_a_server_that_fails_is_passed_over_and_the_one_that_answers_remembered(
         assert bad.asked == [f"A {NAME}. udp"]
 
 
-def test_without_a_server_the_reason_is_told() -> None:
+def test_without_a_server_the_reason_is_reported() -> None:
     """In the words of who looked for one."""
     reply = Resolver(lambda: Upstreams(problem="none to be had")).ask(NAME)
     assert reply == DnsReply(DnsOutcome.NO_SERVER, trouble="none to be had")
 
 
-def test_a_server_out_of_reach_is_told_as_such() -> None:
+def test_a_server_out_of_reach_is_reported_as_such() -> None:
     """No socket may send to a broadcast address that nobody allowed."""
     nowhere = Endpoint(ip_address("255.255.255.255"), 53)
     reply = Resolver(lambda: Upstreams((nowhere,))).ask(NAME)

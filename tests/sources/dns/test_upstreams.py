@@ -146,14 +146,14 @@ def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# No DNS servers known.\n", "nameserver localhost\n", "\xff\x00"])
-def test_a_file_without_a_server_is_told(node: NodeRoot, text: str) -> None:
+def test_a_file_without_a_server_is_reported(node: NodeRoot, text: str) -> None:
     """The C libraries would ask 127.0.0.1, where mostly nobody answers."""
     node.resolv_conf.write_text(text, encoding="latin-1")
     assert node.found().servers == ()
     assert f"{node.resolv_conf} names no server" in node.found().problem
 
 
-def test_links_in_a_circle_are_told(node: NodeRoot) -> None:
+def test_links_in_a_circle_are_reported(node: NodeRoot) -> None:
     """And nothing hangs."""
     node.resolv_conf.symlink_to("resolv.conf")
     assert f"{node.resolv_conf} can't be read: Too many levels of symbolic links" in node.found().problem

@@ -3,7 +3,7 @@ import pytest
 from nodeagent.sources.kubernetes.timing import Backoff
 
 
-def test_waits_double_up_to_the_longest_and_begin_anew_after_success() -> None:
+def test_waits_double_up_to_the_longest_and_restart_after_success() -> None:
     backoff = Backoff(0.5, 30.0, fraction=lambda: 1.0)
     assert [backoff.next() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     backoff.reset()

@@ -78,7 +78,7 @@ def test_a_node_that_does_not_exist_is_none(api: ApiServer, connection: Connecti
         until(lambda: watched.snapshot().node is not None, "the Node")
 
 
-def test_what_means_nothing_wakes_nobody(api: ApiServer, connection: Connection) -> None:
+def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connection) -> None:
     api.store.create(objects.ingress("a"))
     api.store.create(objects.node("other"))
     with watching(api, connection) as watched:

@@ -215,7 +215,7 @@ def test_tls_without_the_client_certificate(secure: tuple[ApiServer, Path]) -> N
         connection.get_json(SERVICES)
 
 
-def test_tls_by_a_server_nobody_vouches_for(secure: tuple[ApiServer, Path], tmp_path: Path) -> None:
+def test_tls_by_a_server_without_a_trusted_authority(secure: tuple[ApiServer, Path], tmp_path: Path) -> None:
     _, kubeconfig = secure
     stranger, _ = certificate(tmp_path, "stranger")
     changed(kubeconfig, {"certificate-authority": str(stranger)})
@@ -237,7 +237,7 @@ def test_tls_server_name(secure: tuple[ApiServer, Path], name: str, good: bool) 
                 connection.get_json(SERVICES)
 
 
-def test_a_proxy_is_used_unless_told_not_to(
+def test_a_proxy_is_used_unless_it_is_disabled(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {"server": "http://kube.invalid:6443"})

@@ -47,7 +47,7 @@ def test_a_version_from_the_servers_future_asks_for_a_new_list() -> None:
     assert type(refusal(ASKED, 504, status(message="Timeout", details=details))) is errors.GoneError
 
 
-def test_already_exists_is_told_from_other_conflicts() -> None:
+def test_already_exists_is_distinguished_from_other_conflicts() -> None:
     assert type(refusal(ASKED, 409, status(reason="AlreadyExists"))) is errors.AlreadyExistsError
 
 

@@ -10,7 +10,7 @@ REF = ObjectRef("Service", "ingress-nginx", "controller")
 NOON = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
 
-def test_an_event_stands_on_its_object(api: ApiServer, connection: Connection) -> None:
+def test_an_event_is_on_its_object(api: ApiServer, connection: Connection) -> None:
     assert post_event(connection, REF, "NameRefused", "x.example is not allowed", node_name="n1") is None
     (event,) = api.store.all("events")
     assert event["metadata"]["namespace"] == "ingress-nginx"

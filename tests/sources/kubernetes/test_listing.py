@@ -24,7 +24,7 @@ def test_pages_are_put_together(api: ApiServer, connection: Connection) -> None:
     assert [seen.query["limit"] for seen in api.traffic.seen("list", INGRESSES)] == ["500"] * 3
 
 
-def test_compaction_between_pages_begins_the_list_anew(api: ApiServer, connection: Connection) -> None:
+def test_compaction_between_pages_restarts_the_list(api: ApiServer, connection: Connection) -> None:
     api.store.create_many(objects.ingresses(1300))
     first, second = faults.Hold(), faults.Hold()
     api.faults.add(first, path=INGRESSES)
@@ -120,7 +120,7 @@ def test_malformed_objects_hide_no_others(api: ApiServer, connection: Connection
     assert "rules" in told.reason
 
 
-def test_objects_without_name_or_version_are_told(api: ApiServer, connection: Connection) -> None:
+def test_objects_without_name_or_version_are_reported(api: ApiServer, connection: Connection) -> None:
     items = b'{"metadata":{"resourceVersion":"5"}},{"metadata":{"name":"a"}},7'
     body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)

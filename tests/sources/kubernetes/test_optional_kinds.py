@@ -126,7 +126,7 @@ def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: 
         until_hostnames(watched, "b.example")
 
 
-def test_a_definition_that_is_made_anew_between_two_looks_loses_nothing_and_keeps_nothing(
+def test_a_definition_that_is_made_again_between_two_polls_loses_nothing_and_keeps_nothing(
     api: ApiServer, connection: Connection
 ) -> None:
     """Discovery never saw it gone: the collection itself did."""
@@ -173,7 +173,7 @@ def test_a_better_version_is_moved_to_without_losing_anything(api: ApiServer, co
         assert lost == []
 
 
-def test_a_kind_that_rbac_refuses_is_told_and_the_rest_is_served(
+def test_a_kind_that_rbac_denies_is_reported_and_the_rest_is_served(
     api: ApiServer, connection: Connection
 ) -> None:
     """In the same words by the daemon and by a single look; until somebody grants the right."""
@@ -222,7 +222,7 @@ def test_discovery_that_fails_changes_nothing(api: ApiServer, connection: Connec
 
 
 @pytest.mark.parametrize("path", ["/apis", f"/apis/{GROUP}/v1"])
-def test_a_discovery_that_rbac_refuses_is_told(api: ApiServer, connection: Connection, path: str) -> None:
+def test_a_discovery_that_rbac_denies_is_reported(api: ApiServer, connection: Connection, path: str) -> None:
     """A cluster whose administrators took system:discovery away."""
     api.store.serve(*GATEWAY_API)
     api.faults.add(faults.Answer(403), path=path, times=None)
@@ -282,7 +282,7 @@ def test_read_once_is_what_the_watches_know(api: ApiServer, connection: Connecti
     assert [found.name for found in once.ingress_classes] == ["nginx"]
 
 
-def test_a_status_that_means_nothing_wakes_nobody(api: ApiServer, connection: Connection) -> None:
+def test_a_status_that_means_nothing_causes_no_pass(api: ApiServer, connection: Connection) -> None:
     """Controllers write Routes' statuses all the time."""
     api.store.serve(*GATEWAY_API)
     api.store.create_many([objects.http_route("a"), objects.http_route("b")])

@@ -49,7 +49,7 @@ def test_a_late_event_does_not_bring_back_what_was_deleted() -> None:
     assert not store.remove(A, 7)
 
 
-def test_what_is_none_of_ours_is_held_without_being_news() -> None:
+def test_an_object_that_nodeagent_does_not_use_is_held_without_a_change() -> None:
     store = held(a=Item(5, "balanced"))
     assert store.put(A, Item(7))
     assert not store.put(A, Item(6, "balanced"))

@@ -102,7 +102,11 @@ def _reading(connection: socket.socket) -> None:
         (_answering(b"\x15\x03\x03\x00\x02\x02\x28"), True, Ending.TLS_ALERT),
     ],
 )
-def test_each_ending_is_told(behave: Callable[[socket.socket], object], tls: bool, ending: Ending) -> None:  # noqa: FBT001 - a protocol
+def test_each_ending_is_reported(
+    behave: Callable[[socket.socket], object],
+    tls: bool,  # noqa: FBT001 - a protocol
+    ending: Ending,
+) -> None:
     with serving(behave) as endpoint:
         seconds = _SHORT if behave is _until_closed else 5.0
         assert ask(Probe(endpoint, None, tls, "site.example.com"), seconds).ending is ending
@@ -113,7 +117,7 @@ def test_a_status_is_read() -> None:
         assert ask(Probe(endpoint)) == ProbeOutcome(Ending.STATUS, 404)
 
 
-def test_nobody_listens() -> None:
+def test_no_process_listens() -> None:
     with socket.create_server((str(HOST), 0)) as taken:
         free = Endpoint(HOST, taken.getsockname()[1])
     assert ask(Probe(free)).ending is Ending.REFUSED

@@ -181,7 +181,7 @@ def test_the_index_leads_to_this_platform(pull: Puller) -> None:
         ({"layer": (500, {}, b"")}, Code.PullLayer, "HTTP 500"),
     ],
 )
-def test_where_it_breaks_is_told(
+def test_where_it_breaks_is_reported(
     pull: Puller,
     replies: dict[str, Reply],
     code: Code,

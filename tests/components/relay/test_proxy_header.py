@@ -32,7 +32,7 @@ from tests.components.relay.namespace import (
     ("relay", "service", "node", "pod"), [(RELAY, SERVICE, NODE, POD), (RELAY_6, SERVICE_6, NODE_6, POD_6)]
 )
 @isolated
-def test_the_server_is_told_the_true_client(
+def test_the_server_gets_the_true_client(
     proxy: ProxyVersion, relay: str, service: str, node: str, pod: str
 ) -> None:
     it = listener(relay, 443, service, proxy, node)
@@ -56,7 +56,7 @@ def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
 
 
 @isolated
-def test_health_checks_send_the_line_too_and_statistics_tell_the_server_state() -> None:
+def test_health_checks_send_the_header_too_and_statistics_show_the_server_state() -> None:
     up, down = listener(port=443), listener(port=8443, proxy="v2")
     relays = relay_component()
 
@@ -139,7 +139,7 @@ def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) ->
 
 
 @isolated
-def test_who_sends_too_little_to_tell_is_cut() -> None:
+def test_a_client_that_sends_too_little_to_judge_is_rejected() -> None:
     """Nor does waiting help: the time limit rejects."""
     plain = listener(port=8080, proxy=None)
     relays = relay_component()

@@ -48,7 +48,7 @@ def agent(world: World, api: ClusterApi, agents: Agents) -> Iterator[RunningAgen
     world.dns.set_records(_ALL)
 
 
-def test_nobody_takes_over_a_name_that_is_not_his(world: World, api: ClusterApi, agent: RunningAgent) -> None:
+def test_no_claim_takes_over_a_hostname_of_others(world: World, api: ClusterApi, agent: RunningAgent) -> None:
     """An Ingress for a public registry's name changes nothing on the node; status and an Event say why.
 
     A name behind a CDN stays untouched in the same way: the node goes on to the CDN.
@@ -102,7 +102,7 @@ def test_a_name_follows_its_dns(world: World, agent: RunningAgent) -> None:
     agent.await_in_sync()
 
 
-def test_while_dns_is_silent_the_node_keeps_what_was_proven(
+def test_while_dns_does_not_respond_the_node_keeps_what_was_verified(
     world: World, api: ClusterApi, agents: Agents, agent: RunningAgent
 ) -> None:
     """Even if somebody removes the block, and across the agent's restart; nothing new is proven.

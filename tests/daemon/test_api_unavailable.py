@@ -20,7 +20,7 @@ pytestmark = needs_root
 _LAYER_MIB = 96
 
 
-def test_without_the_api_at_the_start_the_node_keeps_what_stands(
+def test_without_the_api_at_startup_the_node_keeps_what_it_has(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
     """An agent that finds no API says so, is alive and not ready, touches nothing, and goes on later."""
