@@ -87,7 +87,7 @@ def test_many_kills(world: World, api: ClusterApi, soak: bool) -> None:  # noqa:
         for agents in both:
             _converge(agents)
         whole = structure(world.node1)
-        assert whole.count("dnat ip") == 4
+        assert whole.count("tcp dport map @") == 4
         dice = [random.Random(f"{_SEED} {agents.node.name}") for agents in both]  # noqa: S311 - a test's dice
         tallies = [Tally(), Tally()]
         for batch in range(_BATCHES):
