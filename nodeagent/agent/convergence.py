@@ -183,9 +183,11 @@ def converge(
 def clean_up(components: Components) -> NodePass:
     """Remove every trace of nodeagent from the node: hostnames first, addresses last. Idempotent.
 
-    A component that fails keeps those after it, which it may still point at.
+    A component that fails keeps those after it, which it may still point at. A HAProxy that nodeagent
+    launched is stopped, whatever the configuration says by now.
     """
     done = NodePass(Desired())
+    components.relay.own_launched()
     actual = ActualState(components)
     _run(_REMOVE, done, actual, ALL)
     if done.blocking & _POINTING:

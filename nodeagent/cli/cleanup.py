@@ -22,6 +22,8 @@ def cleanup(config: Path | None, node: str | None, **_: Path | None) -> int:
     """Remove everything that nodeagent set up on this node.
 
     That is: its lines in the hosts file, DNAT rules, relay and relay addresses. Needs no cluster.
+    If relay.runDir, relay.interface, the relay ranges or hosts.file are not the default, pass the
+    configuration that set them up.
 
     Exit code 0: nothing is left. 1: something could not be removed.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
@@ -14,8 +16,6 @@ from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.node_state import living_processes, read_state
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
@@ -54,6 +54,17 @@ def test_plan_and_status_agree_with_apply(world: World, agent: Agent) -> None:
     }
     answers = [listener["answers"] for listener in document["loadBalancers"][0]["listeners"]]
     assert answers == [True] * 3 * len(world.families)
+
+
+def test_cleanup_stops_the_haproxy_that_was_launched_with_another_configuration(agent: Agent) -> None:
+    assert agent.apply().exit_code == 0
+    answer = agent.host.run(
+        [sys.executable, "-P", "-m", "nodeagent", "cleanup"],
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert "stop HAProxy: nothing is to be relayed" in answer.stdout
+    assert living_processes(agent.host, "haproxy") == []
+    assert agent.host.run(["ls", "-A", RUN_DIRECTORY], check=False).stdout == ""
 
 
 def test_cleanup_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None:

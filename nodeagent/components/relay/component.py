@@ -190,6 +190,10 @@ class Relay:
         """How HAProxy's health checks see each listener's server; or why that can't be told."""
         return read_servers(self._directory.stats_socket, _ASK_SECONDS)
 
+    def own_launched(self) -> None:
+        """Treat a HAProxy that nodeagent launched with an earlier configuration as launched. Idempotent."""
+        self._launch = self._launch or process.launched(self._directory.config)
+
     def leave(self) -> None:
         """Remove what is left when no listener is desired: files, and the hold on ports. Idempotent.
 

@@ -86,6 +86,11 @@ def running(config: Path) -> tuple[int, ...]:
     return tuple(pid for pid in pids if _is_ours(pid, config))
 
 
+def launched(config: Path) -> bool:
+    """Whether one of our HAProxy processes is a daemon, as `start` makes it; a sidecar is none."""
+    return any(b"-D" in _arguments(pid) for pid in running(config))
+
+
 def drain(pids: tuple[int, ...], config: Path) -> None:
     """Asks these processes to accept nothing more and to end with their last connection (SIGUSR1).
 
@@ -131,12 +136,19 @@ def _is_ours(pid: int, config: Path) -> bool:
         name = (directory / "exe").readlink().name.removesuffix(" (deleted)")
         if name != "haproxy":
             return False
-        arguments = (directory / "cmdline").read_bytes().split(b"\0")
         same_network = (directory / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         # It ended meanwhile, or belongs to somebody whose processes we may not see.
         return False
-    return same_network and (b"-f", os.fsencode(config)) in pairwise(arguments)
+    return same_network and (b"-f", os.fsencode(config)) in pairwise(_arguments(pid))
+
+
+def _arguments(pid: int) -> list[bytes]:
+    """Return a process's command line; nothing if it has ended."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
 
 
 def _parent(pid: int) -> int | None:
