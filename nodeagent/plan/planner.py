@@ -28,7 +28,7 @@ class Planner:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._claims = ClaimCollector()
+        self._claims = ClaimCollector(config.limits)
         self._load_balancers = LoadBalancerPlanner(config)
         self._lookup = LoadBalancerLookup(config.load_balancers.ingress_classes)
         self._hostnames = HostnameDecisions(config)

@@ -12,6 +12,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodeagent.config.options import LimitOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
@@ -128,7 +129,7 @@ def names_the_tenants_address(world: World) -> frozenset[str]:
 
 def left_out(world: World, told: set[str]) -> frozenset[str]:
     """The hostnames that the share of a namespace leaves out, where the namespace has one of these."""
-    claims = ClaimCollector().update(world.cluster)[1] if told else ()
+    claims = ClaimCollector(LimitOptions()).update(world.cluster)[1] if told else ()
     namespaces = {each.ref.namespace for each in claims if told.intersection(map(canonical, each.names))}
     return frozenset(
         each.name
@@ -155,7 +156,7 @@ def judged_by_what_is_older(world: World) -> frozenset[str]:
 
 def routed(world: World) -> frozenset[str]:
     """The hostnames of Routes."""
-    claims = ClaimCollector().update(world.cluster)[1]
+    claims = ClaimCollector(LimitOptions()).update(world.cluster)[1]
     return frozenset(
         canonical(name) for each in claims if each.ref.kind == "HTTPRoute" for name in each.names
     )

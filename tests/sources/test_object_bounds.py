@@ -1,6 +1,6 @@
 """One object asks for so many hosts and no more, and its annotations are no place to keep a book."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_network
 from typing import Any
 
@@ -12,6 +12,8 @@ from nodeagent.model.objects import Ingress, Route, Service, ServiceRange, Snaps
 from nodeagent.plan.planner import plan
 from nodeagent.sources.objects.decoding import (
     MOST_HOSTS,
+    MOST_POINTS,
+    MOST_PORTS,
     DecodingError,
     decode_ingress,
     decode_service,
@@ -56,6 +58,36 @@ def test_hosts_of_a_route_have_the_same_bound(decode: Callable[[dict[str, Any]],
     assert list(found.hostnames) == _hosts(MOST_HOSTS)
     (remark,) = plan(Snapshot(routes=(found,)), Facts("node1"), Config()).remarks[-1:]
     assert remark == f"{found.ref}: more than {MOST_HOSTS} hosts: the rest is not read"
+
+
+def test_ports_of_a_service_have_a_bound_and_those_of_tcp_come_first() -> None:
+    ports = [{"port": number, "protocol": "UDP"} for number in range(1, MOST_PORTS + 1)]
+    assert _service({"ports": ports}).problems == ()
+    found = _service({"ports": [*ports, {"port": 443}]})
+    assert (len(found.ports), found.tcp_ports) == (MOST_PORTS, (443,))
+    assert found.problems == (
+        f"spec.ports: more than {MOST_PORTS} ports: the rest is not read, TCP ports first",
+    )
+
+
+def test_entries_of_a_status_have_a_bound() -> None:
+    addresses = [{"ip": f"198.18.{number // 256}.{number % 256}"} for number in range(MOST_POINTS)]
+    found = _service({}, addresses)
+    assert (len(found.points), found.problems) == (MOST_POINTS, ())
+    longer = _service({}, [*addresses, {"ip": "192.0.2.1"}, {"ip": "no address"}])
+    assert longer.points == found.points
+    assert longer.problems == (
+        f"status.loadBalancer.ingress: the rest after {MOST_POINTS} entries is not read",
+    )
+
+
+def _service(spec: dict[str, Any], points: Sequence[dict[str, str]] = ()) -> Service:
+    status = {"loadBalancer": {"ingress": list(points)}}
+    found = decode_service(
+        {"metadata": {"name": "lb"}, "spec": {"type": "LoadBalancer", **spec}, "status": status}
+    )
+    assert isinstance(found, Service)
+    return found
 
 
 @pytest.mark.parametrize(("length", "kept"), [(4096, True), (4097, False)])

@@ -11,9 +11,11 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import CLASS_ANNOTATION, ControllerRoute, Ingress, IngressClass, Route, Snapshot
 from nodeagent.plan.claims.claim import Claim, HintsPool, LoadBalancerHints
 from nodeagent.plan.claims.route_claims import Parents, claims_of_route
+from nodeagent.plan.claims.shares import ClaimShares
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.incremental import difference, identical
 from nodeagent.plan.opt_out import opt_out
@@ -96,9 +98,14 @@ _OwnerKey = tuple[str, str, str]
 
 
 class ClaimCollector:
-    """Remembers the claims of the Snapshot that it saw last."""
+    """Remembers the claims of the Snapshot that it saw last.
 
-    def __init__(self) -> None:
+    Args:
+        limits: the options.
+    """
+
+    def __init__(self, limits: LimitOptions) -> None:
+        self._shares = ClaimShares(limits)
         self._pool = HintsPool()
         self._ingresses: _Collection[Ingress] = _Collection()
         self._routes: _Collection[Route] = _Collection()
@@ -107,7 +114,10 @@ class ClaimCollector:
         self._parents_made_of: tuple[object, ...] = ((), (), ())
 
     def update(self, snapshot: Snapshot) -> tuple[list[Claim], list[Claim]]:
-        """Return the claims that are gone since the last Snapshot, and those that are new."""
+        """Return the claims that are gone since the last Snapshot, and those that are new.
+
+        Claims of a namespace that far exceed its share are not among them.
+        """
         classes = ingress_classes(snapshot.ingress_classes)
         parents = self._parents_of(snapshot)
         pool = self._pool
@@ -125,12 +135,13 @@ class ClaimCollector:
             ),
         )
         gone = [claim for removed, _ in changes for claim in removed]
-        return gone, [claim for _, added in changes for claim in added]
+        return self._shares.update(gone, [claim for _, added in changes for claim in added])
 
     def problems(self) -> list[str]:
         """Return what is wrong with objects of the last Snapshot that claim hostnames."""
         collections = (self._ingresses, self._routes, self._controller_routes)
-        return [problem for each in collections for problem in each.problems.elements()]
+        found = [problem for each in collections for problem in each.problems.elements()]
+        return found + self._shares.problems()
 
     def _parents_of(self, snapshot: Snapshot) -> Parents:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)

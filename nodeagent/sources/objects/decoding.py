@@ -193,11 +193,15 @@ def describe(raw: bytes | dict[str, Any], kind: str) -> str:
 
 
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
-    return tuple(
+    found = [
         ServicePort(port.name or "", (port.protocol or "TCP").upper(), port.port)
         for port in spec.ports or ()
         if _is_port(port.port, problems)
-    )
+    ]
+    if len(found) > MOST_PORTS:
+        problems.append(f"spec.ports: more than {MOST_PORTS} ports: the rest is not read, TCP ports first")
+        found.sort(key=lambda port: port.protocol != "TCP")
+    return tuple(found[:MOST_PORTS])
 
 
 def _is_ready(endpoint: api.SliceEndpoint) -> bool:
@@ -230,9 +234,11 @@ def _external_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress
 
 
 def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
-    entries = status.load_balancer.ingress if status and status.load_balancer else None
+    entries = (status.load_balancer.ingress if status and status.load_balancer else None) or ()
+    if len(entries) > MOST_POINTS:
+        problems.append(f"status.loadBalancer.ingress: the rest after {MOST_POINTS} entries is not read")
     found = []
-    for index, entry in enumerate(entries or ()):
+    for index, entry in enumerate(entries[:MOST_POINTS]):
         address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
             problems.append(f"status.loadBalancer.ingress[{index}].ip: {entry.ip!r} is not an IP address")
@@ -253,6 +259,12 @@ def _network(text: str) -> IPNetwork:
 
 MOST_HOSTS = 10_000
 """Hosts that one object may claim; the rest is not read."""
+
+MOST_PORTS = 1000
+"""Ports of one Service; nothing is relayed for one that has so many (limits.portsPerService)."""
+
+MOST_POINTS = 5000
+"""Entries of a load balancer's status: ServiceLB names every node, of which Kubernetes supports so many."""
 
 _LONGEST_ANNOTATION = 4096
 """Characters of an annotation's value that a decision may use; a longer one is not read."""

@@ -1,0 +1,82 @@
+"""A namespace that claims far more hostnames than it can get costs the agent no more than its share."""
+
+import random
+from dataclasses import replace
+
+from nodeagent.config.options import LimitOptions
+from nodeagent.model.objects import Ingress, ObjectRef, Snapshot
+from nodeagent.plan.claims.claim import Claim
+from nodeagent.plan.claims.collecting import ClaimCollector
+from tests.plan.made_up import desired, ingress, service
+
+LIMITS = LimitOptions()
+SHARE = 20_000
+MANY = {size: tuple(f"h{number}.example.com" for number in range(size)) for size in (1, 4000, 10_000)}
+
+
+def claiming(namespace: str, number: int, size: int) -> Ingress:
+    """An Ingress with so many hosts; a smaller number is older."""
+    found = ingress(name=f"i{number}", created=number)
+    return replace(found, ref=ObjectRef("Ingress", namespace, f"i{number}"), hosts=MANY[size])
+
+
+def considered(*ingresses: Ingress) -> set[tuple[str, int]]:
+    """Path and size of the claims that a planner looks at which sees these objects first."""
+    gone, new = ClaimCollector(LIMITS).update(Snapshot(ingresses=ingresses))
+    assert gone == []
+    return set(map(shown, new))
+
+
+def shown(claim: Claim) -> tuple[str, int]:
+    """What tells claims of a test apart."""
+    return claim.ref.path, len(claim.names)
+
+
+def test_the_youngest_claims_beyond_the_share_are_left_out() -> None:
+    tenant = [claiming("tenant", number, 10_000) for number in range(5)]
+    other = claiming("other", 9, 10_000)
+    assert considered(*reversed(tenant), other) == {
+        ("tenant/i0", 10_000),
+        ("tenant/i1", 10_000),
+        ("other/i9", 10_000),
+    }
+
+
+def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
+    ingresses = [claiming("tenant", number, 10_000) for number in range(2)]
+    late = replace(ingress("late.example.com", created=9), ref=ObjectRef("Ingress", "tenant", "late"))
+    planned = desired(service(), *ingresses, late)
+    assert {decision.name for decision in planned.names} == set(MANY[10_000])
+    assert planned.remarks[-1] == (
+        f"namespace tenant: 1 of its claims to hostnames are not considered: older ones name {SHARE} or more "
+        "(limits.hostnamesPerNamespace)"
+    )
+
+
+def test_a_higher_limit_has_a_higher_share() -> None:
+    tenant = [claiming("tenant", number, 10_000) for number in range(5)]
+    collector = ClaimCollector(LimitOptions(hostnames_per_namespace=10_000))
+    assert len(collector.update(Snapshot(ingresses=tuple(tenant)))[1]) == 4
+
+
+def test_the_same_claims_are_considered_whatever_was_there_before() -> None:
+    chance = random.Random(5)  # noqa: S311 - the same at each run, guards nothing
+    collector = ClaimCollector(LIMITS)
+    there: dict[str, Ingress] = {}
+    seen: list[Claim] = []
+    left_out = 0
+    for _ in range(200):
+        number = chance.randrange(12)
+        made = claiming(chance.choice("ab"), number, chance.choice(tuple(MANY)))
+        if made.ref.path in there and chance.random() < 0.5:
+            del there[made.ref.path]
+        else:
+            there[made.ref.path] = made
+        ingresses = tuple(there[path] for path in sorted(there))
+        gone, new = collector.update(Snapshot(ingresses=ingresses))
+        for claim in gone:
+            seen.remove(claim)
+        seen += new
+        assert sorted(map(shown, seen)) == sorted(considered(*ingresses))
+        left_out += len(ingresses) - len(seen)
+    assert left_out > 0
