@@ -116,7 +116,7 @@ class LoadBalancerLookup:
         self._reported: dict[LoadBalancerHints, str] = {}
         self._choice: Choice | None = None
         self._served: Choice | None = None
-        self._arrange(())
+        self._arrange((), (), ())
 
     def update(
         self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Iterable[Claim], added: Iterable[Claim]
@@ -129,14 +129,11 @@ class LoadBalancerLookup:
         removed, added = tuple(removed), tuple(added)
         gone = [self._matched.pop(id(claim)) for claim in removed]
         self._count_users(removed, added)
-        again: Iterable[Claim] = ()
+        again: list[Claim] = []
         if len(load_balancers) != len(self._plans) or not all(map(is_, load_balancers, self._plans)):
-            again = [matched.claim for matched in self._matched.values()]
-            self._arrange(load_balancers)
-            self._reports = ClassReports()
-            self._learn((), (*again, *added))
+            again = self._arrange(load_balancers, removed, added)
         elif self._learn(removed, added):
-            again = [claim for claim in self._by_evidence.values() if id(claim) in self._matched]
+            again = self._evident()
         new: list[MatchedClaim] = []
         for claim in again:
             before = self._matched[id(claim)]
@@ -163,8 +160,17 @@ class LoadBalancerLookup:
         for claim in added:
             self._users[claim.hints] += 1
 
-    def _arrange(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
-        """Take over all load balancers; what is the same as before stays the same object."""
+    def _evident(self) -> list[Claim]:
+        """Return the claims whose matches rest on all load balancers, and on what all claims report."""
+        return [claim for claim in self._by_evidence.values() if id(claim) in self._matched]
+
+    def _arrange(
+        self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Iterable[Claim], added: Iterable[Claim]
+    ) -> list[Claim]:
+        """Take over all load balancers and claims; return the earlier claims that are to be matched again.
+
+        What is the same as before stays the same object.
+        """
         self._plans = load_balancers
         self._by_path = {plan.service.ref.path: plan for plan in load_balancers}
         self._by_point = _by_point(load_balancers)
@@ -179,11 +185,19 @@ class LoadBalancerLookup:
         others = any(plan is not self._first for plan in served)
         self._choice = _choice_of(served if others else (), self._choice)
         self._served = _choice_of(served, self._served)
-        self._reported = {}
         before, self._found = self._found, {}
         for hints in self._users:
             match, earlier = self._by_hints(hints), before.get(hints)
             self._found[hints] = earlier if match == earlier else match
+        reported, self._reported = self._reported, {}
+        if all(self._path_reported(hints) == path for hints, path in reported.items()):
+            self._learn(removed, added)
+        else:
+            self._reports = ClassReports()
+            self._learn((), (*(matched.claim for matched in self._matched.values()), *added))
+        other = {hints for hints, found in self._found.items() if found is not before.get(hints)}
+        again = [matched.claim for matched in self._matched.values() if matched.claim.hints in other]
+        return again + [claim for claim in self._evident() if claim.hints not in other]
 
     def _learn(self, removed: Iterable[Claim], added: Iterable[Claim]) -> bool:
         """Take over what the claims report; return whether anything was learned from it."""

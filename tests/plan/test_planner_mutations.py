@@ -1,6 +1,6 @@
 """The histories find bugs: each of these, made on purpose in what the planner remembers, shows in some."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
@@ -9,7 +9,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan import hostname_decisions
 from nodeagent.plan import incremental as finding
 from nodeagent.plan.claims import collecting
-from nodeagent.plan.claims.claim import Claim
+from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
 from nodeagent.plan.class_reports import ClassReports, Report
 from nodeagent.plan.hostname_obstacles import HostnameLimits
 from nodeagent.plan.incremental import SortedRows
@@ -110,12 +110,32 @@ def _facts_of_load_balancers_are_not_looked_at_again(patch: pytest.MonkeyPatch) 
 def _matches_outlive_their_load_balancer(patch: pytest.MonkeyPatch) -> None:
     real = LoadBalancerLookup._arrange  # noqa: SLF001 - a bug in it
 
-    def arrange(lookup: LoadBalancerLookup, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
+    def arrange(
+        lookup: LoadBalancerLookup,
+        load_balancers: tuple[LoadBalancerPlan, ...],
+        removed: Iterable[Claim],
+        added: Iterable[Claim],
+    ) -> list[Claim]:
         before = dict(getattr(lookup, "_found", {}))
-        real(lookup, load_balancers)
+        again = real(lookup, load_balancers, removed, added)
         lookup._found.update(before)  # noqa: SLF001
+        return again
 
     patch.setattr(LoadBalancerLookup, "_arrange", arrange)
+
+
+def _reports_outlive_their_load_balancer(patch: pytest.MonkeyPatch) -> None:
+    real = LoadBalancerLookup._path_reported  # noqa: SLF001 - a bug in it
+
+    def path_reported(lookup: LoadBalancerLookup, hints: LoadBalancerHints) -> str:
+        first: dict[LoadBalancerHints, str] = lookup.__dict__.setdefault("first", {})
+        return first.setdefault(hints, real(lookup, hints))
+
+    patch.setattr(LoadBalancerLookup, "_path_reported", path_reported)
+
+
+def _claims_without_a_hint_are_not_matched_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LoadBalancerLookup, "_evident", lambda _: [])
 
 
 def _rows_without_successors_stay(patch: pytest.MonkeyPatch) -> None:
@@ -151,6 +171,8 @@ def _questions_stay(patch: pytest.MonkeyPatch) -> None:
         _changed_objects_are_taken_for_the_same,
         _facts_of_load_balancers_are_not_looked_at_again,
         _matches_outlive_their_load_balancer,
+        _reports_outlive_their_load_balancer,
+        _claims_without_a_hint_are_not_matched_again,
         _rows_without_successors_stay,
         _questions_stay,
     ],

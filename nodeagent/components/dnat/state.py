@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses
 from typing import Literal
 
@@ -231,10 +232,11 @@ def _check(redirect: Redirect) -> None:
         )
 
 
-def _collapsed(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
-    given = tuple(networks)
-    four = collapse_addresses(network for network in given if isinstance(network, IPv4Network))
-    six = collapse_addresses(network for network in given if isinstance(network, IPv6Network))
+@lru_cache(maxsize=32)
+def _collapsed(networks: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
+    """Return the ranges so that they neither touch nor overlap. A pass asks for the same ones ten times."""
+    four = collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
+    six = collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
     return (*four, *six)
 
 
