@@ -1,6 +1,6 @@
 """Which pods are this node's own, and what that lets them do. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from msgspec import Struct
@@ -10,8 +10,21 @@ from nodeagent.model.addresses import IPNetwork
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 
-_CILIUM = "cilium_host"
-_TELLS_RANGES = "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs"
+_CILIUM = (
+    "Cilium's ranges",
+    "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs",
+)
+_CALICO = ("Calico's pools", "kubectl get ippools -o custom-columns=POOL:.spec.cidr")
+_FROM_PODS_RANGES: Mapping[str, tuple[str, str]] = {
+    "cilium_host": _CILIUM,
+    "tunl0": _CALICO,
+    "vxlan.calico": _CALICO,
+    "vxlan-v6.calico": _CALICO,
+    "wireguard.cali": _CALICO,
+}
+"""Interfaces to which a network plugin gives an address of the node's own pods, by its own IPAM. Cilium's
+cluster-pool and Calico's IPAM take no notice of spec.podCIDRs (projectcalico/calico#2592). With each:
+what to set instead, and what shows it."""
 
 
 class PodRanges(Struct, frozen=True):
@@ -69,22 +82,19 @@ def _why_unserved(config: Config) -> str:
 
 
 def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
-    """Return what contradicts these ranges: Cilium's own address on a node is from the node's pod range."""
-    found = sorted(
-        str(each.address)
-        for each in facts.addresses
-        if each.interface == _CILIUM
-        and not each.address.is_link_local
-        and not any(each.address in network for network in admitted)
-    )
-    if not found:
-        return ()
-    remark = (
-        f"{_CILIUM} has {', '.join(found)}, outside of this node's known pod ranges "
+    """Return what contradicts these ranges: an address that the network plugin took from the pods'."""
+    found: dict[str, list[str]] = {}
+    for each in facts.addresses:
+        if each.interface not in _FROM_PODS_RANGES or each.address.is_link_local:
+            continue
+        if not any(each.address in network for network in admitted):
+            found.setdefault(each.interface, []).append(str(each.address))
+    return tuple(
+        f"{interface} has {', '.join(sorted(addresses))}, outside of this node's known pod ranges "
         f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
-        f"them. Set dnat.podCIDRs to Cilium's ranges: {_TELLS_RANGES}"
+        f"them. Set dnat.podCIDRs to {_FROM_PODS_RANGES[interface][0]}: {_FROM_PODS_RANGES[interface][1]}"
+        for interface, addresses in sorted(found.items())
     )
-    return (remark,)
 
 
 def _unserved(config: Config, why: str, unknown_of: Facts | None = None) -> tuple[str, ...]:

@@ -95,16 +95,33 @@ def test_cilium_with_other_pod_ranges_than_the_guard_admits_is_said_once(options
     assert "kubectl get ciliumnodes" in remark
 
 
+@pytest.mark.parametrize("interface", ["tunl0", "vxlan.calico", "wireguard.cali"])
+def test_calicos_own_ipam_is_said_too(interface: str) -> None:
+    """Its blocks are not the Node's spec.podCIDRs: without a word, DNAT would serve no pod."""
+    planned = plan(Snapshot(node=NODE), _on(interface, "192.168.104.64"), config())
+    (remark,) = planned.remarks
+    assert remark.startswith(f"{interface} has 192.168.104.64, outside of this node's known pod ranges")
+    assert "Set dnat.podCIDRs to Calico's pools: kubectl get ippools" in remark
+
+
 @pytest.mark.parametrize(
     ("facts", "options"),
     [
+        (_on("tunl0", str(NODE.pod_cidrs[0][0])), ""),
+        (_on("vxlan.calico", "192.168.104.64"), "dnat: {podCIDRs: [192.168.0.0/16]}"),
         (_on("cilium_host", str(NODE.pod_cidrs[0][1])), ""),
         (_on("cilium_host", "10.0.1.17"), "dnat: {podCIDRs: [10.0.1.0/24]}"),
         (_on("eth0", "192.0.2.10"), ""),
     ],
-    ids=["the Node's ranges", "listed ranges", "another interface"],
+    ids=[
+        "Calico by the Node's ranges",
+        "Calico's pool listed",
+        "the Node's ranges",
+        "listed ranges",
+        "another interface",
+    ],
 )
-def test_cilium_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:
+def test_a_network_plugin_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:
     assert plan(Snapshot(node=NODE), facts, config(options)).remarks == ()
 
 
