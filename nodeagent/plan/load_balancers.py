@@ -15,8 +15,7 @@ from nodeagent.plan.capacity import share_out
 from nodeagent.plan.detection.decision import LISTED, detect
 from nodeagent.plan.eligibility import Refusal, examine
 from nodeagent.plan.precedence import by_precedence, listed_paths
-from nodeagent.plan.relay_service import ExistingRelay
-from nodeagent.plan.relaying import OwnRelay, Relayed
+from nodeagent.plan.relaying import ExistingRelay, OwnRelay, Relayed
 
 
 class LoadBalancerPlan(Struct, frozen=True):
