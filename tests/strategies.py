@@ -9,13 +9,12 @@ from typing import Literal, TypeVar
 
 from hypothesis import strategies as st
 
+from nodeagent.config.option_types import DnsName, PodNetwork
 from nodeagent.config.options import (
     Config,
     DnatOptions,
-    DnsName,
     HostsOptions,
     LoadBalancerOptions,
-    PodNetwork,
     ProxyService,
     RelayOptions,
     ServiceName,

@@ -26,7 +26,8 @@ from nodeagent.agent.triggers import Triggers, seconds_until_pass
 from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.components.component import COMPONENTS
 from nodeagent.components.node import ActualState, build_components
-from nodeagent.config.options import Config, ListenAddress
+from nodeagent.config.option_types import ListenAddress
+from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile, reload_config
 from nodeagent.errors import ConfigError, SourceError
 from nodeagent.model.objects import Snapshot

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nodeagent.config.options import ListenAddress
+from nodeagent.config.option_types import ListenAddress
 from nodeagent.errors import ConfigError
 
 PENDING = 2

@@ -15,9 +15,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from nodeagent.config.options import (
-    Config,
-)
+from nodeagent.config.options import Config
 from nodeagent.errors import ConfigError, one_line
 
 _LONGEST = 1024 * 1024

@@ -26,10 +26,9 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
-from nodeagent.config.options import (
+from nodeagent.config.option_types import (
     AbsolutePath,
     AddressRange,
-    Config,
     DnsName,
     DnsServer,
     InterfaceName,
@@ -38,6 +37,7 @@ from nodeagent.config.options import (
     RelayRange4,
     RelayRange6,
 )
+from nodeagent.config.options import Config
 from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
 
 CONFIG_SCHEMA_VERSION = "1"

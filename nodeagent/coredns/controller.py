@@ -22,7 +22,8 @@ from nodeagent.agent.reporting.metrics import CoreDnsMetrics
 from nodeagent.agent.reporting.pass_reporter import changed_names, log_decisions
 from nodeagent.agent.reporting.service import TelemetryServer
 from nodeagent.agent.triggers import Triggers
-from nodeagent.config.options import Config, ListenAddress
+from nodeagent.config.option_types import ListenAddress
+from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile, reload_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler, OwnerConflict
 from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, LeaseTiming

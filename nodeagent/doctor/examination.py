@@ -10,7 +10,8 @@ from nodeagent.agent.convergence import compare
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.hosts.file import is_mount_point
 from nodeagent.components.node import ActualState, read_listener_status
-from nodeagent.config.options import DNS_PORT, Config, LoadBalancerOptions
+from nodeagent.config.option_types import DNS_PORT
+from nodeagent.config.options import Config, LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.load_balancer_findings import (

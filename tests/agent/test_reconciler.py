@@ -11,7 +11,8 @@ from nodeagent.agent.node_context import NodeContext
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import build_components
-from nodeagent.config.options import AbsolutePath, Config, HostsOptions, RelayOptions
+from nodeagent.config.option_types import AbsolutePath
+from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.node.identity import ApiServers

@@ -24,7 +24,8 @@ from nodeagent.cli.document import encode
 from nodeagent.cli.report import report
 from nodeagent.components.addresses.netlink import KernelAddress, Netlink
 from nodeagent.components.node import ActualState, Components, build_components, read_listener_status
-from nodeagent.config.options import AbsolutePath, Config, DnsName, HostsOptions, RelayOptions, RelayRange4
+from nodeagent.config.option_types import AbsolutePath, DnsName, RelayRange4
+from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef, Snapshot
 from tests.apiserver import ApiServer, objects

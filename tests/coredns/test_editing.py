@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from nodeagent.config.options import Config, CoreDnsOptions, DnsName, HostsOptions, RelayOptions
+from nodeagent.config.option_types import DnsName
+from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions, RelayOptions
 from nodeagent.coredns.corefile.managed_block import block_names, with_blocks, without_blocks
 from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal

@@ -8,14 +8,8 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from nodeagent.config.options import (
-    ClassService,
-    Config,
-    ControllerConfigMap,
-    DnsName,
-    LimitOptions,
-    ServiceName,
-)
+from nodeagent.config.option_types import DnsName
+from nodeagent.config.options import ClassService, Config, ControllerConfigMap, LimitOptions, ServiceName
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, UserHostsLine

@@ -7,15 +7,14 @@ from ipaddress import ip_address, ip_network
 from random import Random
 from typing import TypeVar
 
+from nodeagent.config.option_types import DnsName, RelayRange4
 from nodeagent.config.options import (
     Config,
-    DnsName,
     HostsOptions,
     LimitOptions,
     LoadBalancerOptions,
     ProxyService,
     RelayOptions,
-    RelayRange4,
     ServiceName,
 )
 from nodeagent.model.addresses import Endpoint

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.config.options import DNS_PORT, HostsOptions
+from nodeagent.config.option_types import DNS_PORT
+from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.node_files import hosts_fields, parse_resolv_conf
 

@@ -15,7 +15,7 @@ import pytest
 from nodeagent.agent.reporting.probe import NoAgentError, ask
 from nodeagent.agent.reporting.service import TelemetryError, TelemetryServer, listen_unix
 from nodeagent.agent.reporting.socket_path import own_socket, remove_stale
-from nodeagent.config.options import ListenAddress
+from nodeagent.config.option_types import ListenAddress
 from nodeagent.model.addresses import Endpoint
 from tests.agent.reporting.serving import connect, get, page, serving, short_directory
 

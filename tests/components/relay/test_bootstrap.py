@@ -9,7 +9,8 @@ import pytest
 from nodeagent.components.relay import Relay
 from nodeagent.components.relay.bootstrap import prepare
 from nodeagent.components.relay.run_directory import RunDirectory
-from nodeagent.config.options import AbsolutePath, RelayOptions
+from nodeagent.config.option_types import AbsolutePath
+from nodeagent.config.options import RelayOptions
 from tests.components.relay.condition import eventually
 from tests.components.relay.namespace import RELAY, apply, isolated, listener
 

@@ -1,0 +1,189 @@
+"""The types of options' values: each parses its text, or says what to write instead."""
+
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import PurePosixPath
+from typing import Annotated, Self
+
+from msgspec import Meta
+
+from nodeagent.model.addresses import Endpoint, IPNetwork
+from nodeagent.model.facts import HOSTNAME, LONGEST_HOSTNAME
+
+DNS_PORT = 53
+PortNumber = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class DnsName(str):
+    """A DNS name of one or more labels in lower case, without a wildcard or a final dot (RFC 1123)."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the name, or ValueError with what to write instead."""
+        if text.startswith((".", "*.")):
+            raise ValueError(f"{text!r}: write it without the leading {text[: text.index('.') + 1]!r}")
+        if len(text) > LONGEST_HOSTNAME or not re.fullmatch(HOSTNAME, text):
+            raise ValueError(f"{text!r} is not a DNS name in lower case (example: corp.example.com)")
+        return cls(text)
+
+
+class InterfaceName(str):
+    """The name of a network interface."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the name, or ValueError.
+
+        The kernel takes 1 to 15 bytes without slash or space (dev_valid_name).
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", text) or text in {".", ".."}:
+            raise ValueError(f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
+        return cls(text)
+
+
+class AbsolutePath(PurePosixPath):
+    """A path that starts at the root, so that its meaning does not change with the working directory."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the path, or ValueError for a relative one or one with a control character in it."""
+        path = cls(text)
+        if not path.is_absolute() or any(ord(letter) < 32 for letter in text):
+            raise ValueError(f"{text!r} is not an absolute path")
+        return path
+
+
+class RelayRange4(IPv4Network):
+    """The range that IPv4 relay addresses come out of."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range, or ValueError: from /16 (more are never needed) to /29 (six addresses)."""
+        network = cls(text)
+        if not 16 <= network.prefixlen <= 29 or network.is_loopback or network.is_multicast:
+            raise ValueError(f"{text!r}: must be a range of /16 to /29, and neither loopback nor multicast")
+        return network
+
+
+class RelayRange6(IPv6Network):
+    """The range that IPv6 relay addresses come out of."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range, or ValueError: from /64 to /125 (seven addresses)."""
+        network = cls(text)
+        if not 64 <= network.prefixlen <= 125 or "%" in text or network.is_loopback or network.is_multicast:
+            raise ValueError(f"{text!r}: must be a range of /64 to /125, and neither loopback nor multicast")
+        return network
+
+
+class PodNetwork(str):
+    """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range, or ValueError.
+
+        One wider than any cluster's (/8, /32) would take in foreign traffic.
+        """
+        network = ip_network(text)
+        if "%" in text or network.prefixlen < (8 if network.version == 4 else 32):
+            raise ValueError(f"{text!r} is not a range of pod addresses")
+        return cls(text)
+
+    @property
+    def network(self) -> IPNetwork:
+        """The range as a network object of its family."""
+        return ip_network(self)
+
+
+class AddressRange(str):
+    """A range of addresses as text, checked: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range.
+
+        ValueError: text that is not a range, has host bits set, or names an interface.
+        """
+        if "%" in text:
+            raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
+        ip_network(text)
+        return cls(text)
+
+    @property
+    def network(self) -> IPNetwork:
+        """The range as a network object of its family."""
+        return ip_network(self)
+
+
+class ListenAddress(str):
+    """Where to listen, as text, checked: `127.0.0.1:9467`, `[::1]:9467`, or empty for nowhere."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the address, or ValueError with what to write instead."""
+        if not text:
+            return cls(text)
+        host, _, port = text.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:
+            address = ip_address(bare)
+        except ValueError:
+            address = None
+        # A port is what a person types: no sign, no leading zero, no other script's digits.
+        if address is None or (address.version == 6) is (bare == host) or "%" in bare:
+            raise ValueError(
+                f"{text!r} is not an address and port (examples: 127.0.0.1:9467, '[::1]:9467', '' for none)"
+            )
+        if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
+            raise ValueError(f"{text!r}: the port must be a number from 1 to 65535")
+        return cls(text)
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The address and port; None for nowhere."""
+        if not self:
+            return None
+        host, _, port = self.rpartition(":")
+        return Endpoint(ip_address(host.strip("[]")), int(port))
+
+
+class DnsServer(str):
+    """A DNS server as text, checked: `192.0.2.53`, `2001:db8::53`, or with a port: `192.0.2.53:5353`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the server, or ValueError with what to write instead."""
+        server = cls(text)
+        try:
+            _ = server.endpoint
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a DNS server's address (examples: 192.0.2.53, '192.0.2.53:5353', "
+                "'[2001:db8::53]:5353')"
+            ) from None
+        return server
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address and port, 53 where none is given. Raises ValueError for text that was not parsed."""
+        try:
+            return Endpoint(ip_address(str(self)), DNS_PORT)
+        except ValueError:
+            found = ListenAddress.parse(self).endpoint
+            if found is None:
+                raise
+            return found
