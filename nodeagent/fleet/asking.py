@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -203,7 +203,6 @@ def _counts(decisions: Iterable[_Verdict]) -> VerdictCounts:
     return VerdictCounts(found["served"], found["skipped"], found["refused"])
 
 
-MOST_AT_ONCE: Final = 256
 _STATUS_EXITS = frozenset({0, 2})
 """Of `nodeagent status`: in sync, drifted. With 1 something was not readable, and it may print a document."""
 

@@ -216,8 +216,8 @@ class ServerState(Struct, frozen=True):
     """One listener's server, as HAProxy's health check sees it.
 
     `status` and `check` are HAProxy's own words ("DOWN", "Layer4 connection problem: Connection refused");
-    the sessions are counted since the last reload, and so are the connections that were `rejected`: beyond a
-    limit (see haproxy_config), or for what they sent. `connections` are the listener's now.
+    `connections` are the listener's now. `rejected` counts connections since the last reload that were beyond
+    a limit (see haproxy_config), or were rejected for what they sent.
     """
 
     bind: Endpoint
@@ -225,8 +225,6 @@ class ServerState(Struct, frozen=True):
     up: bool
     status: str
     check: str
-    sessions: int
-    sessions_total: int
     connections: int = 0
     rejected: int = 0
 
@@ -274,8 +272,6 @@ def _server(row: dict[str, str], frontend: dict[str, str]) -> ServerState | None
         up=row["status"].startswith("UP"),
         status=row["status"],
         check=": ".join(word for word in words if word),
-        sessions=int(row["scur"] or 0),
-        sessions_total=int(row["stot"] or 0),
         connections=int(frontend.get("scur") or 0),
         # dcon: by "tcp-request connection" rules; dreq: by "tcp-request content" rules.
         rejected=int(frontend.get("dcon") or 0) + int(frontend.get("dreq") or 0),

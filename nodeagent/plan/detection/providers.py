@@ -46,7 +46,6 @@ _AWS_ATTRIBUTES = (
     Switch(f"{_AWS}-target-group-attributes.{{port}}", attribute("proxy_protocol_v2.enabled", "v2")),
     Switch(f"{_AWS}-target-group-attributes", attribute("proxy_protocol_v2.enabled", "v2")),
 )
-_AWS_REMEDIES = OwnRemedies(always_hostname="the status holds a host name alone")
 
 
 def _aws_type(service: Service) -> str:
@@ -160,17 +159,17 @@ PROVIDERS: tuple[Provider, ...] = (
         (Switch(f"{_BETA}/vultr-loadbalancer-proxy-protocol", boolean("v1"), otherwise_off=True),),
         OwnRemedies(hostname=f'{_BETA}/vultr-loadbalancer-hostname: "lb.example.com"'),
     ),
+    # The status of AWS's load balancers holds only a host name.
     # cloud-provider-aws: pkg/providers/v1/aws.go:106-111, 2565-2572 (`*` or an error). Classic ELBs send only
     # v1 (Elastic Load Balancing, ProxyProtocolPolicyType).
     Provider(
         "AWS (Classic Load Balancer)",
         ("aws",),
         (Switch(f"{_AWS}-proxy-protocol", star("v1")),),
-        _AWS_REMEDIES,
-        _aws_classic,
+        applies=_aws_classic,
     ),
     # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
-    Provider("AWS (Network Load Balancer)", ("aws",), _AWS_ATTRIBUTES, _AWS_REMEDIES, _aws_network),
+    Provider("AWS (Network Load Balancer)", ("aws",), _AWS_ATTRIBUTES, applies=_aws_network),
     # aws-load-balancer-controller: pkg/service/model_build_target_group.go:327-373 (the order; the ports that
     # are not listed are switched off); docs/guide/service/annotations.md:301-336.
     Provider(
@@ -181,8 +180,7 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(f"{_AWS}-proxy-protocol-per-target-group", star_or_ports("v2", others="off")),
             *_AWS_ATTRIBUTES,
         ),
-        _AWS_REMEDIES,
-        _of_aws_controller,
+        applies=_of_aws_controller,
     ),
     # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:185, 1073-1083
     # (Atoi); ipMode on request: load_balancer.go:2020-2047, 9e50f1afb, 1.30.0.
@@ -209,12 +207,12 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
         OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
     ),
-    # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150.
+    # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
+    # status holds only a host name.
     Provider(
         "UpCloud",
         ("upcloud",),
         (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),),
-        OwnRemedies(always_hostname="the status holds a host name alone"),
     ),
     # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:31-44, 424-476; yawol: its getOptions and
     # proxyProtocolEnabled (an empty filter lets every port through). The version is not documented: v1.
@@ -265,7 +263,6 @@ PROVIDERS: tuple[Provider, ...] = (
                 any_text("v1", send_proxy="v1", send_proxy_v2="v2"),
             ),
         ),
-        OwnRemedies(always_hostname="where PROXY is on, the status holds a host name alone"),
     ),
     # cloudscale-cloud-controller-manager: loadbalancer.go, LoadBalancerPoolProtocol, LoadBalancerIPMode.
     Provider(

@@ -49,13 +49,11 @@ class OwnRemedies(Struct, frozen=True):
     Attributes:
         hostname: the annotation, ready to paste, that publishes a host name instead of the address; replace
             the name `lb.example.com` in it. Empty: none is known.
-        always_hostname: that it never publishes an address, or when it does.
         ip_mode: since when and for which Services its controller sets `ipMode: Proxy`. Empty: it does not.
         ip_mode_on_request: the annotation, ready to paste, that makes it do so.
     """
 
     hostname: str = ""
-    always_hostname: str = ""
     ip_mode: str = ""
     ip_mode_on_request: str = ""
 

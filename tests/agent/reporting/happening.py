@@ -26,7 +26,7 @@ def name(text: str, verdict: Verdict, code: str) -> NameDecision:
 def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
     """What HAProxy tells of one listener's server."""
     bind = Endpoint(ip_address("169.254.66.7"), port)
-    return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 0, 0, 7, 3)
+    return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 7, 3)
 
 
 def everything() -> Metrics:
