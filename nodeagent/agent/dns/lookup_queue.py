@@ -1,6 +1,8 @@
 """When each hostname is looked up: new and changed ones first, stable ones less and less often. Pure.
 
-Namespaces take turns: thousands of hostnames of one of them don't delay those of others.
+Namespaces take turns: thousands of hostnames of one of them don't delay those of others. Nor do hostnames
+whose servers take their time: of the lookups that are possible at once, a namespace may have as many as it
+leaves free, half of them if it is alone (the dynamic thresholds of Choudhury and Hahne).
 
 No clock is read here: every method gets the time, in seconds that never go back.
 """
@@ -8,7 +10,8 @@ No clock is read here: every method gets the time, in seconds that never go back
 import heapq
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -79,10 +82,20 @@ class LookupQueue:
             load stays low.
         spread_seconds: A hostname that is new or changed waits up to this long, at random: all nodes learn of
             it at the same moment.
+        at_once: How many lookups are possible at the same time.
     """
 
-    def __init__(self, first_per_second: float = FIRST_PER_SECOND, spread_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        first_per_second: float = FIRST_PER_SECOND,
+        spread_seconds: float = 0.0,
+        at_once: float = math.inf,
+    ) -> None:
         self._spread_seconds = spread_seconds
+        self._at_once = at_once
+        # The hostnames that are being looked up, each with its namespace; and how many each namespace has.
+        self._asking: dict[str, str] = {}
+        self._busy: Counter[str] = Counter()
         # Each wanted hostname with its namespace.
         self._wanted: dict[str, str] = {}
         # The entry of each waiting hostname; one that is being looked up is not in it. It shows which entries
@@ -120,25 +133,43 @@ class LookupQueue:
         """Return the hostname to look up now, if there is one; `asked` must follow."""
         for queue in self._lanes.values():
             queue.drop_stale(self._due)
-            name = queue.take(now)
+            name = queue.take(now, self._may_ask)
             if name is not None:
                 del self._due[name]
+                self._ended(name)
+                namespace = self._asking[name] = self._wanted[name]
+                self._busy[namespace] += 1
                 return name
         return None
 
     def pause(self, now: float) -> float:
-        """Return the seconds until `take` may return a hostname; infinite if none is waiting."""
+        """Return the seconds until `take` may return a hostname; infinite if all wait for `asked`."""
         for queue in self._lanes.values():
             queue.drop_stale(self._due)
-        return min(queue.pause(now) for queue in self._lanes.values())
+        return min(queue.pause(now, self._may_ask) for queue in self._lanes.values())
 
     def asked(self, name: str, due: float, lane: Lane = Lane.LIVELY) -> None:
-        """Note that the name was looked up and is due again then; at once if it changed meanwhile."""
+        """Note that the name was looked up and is due again then; at once if it changed meanwhile.
+
+        A name that is no longer wanted is forgotten.
+        """
+        self._ended(name)
         if name in self._wanted and name not in self._due:
             if name in self._overtaken:
                 due, lane = -math.inf, Lane.FIRST
             self._put(name, due, lane)
         self._overtaken.discard(name)
+
+    def _may_ask(self, namespace: str) -> bool:
+        busy = self._busy.get(namespace, 0)
+        return busy == 0 or busy < self._at_once - len(self._asking)
+
+    def _ended(self, name: str) -> None:
+        namespace = self._asking.pop(name, None)
+        if namespace is not None:
+            self._busy[namespace] -= 1
+            if not self._busy[namespace]:
+                del self._busy[namespace]
 
     def _put(self, name: str, due: float, lane: Lane) -> None:
         entry = self._due[name] = (due, name, lane)
@@ -179,8 +210,9 @@ class _Queue:
     def put(self, namespace: str, entry: _Entry) -> None:
         heapq.heappush(self.heaps.setdefault(namespace, []), entry)
 
-    def take(self, now: float) -> str | None:
-        turn = next((each for each, heap in self.heaps.items() if heap[0][0] <= now), None)
+    def take(self, now: float, may_ask: Callable[[str], bool]) -> str | None:
+        due = (namespace for namespace, heap in self.heaps.items() if heap[0][0] <= now)
+        turn = next(filter(may_ask, due), None)
         if turn is None or not self.allowance.take(now):
             return None
         heap = self.heaps.pop(turn)
@@ -189,10 +221,9 @@ class _Queue:
             self.heaps[turn] = heap  # It had its turn: the others come first.
         return name
 
-    def pause(self, now: float) -> float:
-        if not self.heaps:
-            return math.inf
-        first = min(heap[0][0] for heap in self.heaps.values())
+    def pause(self, now: float, may_ask: Callable[[str], bool]) -> float:
+        waiting = (heap[0][0] for namespace, heap in self.heaps.items() if may_ask(namespace))
+        first = min(waiting, default=math.inf)
         return max(first - now, self.allowance.pause(now))
 
     def drop_stale(self, due: Mapping[str, _Entry]) -> None:

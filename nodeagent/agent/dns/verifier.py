@@ -89,7 +89,7 @@ class DnsVerifier:
         self._turn = threading.Condition(self._lock)
         self._answered = threading.Condition(self._lock)
         self._watched = False
-        self._agenda = LookupQueue(first_per_second, spread_seconds)
+        self._agenda = LookupQueue(first_per_second, spread_seconds, _THREADS)
         self._wanted: Mapping[str, DnsQuestion] = {}
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
@@ -212,21 +212,23 @@ class DnsVerifier:
         now = self._clock()
         before = self._known.get(name)
         question = self._wanted.get(name)
-        if question is not None:
-            matters = question.matter
-            same = before is not None and _meaning(reply, matters) == _meaning(before.answer.latest, matters)
-            known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
-            if before is None or known.answer != before.answer:
-                self._answers = None
-            if not same:
-                self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
-            told = before and before.answer.told
-            if told and reply.outcome.tells and _meaning(reply, matters) != _meaning(told, matters):
-                self._suspect_siblings(name, now)
-            pause = pause_after(reply, known.failures, known.same, self._recheck_seconds)
-            self._agenda.asked(name, now + pause, lane_after(pause))
-            self._news.notify()
-            self._answered.notify_all()
+        self._news.notify()
+        if question is None:
+            self._agenda.asked(name, now)
+            return
+        matters = question.matter
+        same = before is not None and _meaning(reply, matters) == _meaning(before.answer.latest, matters)
+        known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
+        if before is None or known.answer != before.answer:
+            self._answers = None
+        if not same:
+            self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
+        told = before and before.answer.told
+        if told and reply.outcome.tells and _meaning(reply, matters) != _meaning(told, matters):
+            self._suspect_siblings(name, now)
+        pause = pause_after(reply, known.failures, known.same, self._recheck_seconds)
+        self._agenda.asked(name, now + pause, lane_after(pause))
+        self._answered.notify_all()
 
     def _suspect_siblings(self, name: str, now: float) -> None:
         """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""

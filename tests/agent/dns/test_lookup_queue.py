@@ -1,6 +1,7 @@
 """Which name is asked when. Time is told, none passes."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 
@@ -45,6 +46,21 @@ def test_namespaces_take_turns() -> None:
     agenda.want(dict.fromkeys(names(50), "team") | {"victim.example.net": "victim"}, NOW)
     asked = [agenda.take(130 + tick / 5) for tick in range(6)]
     assert "victim.example.net" in asked
+
+
+def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
+    """Of 16, two namespaces have 11; the rest is for others. What ends makes room, wanted or not."""
+    agenda = LookupQueue(at_once=16)
+    agenda.want(of_one(*names(20)) | {f"{each}.example.net": "next" for each in "abcdef"}, NOW)
+    first = taken(agenda, 100)
+    assert Counter(name.endswith(".net") for name in first) == {True: 6, False: 5}
+    assert agenda.pause(100) == math.inf
+    agenda.want(dict.fromkeys(names(20), "team") | {"other.example.org": "other"}, 100)
+    assert taken(agenda, 101) == ["other.example.org"]
+    for name in first:
+        agenda.asked(name, due=500)
+    assert len(taken(agenda, 101)) == 8
+    assert agenda.pause(101) == math.inf
 
 
 def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
