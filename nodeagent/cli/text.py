@@ -121,7 +121,7 @@ def _load_balancer(decision: LoadBalancerDecision, desired: Desired) -> list[Lin
     if ports:
         relays = ", ".join(map(str, decision.relay_addresses))
         route += f" -> {relays} port {', '.join(map(str, ports))}"
-    said = f" {decision.load_balancer.path}: {route}: {decision.reason}"
+    said = f" {decision.load_balancer.path}: {route}: {decision.reason}{_code(decision)}"
     return [
         (_verdict_word(decision.verdict), said),
         *(f"         {remark}" for remark in decision.remarks),
@@ -140,9 +140,16 @@ def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = Mapping
     lines: list[Line] = []
     for decision in decisions:
         state = marks.get(decision.name, "") if decision.verdict is Verdict.SERVED else ""
-        said = f" {shown_name(decision.name)}{state} ({decision.claimed_by}): {decision.reason}"
+        said = (
+            f" {shown_name(decision.name)}{state} ({decision.claimed_by}): {decision.reason}{_code(decision)}"
+        )
         lines.append((_verdict_word(decision.verdict), said))
     return lines
+
+
+def _code(decision: LoadBalancerDecision | NameDecision) -> str:
+    """Return the code of what is not served, by which docs/runbook.md explains it."""
+    return "" if decision.verdict is Verdict.SERVED else f" [{decision.code}]"
 
 
 def _listener_line(found: ListenerStatus) -> Line:

@@ -102,6 +102,19 @@ def test_a_hostname_of_a_megabyte_is_one_short_line(command_line: CommandLine, c
     assert "x" * 1_000_000 in command_line(command, "-o", "json").stdout
 
 
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_what_is_not_served_is_shown_with_its_code(command_line: CommandLine, command: str) -> None:
+    command_line.write(
+        local=ingress("localhost", name="local"), plain=service("plain"), site=ingress("site.example.test")
+    )
+    shown = command_line(command).stdout.splitlines()
+    (local,) = [line for line in shown if " localhost (" in line]
+    assert local.endswith("[NeverWritten]")
+    (plain,) = [line for line in shown if " ingress/plain:" in line]
+    assert plain.endswith("[NotProxy]")
+    assert not any(line.endswith("]") for line in shown if line.lstrip().startswith("served"))
+
+
 def test_nor_can_the_hosts_file(command_line: CommandLine) -> None:
     command_line.hosts_file.write_bytes(HOSTS_FILE.encode() + b"# \x1b[31m \x9b \xff\r\n")
     _assert_harmless(command_line("plan").stdout)

@@ -30,7 +30,7 @@ def test_a_wildcard_is_listed_with_what_covers_it(
     command_line.configure(dnat={"backend": backend})
     (line,) = [line for line in command_line(command).stdout.splitlines() if WILDCARD in line]
     assert line.split()[0] == verdict
-    assert line.endswith(words)
+    assert line.endswith(f"{words} [Wildcard]")
     found = {name["name"]: name for name in command_line(command, "-o", "json").document["names"]}
     assert (found[WILDCARD]["verdict"], found[WILDCARD]["code"]) == (verdict, "Wildcard")
     assert (found[WILDCARD]["reason"], found[WILDCARD]["written"]) == (words, False)

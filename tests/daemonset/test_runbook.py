@@ -1,4 +1,4 @@
-"""docs/runbook.md has a section for every alert and Event reason, and a row for every code of the doctor."""
+"""docs/runbook.md explains every alert, Event reason and code of a decision, and lists the doctor's codes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ _DOCTOR = (_ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
 _OF_NAMES = frozenset({"hostname_contest.py", "hostname_obstacles.py", "dns_verification.py"})
 """Modules of the plan that decide on hostnames; the others decide on load balancers."""
 
+
+_OTHER_WORDS = frozenset({"Proxy", "True", "False", "Cilium", "Calico", "MetalLB", "Docker", "Antrea"})
+"""Strings of the plan's modules that are not codes."""
 
 _TO_ACT_ON = frozenset({CheckVerdict.AFFECTED, CheckVerdict.WARNING, CheckVerdict.CANNOT_TELL})
 
@@ -65,6 +68,34 @@ def _event_reasons() -> set[str]:
     }
     of_names = {f"Name{code}" for code in EVENT_NAME_CODES | COREDNS_NAME_CODES}
     return set().union(*found.values()) | of_names | {"PortTaken"}
+
+
+def _named(path: Path) -> set[str]:
+    """Return the string constants of a module that have a code's form."""
+    return {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"[A-Z]{1,2}[a-z]\w+|NoTCPPort|IPModeProxy", node.value)
+    }
+
+
+def _rows(title: str) -> set[str]:
+    cells = re.findall(r"^\| ((?:`[A-Z]\w+`(?:, )?)+) \|", _chapter(title), re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", " ".join(cells)))
+
+
+def test_every_code_of_a_decision_is_explained() -> None:
+    plan = _ROOT / "nodeagent" / "plan"
+    of_names = {plan / name for name in _OF_NAMES} | {_ROOT / "nodeagent" / "coredns" / "naming.py"}
+    of_load_balancers = {plan / "detection" / "decision.py", *plan.glob("*.py")} - of_names
+    names, load_balancers = (set().union(*map(_named, each)) for each in (of_names, of_load_balancers))
+    told_of_names = _rows("A hostname is not written")
+    told = told_of_names | _rows("A load balancer is not served") | set(_sections("Events"))
+    assert names <= told_of_names
+    assert load_balancers - _OTHER_WORDS <= told
+    assert told_of_names | _rows("A load balancer is not served") <= names | load_balancers
 
 
 def test_every_alert_leads_to_its_section() -> None:
