@@ -54,10 +54,10 @@ packages: venv
 test-packages: packages
 	@scripts/install-packages packages/tests.txt
 
-demo: packages ## the main job, step by step, in a little world of network namespaces (as root)
+demo: packages ## the main job, step by step, in a testbed of network namespaces (as root)
 	@$(BIN)/python -m tests.testbed.demo
 
-world: packages ## the same world to look around in, and to break (as root): docs/testbed.md
+world: packages ## the same testbed, kept so that you can look around in it and break it (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
 test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
@@ -76,7 +76,7 @@ test-apiserver: test-packages ## the simulated API's own tests, after a change o
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'
 
-acceptance: test-packages ## the acceptance steps on two nodes of a little world (as root): docs/testbed.md
+acceptance: test-packages ## the acceptance steps on two nodes of the testbed (as root): docs/testbed.md
 	@$(BIN)/python -m tests.acceptance namespaces
 
 acceptance-kind: venv ## the acceptance steps on a cluster that kind makes, with Docker: docs/testbed.md

@@ -33,7 +33,8 @@ def read_config(path: Path | None) -> Config:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: can't be read: {why}; nothing was changed") from error
     if len(text) > _LONGEST:
         raise ConfigError(f"{path}: more than {_LONGEST} characters: is this nodeagent's configuration?")
     return parse_config(text, str(path))

@@ -84,7 +84,7 @@ class ContainerRuntime:
         """Pull an image as the kubelet would have it pulled, and measure what arrived."""
         self.process.check_running()
         done = self.host.run(
-            self._ctr("pull", "--snapshotter", "native", "--hosts-dir", self._hosts, image.reference),
+            self.pull_command(image),
             timeout=_PULL_SECONDS,
             check=False,
         )
@@ -94,6 +94,12 @@ class ContainerRuntime:
         if arrived != image.layer:
             return PullResult(ok=False, stderr=f"expected {image.layer}, found {arrived}")
         return PullResult(ok=True, stderr=done.stderr)
+
+    def pull_command(self, image: Image) -> list[str | Path]:
+        """Return the command that pulls an image, on the node."""
+        return self._ctr(
+            "pull", "--snapshotter", "native", "--hosts-dir", "/etc/containerd/certs.d", image.reference
+        )
 
     def remove(self, image: Image) -> None:
         """Remove a pulled image and its content, so that it can be pulled anew."""

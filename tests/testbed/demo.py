@@ -68,20 +68,20 @@ def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -
         NotObservedError: A step did not show what it must.
         WorldError: The world itself failed.
     """
-    screen.step("Bringing up a little world in network namespaces")
+    screen.step("Create a testbed in network namespaces")
     with World(kube_proxy=kind) as world:
         image = world.push_image(_IMAGE_MIB)
         for line in _WORLD.splitlines():
             screen.note(line)
-        screen.observed(f"it stands; kube-proxy's rules are in {kind} shape")
+        screen.observed(f"it is ready; kube-proxy's rules are those of mode {kind}")
         agent = Agent(world.node1, config=_CONFIG)
         play(story, Scene(world, agent, image, read_state(world.node1), screen), screen)
     return 1 + len(story)
 
 
 _WORLD = """\
-client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, sends the PROXY line
-                +-- node2 -- pod2    pods: nginx as the ingress controller, demands the PROXY line;
+client --- lb --+-- node1 -- pod1    lb: HAProxy as the cloud's load balancer, sends the PROXY header
+                +-- node2 -- pod2    pods: nginx as the ingress controller, requires the header;
                                      a registry behind it
                                      nodes: containerd, and kube-proxy's rules"""
 

@@ -122,7 +122,7 @@ def node_is_as_before(scene: Scene) -> None:
 
 STORY = (
     Step("From outside, the site works", outside_works),
-    Step("From node1 and its pod it does not: no PROXY line reaches the ingress controller", inside_is_cut),
+    Step("From node1 and its pod it does not: no PROXY header reaches the ingress controller", inside_is_cut),
     Step("containerd on node1 can't pull from the registry behind the same load balancer", pull_is_cut),
     Step("nodeagent plan: what would change on node1, and why", plan_shows),
     Step("nodeagent apply: make it so", apply_does),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ pytestmark = needs_root
 
 _ROOT = Path(__file__).parents[2]
 _ENDED = 0
+_PENDING = 2
 
 
 @contextmanager
@@ -45,17 +47,17 @@ def _visit() -> Iterator[str]:
 def test_what_is_printed_leads_into_the_world() -> None:
     with _visit() as told:
         entry = re.search(r"^  node1 +(.* )bash$", told, re.MULTILINE)
-        agent = re.search(r"^nodeagent on node1: (.*)$", told, re.MULTILINE)
-        image = re.search(r"^An image to pull: (.*)$", told, re.MULTILINE)
+        variables = re.search(r"^  (export .*)$", told, re.MULTILINE)
+        pull = re.search(r"^  (ctr .*)$", told, re.MULTILINE)
         logs = re.search(r"^Logs: (.*)$", told, re.MULTILINE)
         assert entry is not None
-        assert agent is not None
-        assert image is not None
+        assert variables is not None
+        assert pull is not None
         assert logs is not None
 
         def on_node(command: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
-                [*entry[1].split(), "bash", "-c", command],
+                ["bash", "-c", f"{variables[1]}\nexec {entry[1]} bash -c {shlex.quote(command)}"],
                 cwd=_ROOT,
                 capture_output=True,
                 text=True,
@@ -64,8 +66,13 @@ def test_what_is_printed_leads_into_the_world() -> None:
 
         assert on_node("hostname").stdout == "node1\n"
         assert on_node("curl -sS https://site.example.test/").returncode != 0
-        assert on_node(agent[1]).returncode == 0
+        assert on_node(pull[1]).returncode != 0
+        assert on_node("nodeagent plan").returncode == _PENDING
+        assert on_node("nodeagent apply").returncode == 0
+        assert on_node("nodeagent status").returncode == 0
         assert on_node("curl -sS https://site.example.test/").stdout.startswith("client=192.0.2.11 ")
-        assert on_node(f"skopeo inspect docker://{image[1]}").returncode == 0
+        assert on_node(pull[1]).returncode == 0
+        assert on_node("nodeagent cleanup").returncode == 0
+        assert on_node("curl -sS https://site.example.test/").returncode != 0
         assert list(Path(logs[1]).glob("pod1-nginx-error*"))
     assert not Path(logs[1]).exists()

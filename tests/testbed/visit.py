@@ -9,6 +9,7 @@ import argparse
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.testbed.errors import WorldError
@@ -50,26 +51,29 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _told(world: World) -> str:
-    agent = [
-        sys.executable,
-        "-m",
-        "nodeagent",
-        "apply",
-        "--manifests",
-        MANIFESTS,
-        "--config",
-        NODEAGENT_CONFIG,
+    image = world.push_image(_IMAGE_MIB)
+    for node in world.nodes:
+        node.containers.process.check_running()
+    variables = [
+        f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+        f"NODEAGENT_MANIFESTS={shlex.quote(str(MANIFESTS))}",
+        f"NODEAGENT_CONFIG={shlex.quote(str(NODEAGENT_CONFIG))}",
     ]
-    lines = ["Enter a machine of the world from another terminal, as root:"]
+    steps = {
+        "curl https://site.example.test/": "fails, and so does the pull:",
+        shlex.join(map(str, world.node1.containers.pull_command(image))): "",
+        "nodeagent doctor": "says why",
+        "nodeagent plan": "what would change on this node; changes nothing",
+        "nodeagent apply": "now curl and the pull work",
+        "nodeagent status": "each load balancer and hostname",
+        "nodeagent cleanup": "removes all of it",
+    }
+    lines = ["In another terminal, as root, once: with this, nodeagent needs no options."]
+    lines += [f"  export {' '.join(variables)}", "", "Then enter a machine of the testbed:"]
     lines += [f"  {host.name:7} {shlex.join(host.enter(['bash']))}" for host in world.hosts]
-    lines += [
-        "",
-        f"Logs: {world.logs}",
-        f"An image to pull: {world.push_image(_IMAGE_MIB).reference}",
-        f"nodeagent on node1: {shlex.join(map(str, [*agent, '--node', 'node1']))}",
-        "",
-        "Ctrl-D ends the world.",
-    ]
+    lines += ["", "On node1, for example:"]
+    lines += [f"  {step:32}  # {what}" if what else f"  {step}" for step, what in steps.items()]
+    lines += ["", f"Logs: {world.logs}", "Ctrl-D ends the testbed."]
     return "\n".join(lines)
 
 

@@ -152,8 +152,10 @@ def new_client(kubeconfig: str | None) -> Any:  # noqa: ANN401 - the client's Ap
             config.load_kube_config(config_file=kubeconfig, client_configuration=found, persist_config=False)
     except (config.ConfigException, OSError, ValueError, TypeError, YAMLError) as error:
         where = kubeconfig or "the pod's ServiceAccount"
+        advice = "" if kubeconfig is None else ". Pass the cluster's kubeconfig: --kubeconfig FILE"
+        why = str(error).removesuffix(".")
         raise SourceError(
-            f"{where}: can't be used to reach the API server: {error}; nothing was changed"
+            f"{where}: can't be used to reach the API server: {why}; nothing was changed{advice}"
         ) from error
     # The callers decide about retries: they know what to do meanwhile.
     found.retries = False

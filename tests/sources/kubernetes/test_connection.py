@@ -264,7 +264,10 @@ def test_a_proxy_is_used_unless_it_is_disabled(
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        (None, "can't be used to reach the API server"),
+        (
+            None,
+            "No configuration found; nothing was changed. Pass the cluster's kubeconfig: --kubeconfig FILE",
+        ),
         ("", "can't be used to reach the API server"),
         ("{", "can't be used to reach the API server"),
         ("kind: Config", "can't be used to reach the API server"),
