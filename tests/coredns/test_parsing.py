@@ -65,6 +65,7 @@ def test_a_snippet_that_imports_itself_ends() -> None:
 
 def test_imports_outside_and_inside_of_server_blocks() -> None:
     corefile = parse(corpus.corefile("k3s"))
-    assert corefile.imports == ("/etc/coredns/custom/*.server",)
+    assert "import /etc/coredns/custom/*.server" in corefile.text
+    assert [server.zones for server in corefile.servers] == [{"."}]
     inside = [plugin.arguments for plugin in corefile.plugins(corefile.roots[0]) if plugin.name == "import"]
     assert inside == [("/etc/coredns/custom/*.override",)]

@@ -158,8 +158,6 @@ class Corefile:
     text: str
     servers: tuple[Block, ...]
     snippets: Mapping[str, Block] = field(hash=False)
-    imports: tuple[str, ...]
-    """The patterns that are imported outside all server blocks."""
     comments: tuple[Comment, ...]
 
     @property
@@ -190,10 +188,9 @@ def parse(text: str) -> Corefile:
     reader = _Reader(words.tokens)
     servers: list[Block] = []
     snippets: dict[str, Block] = {}
-    imports: list[str] = []
     while (token := reader.peek()) is not None:
         if token.text == "import":
-            imports += reader.directive().arguments
+            reader.directive()  # files of server blocks, which are others'
             continue
         block = reader.block()
         name = block.keys[0].text if len(block.keys) == 1 else ""
@@ -201,7 +198,7 @@ def parse(text: str) -> Corefile:
             snippets[name[1:-1]] = block
         elif block.keys:
             servers.append(block)
-    return Corefile(text, tuple(servers), snippets, tuple(imports), words.comments)
+    return Corefile(text, tuple(servers), snippets, words.comments)
 
 
 class _Reader:
