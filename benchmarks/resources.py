@@ -28,9 +28,9 @@ _COST_GOALS = {10_000: Goal("agent", 40.0), 50_000: Goal("agent", 80.0)}
 _LONE_SECONDS, _MORE_REST_A_NAME = 0.15, 10e-6
 
 
-def memory(daemon: Daemon, names: int) -> Figure:
+def memory(daemon: Daemon, names: int, when: str = "after the first sync") -> Figure:
     """Measure the memory of an agent that has listed everything and rests since."""
-    return Figure(MEMORY, "after the first sync", "MB", names, daemon.memory(), _MEMORY_GOALS.get(names))
+    return Figure(MEMORY, when, "MB", names, daemon.memory(), _MEMORY_GOALS.get(names))
 
 
 def memory_later(daemon: Daemon, names: int) -> Figure:

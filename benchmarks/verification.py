@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+from benchmarks import resources
 from benchmarks.api import Api, host_of
 from benchmarks.daemon import running
 from benchmarks.figures import Figure, Goal
@@ -26,3 +27,4 @@ def measure(api: Api, names: int) -> Iterator[Figure]:
         used = daemon.cpu().own
         columns = {"seconds": seconds, "CPU seconds": used, "CPU ms each": 1000 * used / names}
         yield Figure(DNS, "all names written", "", names, columns, _GOALS.get(names))
+        yield resources.memory(daemon, names, "all names verified by DNS")
