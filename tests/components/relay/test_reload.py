@@ -1,11 +1,12 @@
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from nodeagent.components.relay import Relay, component, haproxy_config
+from nodeagent.components.relay.haproxy_sockets import Unreachable, read_processes
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Listener
@@ -185,3 +186,26 @@ def test_a_manually_changed_file_is_written_again() -> None:
 
 def _die(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@isolated
+def test_reloads_leave_no_more_than_so_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a connection: a tenant can change a load balancer, and open one, as often as they like."""
+    monkeypatch.setattr(haproxy_config, "_OLD_PROCESSES_MIB", 0)
+    with _serving(A) as relays, ExitStack() as stack:
+        streams = []
+        for number in range(14):
+            stream = stack.enter_context(stack.enter_context(connect(A.bind)).makefile("rw"))
+            stream.write("echo\nbefore\n")
+            stream.flush()
+            assert stream.readline() == "before\n"
+            streams.append(stream)
+            apply(relays, [A, B] if number % 2 else [A])
+        apply(relays, [A, listener(port=1001)])
+        assert streams[0].readline() == ""
+        streams[-1].write("after\n")
+        streams[-1].flush()
+        assert streams[-1].readline() == "after\n"
+        found = read_processes(CONFIG.parent / "master.sock", 5)
+        assert not isinstance(found, Unreachable)
+        assert len(found.old_workers) <= 11
