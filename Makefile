@@ -1,5 +1,5 @@
-# nodeagent: the commands of README.md. Everything lands in .venv; nothing else of the machine is changed but
-# the Debian packages in packages/, which are installed when they are missing.
+# nodeagent: the commands of README.md. Everything is put into .venv; the only other change to the machine is that
+# missing Debian packages of packages/ are installed.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,13 +9,13 @@ LOCKS := locks/build.txt locks/agent.txt locks/dev.txt
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile
 # Tests mostly wait for programs, so three at a time are faster on two cores. WORKERS=0 runs them one by one.
 WORKERS ?= 3
-# Each worker begins with a part of the folders, in their order, and takes over half of what another has left.
+# Each worker starts with a part of the folders, in their order, and takes over half of what another has left.
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
-# Tests that need no root are run without it: for root, as an ordinary user of a user namespace, who owns what root owns.
-# Where root may not make one (in a container without privileges), it may make none of the others either.
+# Tests that need no root run without it: for root, as an ordinary user of a user namespace, who owns what root owns.
+# If root may not make one (in a container without privileges), it may make none of the others either.
 AS_USER := unshare --user --map-user=65534 --map-group=65534 --
 ORDINARY_USER = $(if $(filter 0,$(shell id -u)),$(shell $(AS_USER) true 2>/dev/null && echo '$(AS_USER)'))
-# Some thousand starts of Python, which would compile all of the agent and its libraries each time.
+# A few thousand starts of Python, which would compile all of the agent and its libraries each time.
 unexport PYTHONDONTWRITEBYTECODE
 
 # What Debian's own Python and the locked packages are most likely to break.
@@ -45,7 +45,7 @@ $(VENV)/.chart: $(VENV)/.installed locks/chart.txt
 	@$(PIP) --require-hashes --requirement locks/chart.txt
 	@touch $@
 
-lock: ## write locks/ anew from pyproject.toml; UPGRADE=--upgrade takes the newest versions
+lock: ## write locks/ again from pyproject.toml; UPGRADE=--upgrade takes the newest versions
 	@scripts/lock $(UPGRADE)
 
 packages: venv
@@ -101,7 +101,7 @@ lint: venv ## ruff, mypy --strict, the direction of imports and the words of tex
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m release.wording
 
-deploy: venv ## write daemonset/deploy.yaml anew from the base
+deploy: venv ## write daemonset/deploy.yaml again from the base
 	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 
 schema: venv ## write docs/schema/ and the chart's values.schema.json again from the code
@@ -123,7 +123,7 @@ pictures: packages ## docs/pictures/*.svg again: diagrams from their text, scree
 	@scripts/install-packages packages/pictures.txt
 	@$(BIN)/python -m release.pictures docs/pictures
 
-workflows: $(VENV)/.release ## check .github/workflows: their schema, and what an attacker could make of them
+workflows: $(VENV)/.release ## check .github/workflows: their schema, and how an attacker could abuse them
 	@$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(BIN)/zizmor --offline --quiet .github

@@ -23,7 +23,7 @@ Object = dict[str, Any]
 """One API object."""
 
 _HEADER = """\
-# Made of daemonset/base by `make deploy`. The comments that say why stand there: edit those files, not this.
+# Made from daemonset/base by `make deploy`. The comments with the reasons are there: edit those files, not this one.
 """
 _KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "images"}
 # How strategic merge pairs the items of a list (patchMergeKey in k8s.io/api); other lists are replaced whole.
