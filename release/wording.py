@@ -1,13 +1,14 @@
-"""The words that texts for users avoid, with what to write instead: `make lint` looks for them.
+"""The words that texts avoid, with what to write instead: `make lint` looks for them.
 
-It reads README.md, the pages of docs/ and docs/decisions/, the alerts and the dashboard. From nodeagent/ it
-reads the help texts and messages: string literals of more than one word. It does not read docstrings and
-comments.
+It reads the pages at the top and in docs/, the manifests and the chart. From nodeagent/ it reads help texts
+and messages (string literals of more than one word), docstrings and comments.
 """
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -38,6 +39,9 @@ INSTEAD: Final = {
 EXCEPTIONS: Final = {
     "user nobody": "the name of a user",
     "User=nobody": "the name of a user",
+    "`remedy`": "the name of a JSON field",
+    "remedy: what to do": "the name of a field",
+    "remedies: what it offers": "the name of a field",
 }
 
 
@@ -63,26 +67,27 @@ def hits(place: str, text: str, first_line: int = 1) -> Iterator[Hit]:
                 yield Hit(f"{place}:{number}", found.group(), instead)
 
 
-def messages(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the string literals of more than one word, but for docstrings, each with its line. Pure."""
-    tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
-            continue
-        if " " in node.value:
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the string literals of more than one word and the comments, each with its line. Pure."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, node.value
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def main() -> int:
     """Print every hit of the tree; return 1 if there is one."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    pages += sorted((ROOT / "daemonset" / "monitoring").iterdir())
+    pages = [ROOT / "Makefile", *sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    for folder in ("daemonset", "charts/nodeagent/templates"):
+        pages += sorted(path for path in (ROOT / folder).rglob("*") if path.is_file())
+    pages += sorted(path for path in (ROOT / "charts" / "nodeagent").iterdir() if path.is_file())
     found = [
         hit for page in pages for hit in hits(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))
     ]
     for module in sorted((ROOT / "nodeagent").rglob("*.py")):
-        for line, text in messages(module.read_text(encoding="utf-8")):
+        for line, text in texts(module.read_text(encoding="utf-8")):
             found += hits(str(module.relative_to(ROOT)), text, line)
     for hit in found:
         print(hit)

@@ -2,7 +2,8 @@
 
 A pass, `plan`, `status`, `cleanup`, drift and metrics are loops over components. Each reads its actual state,
 compares it with the desired state, and applies the difference in two halves, so that nothing ever points at
-what is not there yet, or no more: first all components grow, in one order, then they shrink in the reverse.
+something that does not exist yet or no longer exists: first all components grow, in one order, then they
+shrink in reverse.
 """
 
 from typing import Literal, Protocol, TypeVar
@@ -14,11 +15,11 @@ from nodeagent.model.desired import Desired
 
 ComponentName = Literal["addresses", "relay", "dnat", "hosts"]
 COMPONENTS: tuple[ComponentName, ...] = ("addresses", "relay", "dnat", "hosts")
-"""In the order in which they grow: each may point only at what those before it hold."""
+"""In the order in which they grow: each may point only at what the earlier ones provide."""
 
 
 class PartlyAppliedError(ApplyError):
-    """A half of a change was applied in part: the text says what was not and why.
+    """A half of a change was applied only in part: the text says what was not and why.
 
     Args:
         reason: What was not applied, for a person.
@@ -37,18 +38,18 @@ class State(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know besides: what could not be read, what is damaged, what is old."""
+        """What else a person should know: what could not be read, what is damaged, what is old."""
 
 
 class Change(Protocol):
-    """What differs between the actual and the desired state; printable, false when nothing is to do.
+    """The difference between the actual and the desired state; printable, false if there is none.
 
-    `growth` and `shrinkage` are what the halves do, for a person; empty when a half does nothing.
+    `growth` and `shrinkage` are what the halves do, for a person; empty if a half does nothing.
     """
 
     @property
     def before(self) -> State:
-        """The actual state that it starts from."""
+        """The actual state from which it starts."""
 
     @property
     def growth(self) -> str:
@@ -62,7 +63,7 @@ class Change(Protocol):
 
 
 class Preview(Struct, frozen=True):
-    """What would be done, as exactly as a person can read it, and how: "nftables transaction", say.
+    """What would be done, as exactly as a person can read it, and how: for example, "nftables transaction".
 
     `is_diff`: its lines begin with +, - or !.
     """
@@ -84,26 +85,26 @@ class Component(Protocol[StateT, ChangeT]):
         """The component's name, as reports and metrics show it."""
 
     def read(self) -> StateT:
-        """Read the actual state; changes nothing.
+        """Read the actual state; change nothing.
 
         Raises:
             ApplyError: it can't be read.
         """
 
     def diff(self, actual: StateT, desired: Desired) -> ChangeT:
-        """Return what leads from `actual` to `desired`. Pure.
+        """Return the change from `actual` to `desired`. Pure.
 
         Raises:
-            ApplyError: the desired state can't be brought about by anything.
+            ApplyError: no change can lead to the desired state.
         """
 
     def preview(self, change: ChangeT) -> Preview:
         """Return what both halves would do. Pure."""
 
     def grow(self, change: ChangeT) -> StateT:
-        """Apply all of the change that adds, alters and repairs; return the state it left. Idempotent.
+        """Apply the part of the change that adds, alters and repairs; return the state it left. Idempotent.
 
-        Where nothing is to do, that is the state before.
+        If there is nothing to do, that is the state before.
 
         Raises:
             PartlyAppliedError: only a part could be applied.
@@ -111,7 +112,7 @@ class Component(Protocol[StateT, ChangeT]):
         """
 
     def shrink(self, change: ChangeT) -> StateT:
-        """Apply what is left of the change, all that removes; return the state it left. Idempotent.
+        """Apply the rest of the change, all that removes; return the state it left. Idempotent.
 
         Raises:
             PartlyAppliedError: only a part could be applied.

@@ -1,4 +1,4 @@
-"""The components that a configuration asks for, their actual state, and which listeners are ready.
+"""The components that a configuration requires, their actual state, and which listeners are ready.
 
 Each state is read at most once while it holds.
 """
@@ -41,10 +41,10 @@ class Components(Struct, frozen=True):
 
 
 def build_components(config: Config, *, adopt: bool) -> Components:
-    """Make the components; changes nothing. `adopt` lets hairpin-proxy's old hosts lines be removed.
+    """Make the components; changes nothing. With `adopt`, hairpin-proxy's old hosts lines are removed later.
 
-    A DNAT backend that is not available on this node is no error here: reading it reports that, and the other
-    components serve. Raises ApplyError for a hosts file that must not be written.
+    A DNAT backend that is not available on this node is not an error here: reading it reports that, and the
+    other components work. Raises ApplyError for a hosts file that must not be written.
     """
     relay = config.relay
     return Components(
@@ -56,9 +56,9 @@ def build_components(config: Config, *, adopt: bool) -> Components:
 
 
 class ActualState:
-    """The actual state of each component: read when it is first asked for, then carried forward.
+    """The actual state of each component: read when it is first needed, then carried forward.
 
-    Made for one pass or one command: what other programs change meanwhile is seen by the next.
+    Made for one pass or one command: the next one sees what other programs change meanwhile.
 
     Args:
         components: The components to read.
@@ -69,7 +69,7 @@ class ActualState:
         self._states: dict[ComponentName, State] = {}
 
     def of(self, name: ComponentName) -> Any:  # noqa: ANN401 - each component has a type of its own
-        """Return a component's state; raises ApplyError where it can't be read."""
+        """Return a component's state; raises ApplyError if it can't be read."""
         if name not in self._states:
             self._states[name] = self.components[name].read()
         return self._states[name]
@@ -107,9 +107,9 @@ class ActualState:
 
 
 class ListenerStatus(Struct, frozen=True):
-    """One listener: whether it answers, what is redirected to it, and the health of what is behind it.
+    """One listener: whether it answers, what is redirected to it, and the health of its upstream.
 
-    `backend` is HAProxy's word for the ingress controller's state; None where HAProxy does not tell.
+    `backend` is the ingress controller's state in HAProxy's words; None if HAProxy does not report it.
     """
 
     bind: Endpoint
@@ -119,9 +119,9 @@ class ListenerStatus(Struct, frozen=True):
 
 
 def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint, ListenerStatus]:
-    """Asks the kernel and HAProxy whose the desired listeners are, the DNAT backend, HAProxy's statistics.
+    """Return the state of the desired listeners, by the kernel, HAProxy and the DNAT backend.
 
-    Changes nothing. What can't be read counts as not standing: the comparison tells the error.
+    Changes nothing. What can't be read counts as missing: the comparison reports the error.
     """
     answering = ready_listeners(desired, actual)
     statistics = actual.components.relay.statistics()
@@ -150,7 +150,7 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
 def ready_listeners(desired: Desired, actual: ActualState) -> frozenset[Endpoint]:
     """Return the listeners that are HAProxy's own, and whose relay address the node has.
 
-    A listening socket outlives the address that it is bound to: nothing reaches it then.
+    A listening socket outlives the address to which it is bound: then nothing reaches it.
     """
     try:
         held = {one.address for one in actual.addresses.ours}

@@ -58,7 +58,7 @@ class AbsolutePath(PurePosixPath):
 
 
 class RelayRange4(IPv4Network):
-    """The range that IPv4 relay addresses come out of."""
+    """The range of IPv4 relay addresses."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -70,7 +70,7 @@ class RelayRange4(IPv4Network):
 
 
 class RelayRange6(IPv6Network):
-    """The range that IPv6 relay addresses come out of."""
+    """The range of IPv6 relay addresses."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -90,7 +90,7 @@ class PodNetwork(str):
     def parse(cls, text: str) -> Self:
         """Return the range, or ValueError.
 
-        One wider than any cluster's (/8, /32) would take in foreign traffic.
+        One wider than any cluster's (/8, /32) would include foreign traffic.
         """
         network = ip_network(text)
         if "%" in text or network.prefixlen < (8 if network.version == 4 else 32):

@@ -74,7 +74,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
     """The settings of the ingress controller itself, for Services without such an annotation. No other
     ConfigMaps are read."""
     ip_mode: Literal["auto", "honor", "ignore"] = "auto"
-    """Whether `ipMode: Proxy` in a Service's status is believed. `auto`: unless this node's own rules show
+    """Whether `ipMode: Proxy` in a Service's status counts. `auto`: unless this node's own rules show
     that the address is short-circuited all the same. `ignore`: for data planes that don't honor it and have
     no rules that nodeagent can read."""
     ignore: tuple[ServiceName, ...] = ()
@@ -90,7 +90,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
 
     @property
     def config_map_names(self) -> tuple[tuple[str, str], ...]:
-        """Namespace and name of every ConfigMap that is to be read."""
+        """Namespace and name of every ConfigMap to read."""
         return tuple((entry.namespace, entry.name) for entry in self.controller_config_maps)
 
     ingress_classes: tuple[ClassService, ...] = ()
@@ -141,7 +141,7 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
 
     @property
     def existing_service(self) -> tuple[str, str] | None:
-        """Namespace and name of the relay Service to read; None where the node relays itself."""
+        """Namespace and name of the relay Service to read; None if the node relays itself."""
         return (self.service.namespace, self.service.name) if self.kind == "service" else None
 
 
@@ -149,8 +149,8 @@ class DnatOptions(Struct, frozen=True, rename="camel"):
     """The DNAT rules that send traffic for a load balancer to the relay."""
 
     backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
-    """`auto`: the best that this kernel supports. `none`: no redirects; hosts lines alone serve the node,
-    and the only rules are those that guard the relay."""
+    """`auto`: the best that this kernel supports. `none`: no redirects; only hosts lines serve the node, and
+    the only rules are those that guard the relay."""
     pods: bool = True
     """Whether to serve this node's pods, in addition to its own processes."""
     pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")

@@ -1,6 +1,6 @@
 """Reads a configuration file, and reads it again when it has changed.
 
-Every problem in it is told at once, each with file, line and key.
+All problems in it are reported at once, each with file, line and key.
 """
 
 import difflib
@@ -19,13 +19,13 @@ from nodeagent.config.options import Config
 from nodeagent.errors import ConfigError, one_line
 
 _LONGEST = 1024 * 1024
-"""Characters; the API takes no larger ConfigMap."""
+"""Characters; the API accepts no larger ConfigMap."""
 
 
 def read_config(path: Path | None) -> Config:
     """Read the configuration from the YAML file `path`; an empty file, or none, means all defaults.
 
-    Raises ConfigError with one `file:line: key: problem` a line, all problems at once.
+    Raises ConfigError with one `file:line: key: problem` per line, all problems at once.
     """
     if path is None:
         return Config()
@@ -41,7 +41,7 @@ def read_config(path: Path | None) -> Config:
 
 
 def parse_config(text: str, file: str) -> Config:
-    """Pure: the configuration that `text` holds; `file` only names it in errors. Raises ConfigError."""
+    """Return the configuration in `text`; `file` only names it in errors. Raises ConfigError. Pure."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -79,12 +79,12 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
         except yaml.MarkedYAMLError as error:
             yield _line(node), key, one_line(error.problem)
         except (msgspec.ValidationError, yaml.YAMLError, ValueError, KeyError, AttributeError) as error:
-            # The last three are what PyYAML lets through for a tag that does not fit its value.
+            # PyYAML raises the last three for a tag that does not fit its value.
             yield _line(node), key, one_line(error)
 
 
 def _structs(union: Any) -> list[type[msgspec.Struct]]:  # noqa: ANN401 - a union of types
-    """Those of a union's types that are mappings in the file; `X | None` has one."""
+    """Return those of a union's types that are mappings in the file; `X | None` has one."""
     return [kind for kind in get_args(union) if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
 
 
@@ -96,7 +96,7 @@ def _mapping_problems(
         return
     fields = {_file_key(field): field for field in msgspec.structs.fields(expected)}
     seen: set[str] = set()
-    # A key with nothing behind it (all below it commented out, say) means the default.
+    # An empty key (for example, with everything below it commented out) means the default.
     node.value = [pair for pair in node.value if not (_is_null(pair[1]) and str(pair[0].value) in fields)]
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):
@@ -171,9 +171,9 @@ _RELAY: _Options = {
 
 
 class FixedOptions(Struct, frozen=True):
-    """The options that can't change while a program runs: with another value it would lose what it wrote.
+    """The options that can't change while a program runs: with another value, it would lose what it wrote.
 
-    `program` and `cleanup` are the words for it, and for the command that removes what it wrote.
+    `program` and `cleanup` are the names of it, and of the command that removes what it wrote.
     """
 
     program: str
@@ -210,7 +210,7 @@ COREDNS_CONTROLLER = FixedOptions(
 
 
 def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Config:
-    """Read `file` again (None: there is none, all is default).
+    """Read `file` again (None: no file, only defaults).
 
     Raises:
         ConfigError: the file is invalid, or changes what can't change while the program runs.
@@ -226,7 +226,7 @@ def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Co
 
 
 class ConfigFile:
-    """Notices that the configuration file became another, as a ConfigMap's does when it is edited.
+    """Notices a change of the configuration file, such as an edit of its ConfigMap.
 
     Args:
         file: The file; None: there is none, and it never changes.
@@ -239,14 +239,14 @@ class ConfigFile:
         self._seen = self._stamp()
 
     def has_changed(self, *, at_once: bool = False) -> bool:
-        """Whether the file is another than when this was last true, by inode, size and time, through links.
+        """Whether the file has changed since this was last true, by inode, size and time, through links.
 
-        A ConfigMap's file is a link that is swapped: the inode behind it changes. An absent file is no
-        change; it is told when it is back. A file written to less than a second ago is no change yet: it may
-        be written in place, and half of it can be a configuration, too.
+        A ConfigMap's file is a link that is swapped: the inode behind it changes. A missing file is not a
+        change; its return is. A file written to less than a second ago has not changed yet: it may
+        be written in place, and half of it can be a valid configuration, too.
 
         Args:
-            at_once: Do not wait for that second: somebody asked for the file as it is.
+            at_once: Do not wait for that second: the caller wants the file as it is.
         """
         now = self._stamp()
         if now is None or now == self._seen:

@@ -1,7 +1,7 @@
 """The JSON Schema of the configuration file, for editors and for the Helm chart: made from the options.
 
-It accepts all that `reading` accepts, which checks some texts more closely than a pattern can: that a range
-has no host bits, for example.
+It accepts all that `reading` accepts, which checks some texts more strictly than a pattern can: for example,
+that a range has no host bits.
 """
 
 import ast
@@ -72,7 +72,7 @@ def config_schema() -> Schema:
 
 
 def struct_schema(kind: type[Struct]) -> Schema:
-    """Return the schema of the mapping that a Struct is read from, with its docstrings as descriptions. Pure.
+    """Return the schema of a Struct's mapping in the file, with its docstrings as descriptions. Pure.
 
     A key without a value (null) means the default, as in the file.
     """
@@ -143,7 +143,7 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - whateve
 
 
 def _descriptions(kind: type[Struct]) -> dict[str, str]:
-    """Return the text below each field of a Struct, those of its base classes included."""
+    """Return the text below each field of a Struct, including those of its base classes."""
     found: dict[str, str] = {}
     for cls in reversed(kind.__mro__):
         if not (issubclass(cls, Struct) and cls is not Struct):

@@ -1,4 +1,4 @@
-"""Asks the agents, many at a time: each by one `cat` in its pod. EFFECTS: runs programs in pods."""
+"""Queries the agents, many at a time: each with one `cat` in its pod. EFFECTS: runs programs in pods."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.workloads import Container, Executed, NotRunError, execute
 
 NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync"]
-"""The worst first: nothing there, not at work, a component fails, could not tell (two), well."""
+"""The worst first: no agent, agent not working, a component fails, unknown (two), in sync."""
 
 ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
@@ -40,12 +40,12 @@ class NodeRow(Struct, frozen=True):
         node: its name.
         state: the verdict.
         reason: why, in words; empty for a node that is in sync.
-        components: the components that fail or whose repairs another program undoes.
-        pod: the pod that was asked; empty where there is none.
-        version: the agent's; empty where it did not say.
-        load_balancers: how many have which verdict; None where it did not say.
+        components: the components that fail or whose repairs another program reverts.
+        pod: the pod that was queried; empty if there is none.
+        version: the agent's; empty if it did not report one.
+        load_balancers: their number by verdict; None if it did not report them.
         hostnames: the same for hostnames.
-        last_sync_seconds: since when everything was applied last; None for never, or where it did not say.
+        last_sync_seconds: the time since everything was last applied; None for never, or if not reported.
     """
 
     node: str
@@ -60,7 +60,7 @@ class NodeRow(Struct, frozen=True):
 
 
 class UnreadableAnswerError(ValueError):
-    """What a node answered is no document that this version knows."""
+    """A node's answer is not a document that this version knows."""
 
 
 class _Verdict(Struct):
@@ -68,7 +68,7 @@ class _Verdict(Struct):
 
 
 class _Report(Struct, rename="camel"):
-    """What is read of docs/schema/report-v1.json."""
+    """The fields of docs/schema/report-v1.json that are read."""
 
     schema_version: str
     in_sync: bool
@@ -83,7 +83,7 @@ class _AnyVersion(Struct, rename="camel"):
 
 
 def unasked(seat: Seat) -> NodeRow | None:
-    """Return the row of a node that can't be asked: without a running pod, or silent itself; else None."""
+    """Return the row of a node that can't be queried: without a running pod, or not ready; else None."""
     if seat.unreadable:
         return NodeRow(seat.node, "unreadable", seat.unreadable)
     if seat.pod is None:
@@ -98,10 +98,10 @@ def unasked(seat: Seat) -> NodeRow | None:
 
 
 def of_document(seat: Seat, answer: bytes) -> NodeRow:
-    """Return the row for what `cat /proc/uptime FILE` printed.
+    """Return the row for the output of `cat /proc/uptime FILE`.
 
     Raises:
-        UnreadableAnswerError: it is no such document, or one of another version.
+        UnreadableAnswerError: it is not such a document, or one of another version.
     """
     line, _, body = answer.partition(b"\n")
     try:
@@ -121,10 +121,10 @@ def of_document(seat: Seat, answer: bytes) -> NodeRow:
 
 
 def of_report(seat: Seat, answer: bytes) -> NodeRow:
-    """Return the row for what `nodeagent status -o json` printed.
+    """Return the row for the output of `nodeagent status -o json`.
 
     Raises:
-        UnreadableAnswerError: it is no such document, or one of another version.
+        UnreadableAnswerError: it is not such a document, or one of another version.
     """
     try:
         report = msgspec.json.decode(answer, type=_Report)
@@ -145,7 +145,7 @@ def of_report(seat: Seat, answer: bytes) -> NodeRow:
 
 
 def failed(seat: Seat, state: NodeState, reason: str) -> NodeRow:
-    """Return the row of a node that was asked in vain."""
+    """Return the row of a node that did not answer."""
     return NodeRow(seat.node, state, reason, pod=seat.pod.name if seat.pod else "")
 
 
@@ -155,7 +155,7 @@ def worst_first(rows: Iterable[NodeRow]) -> list[NodeRow]:
 
 
 def exit_code(rows: Sequence[NodeRow]) -> int:
-    """Return 0 if all are in sync, 2 if one is not, else 1: one could not be asked, or there is none."""
+    """Return 0 if all are in sync, 2 if one is not, else 1: one could not be queried, or there is none."""
     states = {row.state for row in rows}
     if states & _AFFECTED:
         return 2
@@ -204,12 +204,12 @@ def _counts(decisions: Iterable[_Verdict]) -> VerdictCounts:
 
 
 _STATUS_EXITS = frozenset({0, 2})
-"""Of `nodeagent status`: in sync, drifted. With 1 something was not readable, and it may print a document."""
+"""Exit codes of `nodeagent status`: in sync, drifted. With 1, something was unreadable, but it may print."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """How agents are asked.
+    """How agents are queried.
 
     Attributes:
         connection: to the API server.
@@ -230,19 +230,19 @@ def ask_all(asking: Asking, roster: Iterable[Seat]) -> Iterator[NodeRow]:
     """Yield a row for each node, in the order in which they answer.
 
     Raises:
-        ForbiddenError: RBAC denies pods/exec: so it would for every node.
+        ForbiddenError: RBAC denies pods/exec, which affects every node.
     """
     pool = ThreadPoolExecutor(asking.at_once, thread_name_prefix="fleet")
     try:
         for answered in as_completed([pool.submit(ask, asking, seat) for seat in roster]):
             yield answered.result()
     finally:
-        # On Ctrl-C, or where one error is every node's: those under way end within their time limit.
+        # On Ctrl-C, or if one error affects every node: running queries end within their time limit.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def ask(asking: Asking, seat: Seat) -> NodeRow:
-    """Ask one node. Whatever goes wrong on its way is its row; only ForbiddenError is raised."""
+    """Query one node. Any failure becomes its row; only ForbiddenError is raised."""
     row = unasked(seat)
     if row is not None or seat.pod is None:
         return row or failed(seat, "no-pod", "")
@@ -267,7 +267,7 @@ def _asked(asking: Asking, seat: Seat, container: Container) -> NodeRow:
         done = Executed(1, b"", str(error))
     if done.exit_code == 0:
         return of_document(seat, done.stdout)
-    # An agent that does not write on its node (yet), or one without such a document: it costs the node more.
+    # An agent that is not its node's writer (yet), or one without such a document: this costs the node more.
     report = run("nodeagent", "status", "-o", "json")
     if report.exit_code not in _STATUS_EXITS and not report.stdout:
         last = (report.stderr.strip() or report.failure).splitlines()[-1:]

@@ -1,4 +1,4 @@
-"""What a bug report needs, of the cluster and of chosen nodes. EFFECTS: runs programs in pods."""
+"""What a bug report needs from the cluster and from chosen nodes. EFFECTS: runs programs in pods."""
 
 import hmac
 import json
@@ -30,7 +30,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One file of the bundle: its path in it, its text, and why there is none or why it is not whole."""
+    """One file of the bundle: its path in it, its text, and why there is none or why it is incomplete."""
 
     path: str
     text: str = ""
@@ -38,7 +38,7 @@ class Piece:
 
 
 def of_cluster(asking: Asking) -> Iterator[Piece]:
-    """Yield the cluster's version and the objects that decisions rest on; no Secret is asked for."""
+    """Yield the cluster's version and the objects on which decisions depend; no Secret is requested."""
     in_namespace = f"/api/v1/namespaces/{asking.namespace}"
     paths: dict[str, tuple[str, dict[str, str]]] = {
         "version": ("/version", {}),
@@ -62,7 +62,7 @@ def of_cluster(asking: Asking) -> Iterator[Piece]:
 
 
 def of_node(asking: Asking, seat: Seat) -> Iterator[Piece]:
-    """Yield what the pod of a node can say, and the logs of its containers."""
+    """Yield what a node's pod reports, and the logs of its containers."""
     if seat.pod is None:
         return
     pod = seat.pod.name
@@ -123,7 +123,7 @@ def _config(text: str) -> Config:
     try:
         return parse_config(text, _CONFIG_FILE)
     except ConfigError:
-        # Of another version, say: it is in the bundle, and the defaults are where most things are.
+        # For example, of another version: it is in the bundle, and most paths are the defaults.
         return Config()
 
 
@@ -134,7 +134,7 @@ def _log(asking: Asking, pod: str, container: str) -> str:
 
 
 def _objects(asking: Asking, path: str, query: Mapping[str, str]) -> str:
-    """Return an object or a list as JSON, indented, without what is written twice or may be confidential.
+    """Return an object or a list as JSON, indented, without parts that are repeated or may be confidential.
 
     managedFields and kubectl's copy repeat the object; a variable of a container may hold a password.
     """
@@ -156,21 +156,21 @@ def _hide_variables(spec: Mapping[str, Any]) -> None:
                 variable["value"] = "[left out]"
 
 
-# Hostnames in the texts of a bundle, replaced by pseudonyms. Pure, but for the key.
+# Hostnames in the texts of a bundle, replaced by pseudonyms. Pure, except for the key.
 
 
 _HOSTNAME = re.compile(r"(?<![\w.-])(?:\*\.)?(?:[A-Za-z0-9_](?:[\w-]*\w)?\.)+[A-Za-z][\w-]*\w(?![\w-])")
 _OF_HOSTNAMES = frozenset({"host", "hosts", "hostname", "hostnames", "match"})
 _PUBLIC = ("kubernetes.io", "k8s.io", "nodeagent.io", "x-k8s.io", "cluster.local", "svc", "local")
-"""Never replaced: API groups and annotations, without which a report says nothing."""
+"""Never replaced: API groups and annotations, without which a report is useless."""
 
 
 class Pseudonyms:
-    """The same pseudonym for a hostname wherever it occurs; without the key none can be tried out.
+    """Replaces a hostname by the same pseudonym wherever it occurs; without the key, none can be guessed.
 
     Args:
-        hostnames: those of the cluster. What shares the last two labels with one of them is replaced as well:
-            a hostname may occur in a log alone.
+        hostnames: those of the cluster. A name with the same last two labels is replaced as well:
+            a hostname may occur only in a log.
         key: random, for one bundle.
     """
 

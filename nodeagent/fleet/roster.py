@@ -1,4 +1,4 @@
-"""Which nodes there are, and the pod of nodeagent on each: read from the API, without asking any node."""
+"""The nodes, and the pod of nodeagent on each: read from the API, without a query to any node."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -25,8 +25,8 @@ class AgentPod(Struct, frozen=True):
 
     Attributes:
         name: its name.
-        running: whether the container `agent` runs: it can be asked then.
-        trouble: why it is not ready, in words; empty where it is.
+        running: whether the container `agent` runs: then it can be queried.
+        trouble: why it is not ready, in words; empty if it is.
         leaving: whether it is being deleted.
         created: when it was made.
     """
@@ -39,13 +39,13 @@ class AgentPod(Struct, frozen=True):
 
 
 class Seat(Struct, frozen=True):
-    """A node and what should be on it.
+    """A node and its pod.
 
     Attributes:
         node: its name.
-        pod: the pod to ask; None where there is none.
-        silent: why the node itself does not answer, by its conditions; empty where it does.
-        unreadable: why its object can't be read; `node` then says which object it is.
+        pod: the pod to query; None if there is none.
+        silent: why the node itself does not answer, by its conditions; empty if it does.
+        unreadable: why its object can't be read; then `node` says which object it is.
     """
 
     node: str
@@ -155,7 +155,7 @@ def seats(
 ) -> tuple[Seat, ...]:
     """Return a seat for each node that has a pod or lacks one, by name, and for each unreadable object. Pure.
 
-    A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: it alone evaluates
+    A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only that evaluates
     affinity and taints. Then each node counts that the node selector matches.
     """
     chosen: dict[str, AgentPod] = {}
@@ -176,7 +176,7 @@ def seats(
 
 
 def _rank(pod: AgentPod) -> tuple[bool, bool, float]:
-    """Of two pods, the one with the higher rank is asked."""
+    """Return a rank: of two pods, the one with the higher rank is queried."""
     return (pod.running, not pod.leaving, pod.created.timestamp() if pod.created else 0.0)
 
 

@@ -1,7 +1,7 @@
-"""What lets a pass cost what changed, not what exists: differences of values, and sorted rows. Pure.
+"""The cost of a pass depends on what changed, not on what exists: differences, and sorted rows. Pure.
 
-Objects are compared by identity, so that this costs nanoseconds for each object that stays. Whatever keeps
-objects from one pass to the next finds what to work on by it: the planner, the log, Events, metrics.
+Objects are compared by identity, so this costs nanoseconds for each object that stays. The planner, the log,
+Events and metrics, which keep objects from one pass to the next, use it to find what changed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,22 +25,22 @@ def difference(
     key: Callable[[_Value], Any],
     same: Callable[[Sequence[_Value], Sequence[_Value]], bool] = eq,
 ) -> tuple[list[_Value], list[_Value]]:
-    """Return what to take from `before` and what to add so that the values of `after` are left.
+    """Return what to remove from `before` and what to add to get the values of `after`.
 
-    Right for any two sequences: a value is in both results if it moved, or sits beside a change. Few are if
+    Correct for any two sequences: a value is in both results if it moved, or is next to a change. Few are if
     both are sorted by `key`.
 
     Args:
         before: values, as a tuple or a list.
         after: values, as the same.
-        key: what they are sorted by.
+        key: the sort key.
         same: compares parts of one length; `identical` lets no value take the place of an equal one.
     """
     removed: list[_Value] = []
     added: list[_Value] = []
 
     def compare(first: int, end: int, other: int, other_end: int, *, differ: bool = False) -> bool:
-        """Take up the differences of two parts, which may be known to `differ`; return if there are any."""
+        """Record the differences of two parts, which may be known to `differ`; return if there are any."""
         as_long = end - first == other_end - other
         if as_long and not differ and same(before[first:end], after[other:other_end]):
             return False
@@ -76,7 +76,7 @@ _Key = TypeVar("_Key", bound=_Orderable)
 _Row = TypeVar("_Row")
 
 _MANY = 16
-"""From one key in so many on, all rows are sorted again: to find one's place is slower by then."""
+"""If at least one key in this many changed, all rows are sorted again: finding each place is slower then."""
 
 
 class SortedRows(Generic[_Key, _Row]):
@@ -108,7 +108,7 @@ class SortedRows(Generic[_Key, _Row]):
         return self._tuple
 
     def joined(self, join: Callable[[Iterable[_Row]], _Row]) -> _Row:
-        """Return what a function makes of all rows."""
+        """Return the result of a function for all rows."""
         return join(self._rows)
 
     def keys(self, first: _Key, end: _Key) -> list[_Key]:

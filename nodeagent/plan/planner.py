@@ -1,4 +1,4 @@
-"""The one decision, made of the decisions in the modules beside it."""
+"""The complete decision, made of the decisions in the other modules."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,10 +17,10 @@ from nodeagent.plan.pod_ranges import pod_ranges
 
 
 class Planner:
-    """Decides, and remembers what it decided last: what did not change since is not decided again.
+    """Decides, and remembers its last decisions: what has not changed since is not decided again.
 
-    What it returns depends on what it is given alone, not on what it remembers. Of two decisions that are
-    equal it returns the same object, so that others find what changed as cheaply.
+    The result depends only on the input, not on what it remembers. For two equal decisions, it returns the
+    same object, so that others find changes as cheaply.
 
     Args:
         config: the configuration.
@@ -77,7 +77,7 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 
 class _Relayed:
-    """What all load balancers come to, worked out once for the same ones."""
+    """The results for all load balancers, computed once for the same ones."""
 
     def __init__(self, plans: tuple[LoadBalancerPlan, ...]) -> None:
         self.plans = plans
@@ -95,7 +95,7 @@ def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
 
 
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:
-    """Return the relay's whole ranges, of the families in use: nobody else may reach what listens there."""
+    """Return the relay's whole ranges, of the families in use: no other host may reach what listens there."""
     used = {address.address.version for address in addresses}
     relay = config.relay
     return tuple(network for network in (relay.ipv4, relay.ipv6) if network.version in used)

@@ -45,19 +45,19 @@ class _Seen(Struct, frozen=True):
     what: str
     address: IPAddress | None = None
     wanted_too: bool = False
-    """Whether it is drift even for an address that is to stand (or, of the device, that is to go)."""
+    """Whether it is drift even for a desired address (or, for the device, one that is to be removed)."""
     if_wanted: bool = True
-    """Whether it is drift for an address that is to stand; otherwise for one that is not."""
+    """Whether it is drift for a desired address; otherwise, for one that is not desired."""
 
 
 class AddressWatcher(Watcher[AddressState, Notifications]):
-    """Notices a relay address removed or put elsewhere, and the device deleted, renamed or set down.
+    """Notices a relay address removed or added elsewhere, and the device deleted, renamed or set down.
 
-    Interfaces and addresses of pods, some 13 notifications each, cost a look at a few bytes.
+    For interfaces and addresses of pods, about 13 notifications each, it reads only a few bytes.
 
     Args:
         interface: The relay device's name.
-        ranges: The relay's IPv4 and IPv6 range; addresses outside are nobody's business here.
+        ranges: The relay's IPv4 and IPv6 range; addresses outside are ignored.
         on_drift: See `Watcher`; the component is "addresses".
     """
 
@@ -72,11 +72,11 @@ class AddressWatcher(Watcher[AddressState, Notifications]):
         self._expected: frozenset[IPAddress] | None = None
 
     def expect(self, state: AddressState) -> None:
-        """See `Watcher`. That an address of the ranges is removed is drift, and that another is added.
+        """See `Watcher`. It is drift if a desired address is removed, or another one of the ranges is added.
 
-        Not the reverse: these are our own changes. One that another program has put somewhere counts, too:
-        when it is removed, its load balancer can be served. Before the first call every change in the ranges
-        is drift.
+        The reverse is nodeagent's own change. An address that another program has added somewhere counts,
+        too: when it is removed, its load balancer can be served. Before the first call, every change in the
+        ranges is drift.
         """
         found = (one.address for one in state.addresses)
         expected = frozenset(one for one in found if any(one in network for network in self._ranges))
@@ -90,7 +90,7 @@ class AddressWatcher(Watcher[AddressState, Notifications]):
         try:
             self._index = socket.if_nametoindex(self._interface)
         except OSError:
-            self._index = 0  # not made yet; its first notification tells
+            self._index = 0  # not made yet; its first notification shows it
 
     def _read(self, source: Notifications) -> None:
         try:
@@ -101,11 +101,12 @@ class AddressWatcher(Watcher[AddressState, Notifications]):
             self._seen.append(_Seen("notifications were lost: too many came at once", wanted_too=True))
 
     def _settled(self, source: Notifications) -> str:
-        # The kernel has told of a change before it answered it, so all of the block's is there to be read.
+        # The kernel reports a change before it answers the request, so all notifications of the block are
+        # there.
         try:
             self._read(source)
         except OSError:
-            return ""  # the thread meets it too, and begins anew
+            return ""  # the thread meets it, too, and restarts
         return self._judge()
 
     def _judge(self) -> str:
@@ -130,7 +131,7 @@ class AddressWatcher(Watcher[AddressState, Notifications]):
     def _take_address(self, message: Message) -> None:
         _, _, flags, _, index = _IFADDRMSG.unpack_from(message.payload)
         found = attributes(message.payload, _IFADDRMSG.size)
-        # IFA_LOCAL is this end of a point-to-point link; IPv6 has it for such alone.
+        # IFA_LOCAL is this end of a point-to-point link; IPv6 has it only for these.
         packed = found.get(_IFA_LOCAL, found.get(_IFA_ADDRESS, b""))
         if len(packed) not in (4, 16):
             return

@@ -4,9 +4,9 @@ nftables: the kernel sends every committed transaction of the network namespace 
 subsystem NFNL_SUBSYS_NFTABLES, one for each object, and NFT_MSG_NEWGEN at the end, which names the process.
 Only CAP_NET_ADMIN may listen (netlink_allowed(); nfnetlink sets no NL_CFG_F_NONROOT_RECV).
 
-Legacy tables: the kernel tells nobody of a change to a legacy table. But iptables, iptables-restore and
-with them kube-proxy open the lock file before they change one and close it afterwards, which inotify tells.
-A look from time to time finds what a program did that takes no lock.
+Legacy tables: the kernel reports no change of a legacy table. But iptables, iptables-restore and with them
+kube-proxy open the lock file before they change one and close it afterwards, which inotify reports. An
+occasional check finds changes by a program that takes no lock.
 """
 
 import struct
@@ -62,7 +62,7 @@ _NEEDLE = TABLE.encode() + b"\0"
 class NftablesWatcher(Watcher[DnatState, Notifications]):
     """Notices every transaction that touches the table `inet nodeagent`.
 
-    The large transactions of kube-proxy are passed over by one search for our name in each datagram.
+    The large transactions of kube-proxy cost one search for nodeagent's name in each datagram.
 
     Args:
         on_drift: See `Watcher`; the component is "dnat".
@@ -78,7 +78,7 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
         self._lost = False
 
     def expect(self, state: DnatState) -> None:
-        """See `Watcher`. As many transactions are ignored; if there were more, another program made them."""
+        """See `Watcher`. Ignores this many transactions; if there were more, another program made them."""
         with self._lock:
             self._own += state.transactions
 
@@ -88,7 +88,7 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
     def _read(self, source: Notifications) -> None:
         try:
             for datagram in source.datagrams():
-                # The end of a transaction matters only once something of ours was seen in it.
+                # The end of a transaction matters only if it contains something of nodeagent's.
                 if self._kinds or _NEEDLE in datagram:
                     for message in messages(datagram):
                         self._take(message)
@@ -104,7 +104,7 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
             return f"table inet {TABLE} might have changed: too many notifications came at once"
         if len(transactions) <= own:
             return ""
-        # Which of them were ours can't be told: all are shown.
+        # It is unknown which of them were nodeagent's: all are shown.
         return f"table inet {TABLE} was changed: {'; '.join(dict.fromkeys(transactions))}"
 
     def _take(self, message: Message) -> None:
@@ -132,15 +132,15 @@ _DIRECTORY_GONE = inotify.DELETE_SELF | inotify.MOVE_SELF
 
 _LOOK_SECONDS = 10.0
 _SHARE = 10
-"""Looking takes no more than one part in so many of the time, should kube-proxy sync without a pause ..."""
+"""Checks take no more than one part in this many of the time if kube-proxy syncs without a pause ..."""
 _LONGEST_REST_SECONDS = 0.3
-"""... unless that would make a jump that was pushed down wait for long."""
+"""... unless that would make a displaced jump wait for long."""
 
 
 class XtablesWatcher(Watcher[DnatState, Inotify]):
-    """Notices every change to our chains, and rules that came to stand before our jumps.
+    """Notices every change of nodeagent's chains, and rules inserted before its jumps.
 
-    A program's own changes between others' rules wake nobody: what stands of ours is read and compared.
+    Another program's changes elsewhere cause no pass: nodeagent's part is read and compared.
 
     Args:
         on_drift: See `Watcher`; the component is "dnat".
@@ -160,7 +160,7 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
         self._told: DnatState | str | None = None
 
     def expect(self, state: DnatState) -> None:
-        """See `Watcher`. Nobody is woken as long as the tables hold just that."""
+        """See `Watcher`. There is no drift as long as the tables have exactly that."""
         with self._lock:
             self._told = None
             self._expected = replace(state, superseded=None)
@@ -174,11 +174,11 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
         self._look_at = time.monotonic() + _LOOK_SECONDS
 
     def _watch_file(self, source: Inotify) -> None:
-        """Where a single file is mounted, this is the host's: an inode's events come from every mount."""
+        """Watch the file: a single mounted file is the host's, and its events come from every mount."""
         try:
             self._file_watch = source.watch_file(self._lock_file, _CLOSED)
         except FileNotFoundError:
-            # No program has taken the lock since the boot; the directory tells of the first.
+            # No program has taken the lock since the boot; the directory's events report the first.
             self._file_watch = 0
 
     def _read(self, source: Inotify) -> None:
@@ -208,7 +208,7 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
         ended = time.monotonic()
         self._look_at = ended + _LOOK_SECONDS
         self._rest_until = ended + min((ended - began) * _SHARE, _LONGEST_REST_SECONDS)
-        # One sync takes the lock several times: the same state is told once.
+        # One sync takes the lock several times: the same state is reported once.
         if found in (self._expected, self._told):
             return ""
         self._told = found

@@ -1,4 +1,4 @@
-"""Watches the hosts file: its name in its directory, and the file itself where that is a mount point."""
+"""Watches the hosts file: its name in its directory, and the file itself if it is a mount point."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -19,12 +19,12 @@ _NAMES = inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
 class HostsFileWatcher(Watcher[HostsState, Inotify]):
     """Notices every change to a hosts file: writes, replacement by a rename, deletion, new times or rights.
 
-    A watch on the directory goes on when the inode is replaced. It sees a file only as the directory's child,
-    though: where a single file is mounted over the name, writes come through the other end of the mount,
-    and the file is watched too.
+    A watch on the directory continues when the inode is replaced. But it sees a file only as the directory's
+    child: if a single file is mounted over the name, writes come through the other end of the mount, so the
+    file is watched, too.
 
     Args:
-        path: The hosts file; it may be absent, its directory not.
+        path: The hosts file; it may be missing, its directory must exist.
         on_drift: See `Watcher`; the component is "hosts".
     """
 
@@ -40,7 +40,7 @@ class HostsFileWatcher(Watcher[HostsState, Inotify]):
         self._told: Reading | str | None = None
 
     def expect(self, state: HostsState) -> None:
-        """See `Watcher`. This very state of the file (inode, size, time) wakes nobody from now on."""
+        """See `Watcher`. This state of the file (inode, size, time) is not drift from now on."""
         with self._lock:
             self._told = None
             self._expected = state.reading
@@ -72,7 +72,7 @@ class HostsFileWatcher(Watcher[HostsState, Inotify]):
             return ""
         self._touched = False
         found = self._look()
-        # One edit makes several events: the same state is told once.
+        # One edit makes several events: the same state is reported once.
         if found in (self._expected, self._told):
             return ""
         self._told = found

@@ -1,7 +1,8 @@
-"""Notifications of the kernel over netlink, by the standard library alone.
+"""Notifications of the kernel over netlink, with only the standard library.
 
-Not by pyroute2: its monitor (0.9.7) takes 0.2 ms of processor time for a message and the kernel sends 13 for
-every pod that comes and goes, of which none concerns us; here most are dropped after one look at their bytes.
+Not with pyroute2: its monitor (0.9.7) takes 0.2 ms of processor time per message, and the kernel sends 13 for
+every pod that starts and ends, of which none concerns nodeagent; here, most are dropped after a check of
+their bytes.
 """
 
 import errno
@@ -20,13 +21,13 @@ _TYPE_MASK = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 # include/uapi/asm-generic/socket.h; past the limit net.core.rmem_max, with CAP_NET_ADMIN.
 _SO_RCVBUFFORCE = 33
 _BUFFER_BYTES = 8 << 20
-"""A limit, not an allocation: holds the 5,000 elements of one transaction of kube-proxy's ten times over."""
+"""A limit, not an allocation: ten times the 5,000 elements of one transaction of kube-proxy's."""
 
 _DATAGRAM_BYTES = 1 << 17
 
 
 class NotificationsLostError(Exception):
-    """The kernel sent more than the socket's buffer holds; what stands must be read anew."""
+    """The kernel sent more than the socket's buffer can hold; the actual state must be read again."""
 
 
 class Message(Struct, frozen=True):
@@ -37,14 +38,14 @@ class Message(Struct, frozen=True):
 
 
 class Notifications:
-    """A socket that hears some groups of one netlink protocol, in this thread's network namespace.
+    """A socket that receives some groups of one netlink protocol, in this thread's network namespace.
 
     Args:
         protocol: NETLINK_ROUTE (0) or NETLINK_NETFILTER (12).
         groups: The numbers of the groups.
 
     Raises:
-        OSError: EPERM where the kernel lets only CAP_NET_ADMIN listen (NETLINK_NETFILTER).
+        OSError: EPERM if the kernel lets only CAP_NET_ADMIN listen (NETLINK_NETFILTER).
     """
 
     def __init__(self, protocol: int, groups: Iterable[int]) -> None:
@@ -53,7 +54,7 @@ class Notifications:
             try:
                 self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
             except PermissionError:
-                # As much as an ordinary user gets; the kernel cuts it to rmem_max.
+                # As much as an ordinary user gets; the kernel limits it to rmem_max.
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
             self._socket.bind((0, 0))
             for group in groups:
@@ -68,14 +69,14 @@ class Notifications:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Stop to listen; idempotent."""
+        """Stop listening; idempotent."""
         self._socket.close()
 
     def datagrams(self) -> Iterator[bytes]:
-        """Give what came, without waiting; a datagram holds one message or many.
+        """Return what has arrived, without waiting; a datagram has one message or more.
 
         Raises:
-            NotificationsLostError: some are missing; the next call gives those that came after.
+            NotificationsLostError: some are missing; the next call returns those after them.
             OSError: the socket is broken.
         """
         while True:
@@ -94,7 +95,7 @@ class Notifications:
 
 
 def messages(datagram: bytes) -> Iterator[Message]:
-    """Take a datagram apart (netlink(7): each message is aligned to 4 bytes). PURE."""
+    """Split a datagram (netlink(7): each message is aligned to 4 bytes). Pure."""
     offset = 0
     while offset + _HEADER.size <= len(datagram):
         length, kind, _, _, _ = _HEADER.unpack_from(datagram, offset)
@@ -105,7 +106,7 @@ def messages(datagram: bytes) -> Iterator[Message]:
 
 
 def attributes(data: bytes, offset: int) -> dict[int, bytes]:
-    """Read the attributes that begin at `offset`, by their number; the last of each kind. PURE."""
+    """Read the attributes that begin at `offset`, by their number; the last of each kind. Pure."""
     found: dict[int, bytes] = {}
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
@@ -117,5 +118,5 @@ def attributes(data: bytes, offset: int) -> dict[int, bytes]:
 
 
 def text(value: bytes) -> str:
-    """Return an attribute that holds a string, without its final zero. PURE."""
+    """Return a string attribute without its final zero. Pure."""
     return value.rstrip(b"\0").decode(errors="replace")

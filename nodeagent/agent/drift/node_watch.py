@@ -1,4 +1,4 @@
-"""The watchers of all components of the node, as one: others' changes call for a pass, our own do not."""
+"""The watchers of all components of the node, as one: external changes cause a pass, own ones do not."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,11 +17,11 @@ _MASTER_SOCKET = "master.sock"
 
 
 class NodeWatch:
-    """Watches what the configuration has nodeagent keep.
+    """Watches what nodeagent keeps according to the configuration.
 
     Args:
         config: The configuration.
-        dnat_backend: The name of the DNAT backend in force.
+        dnat_backend: The name of the active DNAT backend.
         on_drift: Called from the watchers' threads.
     """
 
@@ -41,7 +41,7 @@ class NodeWatch:
             ]
 
     def start(self) -> None:
-        """Begins to watch; what could not begin is tried again by a further call."""
+        """Start to watch; a further call retries watchers that could not start."""
         for watcher in self._watchers:
             watcher.start()
 
@@ -51,19 +51,19 @@ class NodeWatch:
             watcher.stop()
 
     def states(self) -> tuple[WatcherState, ...]:
-        """How each watcher is."""
+        """Return the state of each watcher."""
         return tuple(watcher.state() for watcher in self._watchers)
 
     @contextmanager
     def own_changes(self) -> Iterator[None]:
-        """Hold back all calls while the block changes the node; `settle` then report ours from others'."""
+        """Hold back all calls while the block changes the node; then report only external changes."""
         with ExitStack() as stack:
             for watcher in self._watchers:
                 stack.enter_context(watcher.quiet())
             yield
 
     def settle(self, left: Mapping[ComponentName, State]) -> None:
-        """Tell the watchers the states that a pass has left; to be called within `own_changes`."""
+        """Pass the states that a pass has left to the watchers; call it within `own_changes`."""
         for watcher in self._watchers:
             if watcher.component in left:
                 watcher.expect(left[watcher.component])

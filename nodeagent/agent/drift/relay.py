@@ -1,9 +1,10 @@
 """Watches HAProxy by a connection to its master's socket, which ends with the master.
 
-The socket works for a sidecar in another pid namespace, where pidfd_open(2) can't. Seen with 2.6: the master
-never times an idle connection out (held for 500 s; the statistics socket would after 10); it ends when its
-worker dies (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies; and a
-reload cuts the connection, for the master executes itself anew. Its listening socket stays open meanwhile.
+The socket works for a sidecar in another pid namespace, where pidfd_open(2) does not. HAProxy 2.6 does this:
+the master never times out an idle connection (held for 500 s; the statistics socket would after 10); it ends
+when its worker dies (mworker_catch_sigchld(), without `no-exit-on-failure`), the worker when its master dies;
+and a reload closes the connection, since the master executes itself again. Its listening socket stays open
+meanwhile.
 """
 
 import os
@@ -20,23 +21,23 @@ from nodeagent.components.relay.haproxy_sockets import Processes, Unreachable, r
 from nodeagent.components.relay.state import RelayState
 
 _RETURN_SECONDS = 0.3
-"""How long HAProxy may be away before it counts as gone: a reload takes a fraction of it."""
+"""How long HAProxy may not respond before it counts as ended: a reload takes a fraction of it."""
 _PAUSE_SECONDS = 0.02
 _ASK_SECONDS = 0.2
 _SILENT_SECONDS = 1.0
-"""Between two calls while a socket takes connections that nobody answers: its answer makes no event."""
+"""Time between two attempts while a socket accepts connections without an answer: that makes no event."""
 
 _Identity = tuple[int, tuple[int, ...], int]
-"""Of a HAProxy: its master, its workers, how often it was reloaded. Process ids as HAProxy sees them."""
+"""A HAProxy's master, its workers, its number of reloads. Process ids as HAProxy sees them."""
 
 
 class RelayWatcher(Watcher[RelayState, Inotify]):
     """Notices that HAProxy died, was restarted or reloaded by another program, or answers again.
 
-    While HAProxy is away, its directory is watched for the socket.
+    While HAProxy does not respond, its directory is watched for the socket.
 
     Args:
-        master_socket: Where HAProxy's master listens; its directory must stand.
+        master_socket: Where HAProxy's master listens; its directory must exist.
         on_drift: See `Watcher`; the component is "relay".
     """
 
@@ -82,7 +83,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
         if time.monotonic() < self._until:
             return _PAUSE_SECONDS
         if self._known is not None and not self._quiet:
-            return 0.0  # the time ran out since the last judgement
+            return 0.0  # the time has expired since the last judgement
         return _SILENT_SECONDS if self._silent else None
 
     def _trouble(self) -> str:
@@ -97,7 +98,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
         if self._connection is None:
             self._call()
         elif self._settling:
-            # Our reload may be done before its cut is seen here.
+            # nodeagent's reload may be done before the closed connection is noticed here.
             self._found = _identity(read_processes(self._path, _ASK_SECONDS)) or self._found
         if self._connection is not None and (self._quiet or self._settling or not self._begun):
             self._known = self._found
@@ -105,7 +106,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
 
     def _judge(self) -> str:
         if self._connection is None:
-            # Another try follows unless the time is up.
+            # Another attempt follows unless the time has expired.
             if self._known is None or time.monotonic() < self._until:
                 return ""
             self._known = None
@@ -116,7 +117,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
         return "" if before == self._found else "HAProxy was restarted or reloaded by another program"
 
     def _socket_appeared(self, source: Inotify) -> bool:
-        """Take in what happened in the directory; raises FileNotFoundError when that is gone."""
+        """Read the directory's events; raise FileNotFoundError if the directory no longer exists."""
         appeared = False
         try:
             for event in source.fetch():
@@ -131,7 +132,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
         self._until = time.monotonic() + _RETURN_SECONDS
 
     def _call(self) -> None:
-        """Connect, and keep the connection if a master with a worker is behind it."""
+        """Connect, and keep the connection if a master with a worker answers."""
         self._silent = False
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(_ASK_SECONDS)
@@ -141,7 +142,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
             connection.close()
             self._why = f"{self._path}: {os.strerror(error.errno) if error.errno else error}"
             return
-        # Asked over a connection of its own: the one that is held has nothing to read until it ends.
+        # Asked over a separate connection: the held one has nothing to read until it ends.
         found = read_processes(self._path, _ASK_SECONDS)
         self._found = _identity(found)
         if self._found is None:
@@ -149,7 +150,7 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
             self._silent = True
             self._why = str(found) if isinstance(found, Unreachable) else "its master has no worker"
             return
-        # Otherwise recv() would wait so long, whatever its flags.
+        # Otherwise recv() would wait that long, whatever its flags.
         connection.settimeout(0)
         self._connection = connection
 
@@ -169,7 +170,7 @@ def _ended(connection: socket.socket) -> bool:
 
 
 def _identity(found: Processes | Unreachable) -> _Identity | None:
-    """None when nobody answers, or no worker serves."""
+    """Return the processes; None if HAProxy does not answer, or no worker serves."""
     if isinstance(found, Unreachable) or not found.workers:
         return None
     return found.master, found.workers, found.reloads

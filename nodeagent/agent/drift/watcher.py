@@ -1,4 +1,4 @@
-"""What all watchers share: a thread that waits, quiet for own changes, a fresh start after a failure."""
+"""What all watchers share: a thread that waits, silence during own changes, a restart after a failure."""
 
 import os
 import select
@@ -15,7 +15,7 @@ from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
 
 OnDrift = Callable[[ComponentName, str], None]
-"""Called with the component and what was seen, for a person."""
+"""Called with the component and the observation, for a person."""
 
 _START_SECONDS = 2.0
 _STOP_SECONDS = 1.0
@@ -36,13 +36,13 @@ class WatcherState(Struct, frozen=True):
 
 
 class EventSource(Protocol):
-    """What a watcher listens to: notifications of the kernel, over netlink or inotify."""
+    """The source of a watcher: notifications of the kernel, over netlink or inotify."""
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the descriptor to wait for."""
 
     def close(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
 
 
 _StateT = TypeVar("_StateT")
@@ -56,7 +56,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
 
     Args:
         on_drift: Called from the watcher's thread whenever another program changed the component, or may
-            have. It should return at once: nothing is noticed meanwhile, though nothing is lost either.
+            have. It should return at once: nothing is noticed meanwhile, but nothing is lost either.
     """
 
     component: ClassVar[ComponentName]
@@ -76,9 +76,9 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
     def start(self) -> None:
         """Begin to watch; idempotent.
 
-        Returns when it watches or could not yet (see `state`; then it tries on), so that what is read
-        afterwards and changes later is noticed. Waits two seconds at most. Where there is no descriptor or
-        no thread to be had for it, the state says so, and a further call tries again.
+        Returns when it watches, or could not yet (see `state`; then it keeps trying), so that a change after
+        a later read is noticed. Waits two seconds at most. If no descriptor or no thread is available, the
+        state says so, and a further call tries again.
         """
         if self._thread is not None or self._stopping:
             return
@@ -107,14 +107,14 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
             thread.join(_STOP_SECONDS)
 
     def state(self) -> WatcherState:
-        """How the watcher is; from any thread."""
+        """Return the watcher's state; from any thread."""
         return self._state
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Hold back all calls while the block runs, for changes of our own; may be nested.
+        """Hold back all calls while the block runs, for own changes; may be nested.
 
-        What happens meanwhile is judged at the end of the block, by what `expect` was told by then: a
+        Events meanwhile are judged at the end of the block, by the state that `expect` has by then: a
         change by another program at the same time is not lost.
         """
         with self._lock:
@@ -132,14 +132,14 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
 
     @abstractmethod
     def expect(self, state: _StateT) -> None:
-        """Take the state that a pass has left: what leads away from it is drift.
+        """Take the state that a pass has left: any change from it is drift.
 
-        To be called in the `quiet` block that held the changes. What another program changed after this
-        state was read is noticed by its own event.
+        Call it in the `quiet` block of the changes. If another program changed something after this
+        state was read, that change's own event reports it.
         """
 
     def _settled(self, source: _SourceT) -> str:  # noqa: ARG002 - for those that read it
-        """Judge at once, where what is expected may be another by the time the thread comes to it.
+        """Judge at once, if the expected state may change before the thread does it.
 
         Called under the lock when the last quiet block ends; must not wait.
         """
@@ -150,35 +150,35 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         """Return what to listen to. Raises OSError if it is not available."""
 
     def _begin(self, source: _SourceT) -> None:
-        """Say what is to be heard of, and see what is there. Raises OSError as `_open` does."""
+        """Subscribe to the events, and read what is there. Raises OSError as `_open` does."""
 
     def _close(self) -> None:
-        """Let go of everything; also if the beginning failed half way."""
+        """Release everything; also if the start failed half way."""
         source, self._source = self._source, None
         if source is not None:
             source.close()
 
     def _descriptors(self) -> tuple[int, ...]:
-        """Return what to wait on."""
+        """Return what to wait for."""
         return () if self._source is None else (self._source.fileno(),)
 
     @abstractmethod
     def _read(self, source: _SourceT) -> None:
-        """Take in what came, without waiting. Raises OSError when the watch is broken.
+        """Read the events, without waiting. Raises OSError if the watch is broken.
 
-        `_settling` is set when a quiet block ended since the last call.
+        `_settling` is set if a quiet block ended since the last call.
         """
 
     @abstractmethod
     def _judge(self) -> str:
-        """Say what of that is drift, and forget it; empty when nothing is. Not called in a quiet block."""
+        """Return which of them are drift, and forget them; empty if none are. Not called in a quiet block."""
 
     def _timeout(self) -> float | None:
-        """Seconds after which to read and judge even without an event; None for never."""
+        """Return the seconds after which to read and judge even without an event; None for never."""
         return None
 
     def _trouble(self) -> str:
-        """Return what a watch that runs nonetheless waits for; for the state."""
+        """Return what a running watch still waits for; for the state."""
         return ""
 
     def _ring(self) -> None:
@@ -241,7 +241,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         poll = select.poll()
         for descriptor in (self._bell, *descriptors):
             poll.register(descriptor, select.POLLIN)
-        # Rounded up: a rest below a millisecond would be waited for in a busy loop.
+        # Rounded up: a rest below a millisecond would cause a busy loop.
         ready = poll.poll(None if seconds is None else int(seconds * 1000) + 1)
         if any(descriptor == self._bell for descriptor, _ in ready):
             os.eventfd_read(self._bell)

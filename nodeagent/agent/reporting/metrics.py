@@ -36,7 +36,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class Metrics:
     """The agent's metrics, on a registry of their own. Its methods may be called from any thread.
 
-    A component or a resource that is none raises KeyError: it would be a new series that nobody knows of.
+    An unknown component or resource raises KeyError: it would be a new, unknown series.
     """
 
     def __init__(self) -> None:

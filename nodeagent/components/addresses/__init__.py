@@ -1,1 +1,1 @@
-"""The relay addresses on this node: a dummy device, or `lo` where the kernel has none."""
+"""The relay addresses on this node: on a dummy device, or on `lo` if the kernel has none."""

@@ -24,13 +24,12 @@ _NOT_SERVED = "; its load balancer is not served, the others are"
 class Addresses:
     """Implements `component.Component`: relay addresses on a device of their own, or on `lo`.
 
-    They are on `lo` where the kernel can't make such a device. One address's failure does not hinder the
-    others.
+    They are on `lo` if the kernel can't make such a device. One address's failure does not affect the others.
 
     Args:
         interface: The device's name.
-        ranges: The IPv4 and the IPv6 range that relay addresses come out of.
-        kind: The kind of device to make and to accept, in the kernel's word.
+        ranges: The IPv4 and the IPv6 range of relay addresses.
+        kind: The kind of device to make and to accept, by the kernel's name.
     """
 
     name: ComponentName = "addresses"
@@ -41,7 +40,7 @@ class Addresses:
         self._kind = kind
 
     def read(self) -> AddressState:
-        """All addresses of the node. Needs no privilege.
+        """Return all addresses of the node. Needs no privilege.
 
         Raises:
             ApplyError: netlink does not answer.
@@ -54,14 +53,14 @@ class Addresses:
         return change_towards(actual, desired.addresses)
 
     def preview(self, change: AddressChange) -> Preview:
-        """Return the change, a line for each device and address. Pure."""
+        """Return the change, one line for each device and address. Pure."""
         return Preview(str(change))
 
     def grow(self, change: AddressChange) -> AddressState:
-        """Make the device if need be and add the addresses; removes nothing.
+        """Make the device if necessary and add the addresses; remove nothing.
 
         Raises:
-            PartlyAppliedError: some addresses are not there; each with its reason.
+            PartlyAppliedError: some addresses are missing; each with its reason.
             ApplyError: netlink does not answer.
         """
         if not change.growth:
@@ -89,7 +88,7 @@ class Addresses:
         return _whole(state, failures, _NOT_SERVED, applied)
 
     def shrink(self, change: AddressChange) -> AddressState:
-        """Remove the addresses that go, and the device where the change says so; adds nothing.
+        """Remove the addresses of the change, and the device if the change says so; add nothing.
 
         Raises:
             PartlyAppliedError: some addresses could not be removed; each with its reason.
@@ -126,11 +125,11 @@ class Addresses:
         return AddressState(tuple(addresses), self._interface, status, link.kind, made_by_us)
 
     def _is_usable(self, link: Link) -> bool:
-        """Ours, or one of the right kind that an administrator provided without an alias of his own."""
+        """Return nodeagent's device, or one of that kind that an administrator provided without an alias."""
         return link.kind == self._kind and link.alias in ("", ALIAS)
 
     def _ready(self, netlink: Netlink, change: AddressChange) -> str:
-        """Make the device ready; returns the one to use."""
+        """Make the device ready; return the one to use."""
         if change.step == "create":
             return self._made(netlink, change.home)
         if change.step == "set up":
@@ -138,7 +137,7 @@ class Addresses:
         return change.home
 
     def _made(self, netlink: Netlink, name: str) -> str:
-        """Make the device; returns `lo` where the kernel has no such kind ("Unknown device type")."""
+        """Make the device; return `lo` if the kernel has no such kind ("Unknown device type")."""
         try:
             netlink.make(name, self._kind)
         except NetlinkRefusedError as error:
@@ -147,7 +146,7 @@ class Addresses:
             link = netlink.link(name)
             if error.errno != EEXIST or link is None or not self._is_usable(link):
                 raise
-            netlink.set_up(name)  # somebody was quicker
+            netlink.set_up(name)  # another program was faster
         return name
 
     def _add(self, netlink: Netlink, addresses: Iterable[IPAddress], home: str) -> dict[IPAddress, str]:

@@ -1,15 +1,15 @@
 """Links and addresses of the kernel, and which of the addresses are nodeagent's. Only this imports pyroute2.
 
-Of pyroute2 only the messages for links and addresses are imported, by the first call that needs them: 1.3 MB
-in place of 10. It ships no types; nothing of it leaves this package.
+Only pyroute2's messages for links and addresses are imported, by the first call that needs them: 1.3 MB
+instead of 10. It ships no types; nothing of it leaves this package.
 
 On nodeagent's own device every address in the configured ranges is nodeagent's. On `lo`, which belongs to the
 system, only an address in the ranges that has a mark:
 
 - IPv4: the label `lo:hairpin0`, which the kernel keeps with the address.
 - IPv6 has no labels: the protocol number of the address (IFA_PROTO, Linux 5.18). Older kernels drop that
-  attribute; there a host address is nodeagent's if it is deprecated for ever, without DAD and without a
-  prefix route, as nodeagent adds it and hardly anybody else would.
+  attribute; there, a host address is nodeagent's if it is deprecated forever, without DAD and without a
+  prefix route, as nodeagent adds it and hardly any other program would.
 """
 
 import os
@@ -41,7 +41,7 @@ ALIAS = "nodeagent"
 PROTOCOL = 110
 
 # IFA_F_* of the same header: NODAD makes an address usable at once; NOPREFIXROUTE keeps the route out of the
-# main table (the one in the local table is all it takes); DEPRECATED is what a preferred lifetime of 0 gives.
+# main table (the one in the local table is enough); DEPRECATED is the result of a preferred lifetime of 0.
 NODAD, DEPRECATED, NOPREFIXROUTE = 0x02, 0x20, 0x200
 FLAGS_GIVEN = NODAD | NOPREFIXROUTE
 _FLAGS_SHOWN = FLAGS_GIVEN | DEPRECATED
@@ -50,7 +50,7 @@ Ranges = tuple[IPv4Network, IPv6Network]
 
 
 class KernelAddress(Struct, frozen=True):
-    """An address as the kernel lists it; `protocol` is None where the kernel tells none."""
+    """An address as the kernel lists it; `protocol` is None if the kernel shows none."""
 
     address: IPAddress
     prefix_length: int
@@ -66,7 +66,7 @@ def label_on_lo(device: str) -> str:
 
 
 def owned(found: KernelAddress, ranges: Ranges, device: str, *, device_is_ours: bool) -> InterfaceAddress:
-    """Return the address as the planner sees it, with the verdict whether it is ours."""
+    """Return the address as the planner sees it, and whether it is nodeagent's."""
     in_range = any(found.address in network for network in ranges)
     if found.interface == device:
         ours = in_range and device_is_ours
@@ -85,8 +85,8 @@ def _marked(found: KernelAddress, device: str) -> bool:
     return found.flags & _FLAGS_SHOWN == _FLAGS_SHOWN
 
 
-# RT_SCOPE_HOST of include/uapi/linux/rtnetlink.h: inet_select_addr() passes over an address whose scope is
-# narrower than the destination's, so this one is never the source of traffic that leaves the node.
+# RT_SCOPE_HOST of include/uapi/linux/rtnetlink.h: inet_select_addr() skips an address whose scope is narrower
+# than the destination's, so this one is never the source of traffic that leaves the node.
 _SCOPE_HOST = 254
 
 # include/uapi/linux/rtnetlink.h
@@ -96,18 +96,18 @@ _NEW_ADDRESS, _DELETE_ADDRESS, _GET_ADDRESS = 20, 21, 22
 _IFF_UP = 1
 _FOREVER = 0xFFFFFFFF
 
-# Of this thread's network namespace; that of the process may be another (in tests it is).
+# Of this thread's network namespace; the process may be in another (in tests it is).
 _IPV6_ROUTES = Path("/proc/thread-self/net/ipv6_route")
 _ROUTE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.001
 
 
 class NetlinkRefusedError(ApplyError):
-    """The kernel refused a request.
+    """The kernel rejected a request.
 
     Args:
         errno: Its error number.
-        what: What was asked of it, as the beginning of the message.
+        what: The request, as the beginning of the message.
     """
 
     def __init__(self, errno: int, what: str) -> None:
@@ -133,7 +133,7 @@ class Netlink:
         self._messages = _message_classes()
 
     def link(self, name: str) -> Link | None:
-        """Return the interface of that name, or None. Asks for it alone: a node has hundreds, one a pod."""
+        """Return the interface of that name, or None. Asks only for it: a node has hundreds, one per pod."""
         index = _index(name)
         if index is None:
             return None
@@ -146,20 +146,20 @@ class Netlink:
         return _link(messages[0])
 
     def addresses(self) -> list[KernelAddress]:
-        """All addresses of both families, in the kernel's order."""
+        """Return all addresses of both families, in the kernel's order."""
         with _explained("list the addresses"):
             messages = self._route.dump(_GET_ADDRESS, self._messages.address())
         names = dict(socket.if_nameindex())
-        # An interface deleted between the two listings took its addresses with it.
+        # The addresses of an interface deleted between the two listings are gone, too.
         return [_address(one, names[one["index"]]) for one in messages if one["index"] in names]
 
     def make(self, name: str, kind: str) -> None:
-        """Make a device, give it our alias and set it up; a half-made one is deleted again.
+        """Make a device, set nodeagent's alias and set it up; a half-made one is deleted again.
 
         A dummy device has IFF_NOARP of its own (dummy_setup()).
 
         Raises:
-            NetlinkRefusedError: EOPNOTSUPP where the kernel knows no such kind.
+            NetlinkRefusedError: EOPNOTSUPP if the kernel has no such kind.
         """
         attributes = [("IFLA_IFNAME", name), ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", kind)]})]
         what = f"make the {kind} device {name}"
@@ -175,21 +175,21 @@ class Netlink:
         self._set_up(name)
 
     def delete(self, name: str) -> None:
-        """Delete a device with all of its addresses; one that is gone already is success."""
+        """Delete a device with all of its addresses; succeeds if there is none."""
         with _accepting(ENODEV):
             self._ask(f"delete {name}", _DELETE_LINK, index=_index_of(name))
 
     def add(self, address: IPAddress, name: str, label: str) -> None:
-        """Put a relay address on a device, to be bound and reached at once; one that stands is success.
+        """Put a relay address on a device, to be bound and reached at once; succeeds if it exists.
 
-        An IPv6 address can be bound when the kernel has answered, but its host route is made by a work queue
-        of the kernel's a moment later, even without DAD (addrconf_dad_work()): one connection in fifty that
-        was tried at once met "Network is unreachable". So the route is waited for.
+        An IPv6 address can be bound when the kernel has answered, but a work queue of the kernel makes its
+        host route a moment later, even without DAD (addrconf_dad_work()): one connection in fifty that was
+        tried at once failed with "Network is unreachable". So this method waits for the route.
 
         IPv6 has no scope to keep an address out of source selection. The preferred lifetime of 0 does
         (RFC 6724, rule 3): it can be bound and reached, but any other address of the node with the
-        destination's scope is preferred as a source. Left is the node that has a route for IPv6 and no
-        address beyond the link's: the kernel has nothing else to choose there (rule 2).
+        destination's scope is preferred as a source. The exception is a node that has a route for IPv6 and
+        only link-local addresses: the kernel has no other choice there (rule 2).
 
         Args:
             address: The address; it gets a host's prefix length.
@@ -209,7 +209,7 @@ class Netlink:
             _await_route(address, name)
 
     def remove(self, address: IPAddress, prefix_length: int, name: str) -> None:
-        """Take an address away; one that is gone already, or its device, is success."""
+        """Remove an address; succeeds if it, or its device, does not exist."""
         with _accepting(EADDRNOTAVAIL, ENODEV), _explained(f"remove {address} from {name}"):
             self._route.ask(_DELETE_ADDRESS, self._address(address, prefix_length, name))
 
@@ -224,7 +224,7 @@ class Netlink:
         )
 
     def _address(self, address: IPAddress, prefix_length: int, name: str) -> Any:  # noqa: ANN401 - see _Messages
-        """Return a message about an address of ours on a device."""
+        """Return a message about one of nodeagent's addresses on a device."""
         ipv4 = address.version == 4
         message = self._messages.address()
         message |= {
@@ -236,7 +236,7 @@ class Netlink:
         return message
 
     def _ask(self, what: str, kind: int, *, creating: int = 0, **fields: object) -> list[Any]:
-        """Ask something about a link, given by these fields of its message."""
+        """Send a request about a link, given by these fields of its message."""
         message = self._messages.link()
         message |= fields
         with _explained(what):
@@ -248,7 +248,7 @@ def opened() -> Iterator[Netlink]:
     """Yield a netlink socket in this thread's network namespace, closed at the end.
 
     Raises:
-        ApplyError: no socket was to be had.
+        ApplyError: no socket is available.
     """
     try:
         route = RouteSocket()
@@ -269,8 +269,8 @@ class _Messages(Struct, frozen=True):
 def _message_classes() -> _Messages:
     """Return them without the rest of their package.
 
-    The package's `__init__` imports all of it (NDB, IPVS, 9P ...). A package that is only a path stands in
-    for it while they are imported, and is removed again: whatever imports pyroute2 later gets all of it.
+    The package's `__init__` imports all of it (NDB, IPVS, 9P ...). A package that is only a path replaces it
+    while they are imported, and is then removed: a later import of pyroute2 gets all of it.
     """
     bare = None
     if "pyroute2" not in sys.modules and (spec := find_spec("pyroute2")):
@@ -289,7 +289,7 @@ def _message_classes() -> _Messages:
 def _await_route(address: IPv6Address, name: str) -> None:
     """Wait until the kernel has made an address's host route.
 
-    It is on the address's own device (Linux 4.14 or newer): one elsewhere says nothing of this one.
+    It is on the address's own device (Linux 4.14 or newer): one on another device says nothing about it.
     """
     deadline = time.monotonic() + _ROUTE_SECONDS
     while not _has_route(address, name):
@@ -306,7 +306,7 @@ def _has_route(address: IPv6Address, name: str) -> bool:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Turn an error of the kernel into one that says what was asked of it."""
+    """Turn an error of the kernel into one that names the request."""
     try:
         yield
     except OSError as error:
@@ -315,7 +315,7 @@ def _explained(what: str) -> Iterator[None]:
 
 @contextmanager
 def _accepting(*numbers: int) -> Iterator[None]:
-    """Take a refusal with one of these error numbers as success: what was asked for is the case already."""
+    """Ignore an error with one of these numbers: the requested state exists already."""
     try:
         yield
     except NetlinkRefusedError as error:
@@ -349,7 +349,7 @@ def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2 has no types
 
 
 def _address(message: Any, interface: str) -> KernelAddress:  # noqa: ANN401 - pyroute2 has no types
-    # IFA_LOCAL is this end of a point-to-point link, IFA_ADDRESS the other; IPv6 has it for such alone.
+    # IFA_LOCAL is this end of a point-to-point link, IFA_ADDRESS the other; IPv6 has it only for these.
     text = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
     flags = message.get_attr("IFA_FLAGS")
     return KernelAddress(

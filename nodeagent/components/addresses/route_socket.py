@@ -1,6 +1,6 @@
 """One request after another to the kernel's routing netlink (rtnetlink(7)), each with its answers.
 
-The messages are pyroute2's, the exchange is not: pyroute2's own rests on asyncio, multiprocessing and the
+The messages are pyroute2's, the exchange is not: pyroute2's own uses asyncio, multiprocessing and the
 messages of everything else, which take 5 MB and 50 ms to import.
 """
 
@@ -25,10 +25,10 @@ _TRIES = 10
 
 
 class RouteSocket:
-    """A socket in the network namespace of the thread that makes it; not to be used by two threads at once.
+    """A socket in the network namespace of the thread that makes it; two threads must not use it at once.
 
     Raises:
-        OSError: there is none to be had.
+        OSError: no socket is available.
     """
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class RouteSocket:
         Args:
             kind: The type of the request (RTM_...).
             message: Its fields and attributes.
-            flags: `CREATE` and `EXCLUSIVE`, for what makes something.
+            flags: `CREATE` and `EXCLUSIVE`, for requests that create something.
 
         Raises:
-            OSError: the kernel refused; `errno` says why.
+            OSError: the kernel rejected it; `errno` says why.
         """
         self._send(kind, message, _REQUEST | _ACK | flags)
         return self._answers(type(message))[0]
@@ -58,8 +58,8 @@ class RouteSocket:
     def dump(self, kind: int, message: Any) -> list[Any]:  # noqa: ANN401 - see `ask`
         """Return all objects of a kind as they were at one moment. See `ask`.
 
-        What changes while the kernel lists it makes the list useless, as it says itself (NLM_F_DUMP_INTR):
-        then it is asked again.
+        A change during the listing makes the list useless, as the kernel reports (NLM_F_DUMP_INTR): then the
+        request is repeated.
         """
         for _ in range(_TRIES):
             self._send(kind, message, _REQUEST | _DUMP)
@@ -76,7 +76,7 @@ class RouteSocket:
         self._socket.sendto(message.data, (0, 0))
 
     def _answers(self, of: Any) -> tuple[list[Any], bool]:  # noqa: ANN401 - see `ask`
-        """Return the answers to the last request, and whether they are of one moment."""
+        """Return the answers to the last request, and whether they all reflect one moment."""
         found: list[Any] = []
         whole = True
         while True:

@@ -16,10 +16,10 @@ DeviceStep = Literal["keep", "create", "set up", "delete"]
 
 
 class AddressState(Struct, frozen=True):
-    """All addresses of the node, and the device that is to hold the relay's.
+    """All addresses of the node, and the device for the relay's.
 
-    `kind` is the kernel's kind of the device (`dummy`), empty when it is absent. `made_by_us` is true when
-    the device bears our alias: cleanup deletes such a device, and only empties any other.
+    `kind` is the kernel's kind of the device (`dummy`), empty if it does not exist. `made_by_us` is true if
+    the device has nodeagent's alias: cleanup deletes such a device, and only empties any other.
     """
 
     addresses: tuple[InterfaceAddress, ...]
@@ -35,16 +35,16 @@ class AddressState(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """None: what is wrong with an address is an error of the change."""
+        """None: a problem with an address is an error of the change."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class AddressChange:
-    """What has to happen, for a person; true when that is anything.
+    """The required changes, for a person; true if there are any.
 
-    `home` is the device that the addresses of `add` go on. `refused` says for each desired address that
-    can't be had why not; such an address makes the change true only if something else is to do.
+    `home` is the device for the addresses of `add`. `refused` says for each desired address that is not
+    available why not; such an address makes the change true only if something else is to be done.
     """
 
     before: AddressState = field(repr=False)
@@ -63,7 +63,7 @@ class AddressChange:
 
     @property
     def growth(self) -> str:
-        """What is made and added, a line each."""
+        """What is made and added, one line each."""
         lines = []
         if self.step == "create":
             lines.append(f"+ device {self.home} (the addresses go on lo if the kernel can't make it)")
@@ -75,7 +75,7 @@ class AddressChange:
 
     @property
     def shrinkage(self) -> str:
-        """What is removed, a line each."""
+        """What is removed, one line each."""
         lines = [f"- {one.address}/{one.prefix_length} on {one.interface}" for one in self.remove]
         if self.step == "delete":
             lines.append(f"- device {self.home}")
@@ -85,16 +85,16 @@ class AddressChange:
 def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> AddressChange:
     """Return the change from `state` to `desired`.
 
-    An address that stands on `lo` although the device exists is moved: added there first, then removed here.
-    Where the addresses stand on `lo` and there is no device they stay: nothing is wrong with them.
-    A device that nodeagent made is deleted when no address is desired.
+    An address that is on `lo` although the device exists is moved: added to the device, then removed from
+    `lo`. If the addresses are on `lo` and there is no device, they stay: that is correct. A device that
+    nodeagent made is deleted if no address is desired.
 
     Args:
-        state: What stands.
+        state: The actual state.
         desired: The relay addresses, both families; the order is kept.
 
     Returns:
-        The change; false when all that can stand does.
+        The change; false if all available addresses exist.
     """
     if not desired and state.made_by_us:
         # What is on the device is removed with it.
@@ -118,7 +118,7 @@ def change_towards(state: AddressState, desired: tuple[RelayAddress, ...]) -> Ad
 def _home(state: AddressState) -> str:
     """Return the device for new addresses.
 
-    `lo` only while addresses of ours are there and the device is not.
+    `lo` only while nodeagent's addresses are there and the device does not exist.
     """
     return "lo" if state.status == "absent" and state.ours else state.device
 
@@ -134,7 +134,7 @@ def _step(state: AddressState, home: str, *, needed: bool) -> DeviceStep:
 def _stays(
     one: InterfaceAddress, wanted: Iterable[IPAddress], home: str, refused: Iterable[IPAddress]
 ) -> bool:
-    """Desired, and where it belongs; or where it can't get there, wherever it stands."""
+    """Whether it is desired, and on the right device; or on any, if the right one is not available."""
     return one.address in wanted and (one.interface == home or one.address in refused)
 
 

@@ -1,4 +1,4 @@
-"""What every DNAT backend offers: the kernel's machinery for the rules, read and changed."""
+"""What every DNAT backend provides: reading and changing the kernel's rules."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from nodeagent.errors import ApplyError
 
 
 class NotConverged(ApplyError):  # noqa: N818 - it names what is the case, as the design does
-    """A change was accepted, yet the kernel does not hold what was asked for."""
+    """A change was accepted, but the kernel does not have the requested rules."""
 
 
 class DnatBackend(Protocol):
@@ -15,7 +15,7 @@ class DnatBackend(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the option `dnat.backend` that means this backend."""
+        """The value of the option `dnat.backend` that means this backend."""
 
     def read(self) -> DnatState:
         """Read the actual state; a missing permission is a state with `unreadable` set, not an error.
@@ -25,15 +25,16 @@ class DnatBackend(Protocol):
         """
 
     def script(self, change: DnatChange) -> str:
-        """Return the change as the backend runs it, one transaction; empty when nothing is to do. Pure."""
+        """Return the change as the backend runs it, one transaction; empty for no change. Pure."""
 
     def run(self, change: DnatChange) -> DnatState:
         """Apply the change, all of it or nothing, and return the state read back.
 
-        Idempotent in effect: the same step, read and made again, does nothing.
+        Idempotent in effect: the same step, computed and made again, does nothing.
 
         Raises:
-            ApplyError: it was refused; everything is as before.
-            NotConverged: it was accepted, but the kernel holds something else now.
-            PartlyAppliedError: one address family can't be served on this node; nothing of ours is there.
+            ApplyError: it was rejected; everything is as before.
+            NotConverged: it was accepted, but the kernel has other rules now.
+            PartlyAppliedError: one address family can't be served on this node; it has none of nodeagent's
+                rules.
         """

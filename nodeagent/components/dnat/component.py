@@ -33,8 +33,8 @@ Option = Literal["auto", "nftables", "iptables", "none"]
 class Dnat:
     """Implements `component.Component`.
 
-    A backend that is not available is looked for again by each reading: a module may still be loaded. Until
-    it is found, every reading raises ApplyError with what is missing.
+    Each reading looks again for a backend that is not available: a module may still be loaded. Until it is
+    found, every reading raises ApplyError with what is missing.
 
     Args:
         option: `dnat.backend`.
@@ -50,7 +50,7 @@ class Dnat:
 
     @property
     def backend(self) -> Literal["auto", "nftables", "iptables", "none"]:
-        """The name of the backend in effect; the option, while there is none or none is wanted."""
+        """The name of the active backend; the option, while there is none or none is wanted."""
         if self._found is None or self._option == "none":
             return self._option
         return "nftables" if self._found.name == "nftables" else "iptables"
@@ -60,10 +60,10 @@ class Dnat:
         return self._backend().read()
 
     def diff(self, actual: DnatState, desired: Desired) -> DnatChange:
-        """Return what leads to the desired rules. Pure.
+        """Return the change to the desired rules. Pure.
 
         Raises:
-            ApplyError: they contradict themselves.
+            ApplyError: they contradict each other.
         """
         return difference(actual, desired.dnat)
 
@@ -78,7 +78,7 @@ class Dnat:
         return self._backend().run(growing) if growing else change.before
 
     def shrink(self, change: DnatChange) -> DnatState:
-        """Apply the whole change in one transaction; after `grow` only removals are left of it."""
+        """Apply the whole change in one transaction; after `grow`, only removals are left."""
         return self._backend().run(change) if change else change.before
 
     def _backend(self) -> DnatBackend:
@@ -94,17 +94,17 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     """Return the backend for the option `dnat.backend`.
 
     Args:
-        option: As in the configuration. `auto` takes nftables where it works, else legacy iptables.
+        option: As in the configuration. `auto` takes nftables if it works, otherwise legacy iptables.
         program: How nft is run.
 
     Returns:
-        The backend, which removes what another configuration left of the other one; for `none`, by which no
-        rules are ever desired, one that can remove what is left of both. Where nft does not work, nothing of
-        ours can be in nftables, and it is not asked again. Without permission to probe (a dry run), and
-        where the node is too busy for it, nftables counts as working.
+        The backend, which removes what another configuration left of the other one; for `none`, with which no
+        rules are ever desired, one that can remove what is left of both. If nft does not work, none of
+        nodeagent's rules can be in nftables, and nft is not called again. Without permission to probe (a dry
+        run), and if the node is too busy for it, nftables counts as working.
 
     Raises:
-        ApplyError: what was asked for does not work on this node, and why.
+        ApplyError: the requested backend does not work on this node, and why.
     """
     nft = program or NftProgram()
     obstacle = _nft_obstacle(nft)
@@ -126,7 +126,7 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
 
 
 def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
-    """Let the kernel judge a whole scratch table, as knftables does when it starts; nothing is made."""
+    """Let the kernel check a whole scratch table, as knftables does when it starts; nothing is made."""
     try:
         nft.check(replacement(NO_RULES, table=_SCRATCH))
     except (NftPermissionError, NftBusyError):
@@ -143,19 +143,20 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
 
 
 def _iptables_obstacle() -> str:
-    """Return what legacy iptables lacks in both families; empty when it works in one."""
+    """Return what legacy iptables lacks in both families; empty if it works in one."""
     families: tuple[Family, Family] = (4, 6)
     missing = [missing_table(family, "nat") for family in families]
     return "" if "" in missing else "; ".join(missing)
 
 
 class ExclusiveBackend:
-    """Implements `backend.DnatBackend` by one of the two, and removes what stands of the other.
+    """Implements `backend.DnatBackend` by one of the two, and removes the rules of the other.
 
     Args:
-        chosen: Which of the two is in force.
-        nftables: On a node where nft works.
-        iptables: Whether or not it works: reading it takes next to nothing where nothing of ours stands.
+        chosen: The active one.
+        nftables: Given if nft works on the node.
+        iptables: Whether or not it works: reading it costs almost nothing if it has none of nodeagent's
+            rules.
     """
 
     def __init__(
@@ -168,7 +169,7 @@ class ExclusiveBackend:
         self._other: DnatBackend = iptables if chosen == "nftables" else nftables
 
     def read(self) -> DnatState:
-        """Return what stands of either; see `DnatBackend.read`."""
+        """Return the actual state of both; see `DnatBackend.read`."""
         state = self._chosen.read()
         left = self._other.read()
         return replace(state, superseded=(self._other.name, left)) if left.present else state
@@ -182,7 +183,7 @@ class ExclusiveBackend:
     def run(self, change: DnatChange) -> DnatState:
         """Apply the change; see `DnatBackend.run`.
 
-        Where rules go from one backend to the other, connections are held back for that moment: see
+        If rules move from one backend to the other, connections are held back for that moment: see
         docs/decisions/0011-iptables-backend.md.
         """
         if not change.superseded:
@@ -191,7 +192,7 @@ class ExclusiveBackend:
         if not desired.redirects:
             self._remove_other()
             return self._run_chosen(desired)
-        # A program that holds the lock for long is waited for before connections are held back.
+        # Wait for a program that holds the lock for long before connections are held back.
         self._iptables.await_lock()
         before = self._nftables.read()
         self._nftables.hold(desired)
@@ -211,7 +212,7 @@ class ExclusiveBackend:
 
     @contextmanager
     def _undone(self, before: DnatState) -> Iterator[None]:
-        """Put the nftables table back as it was if the block fails: then nothing has changed."""
+        """Restore the nftables table if the block fails: then nothing has changed."""
         try:
             yield
         except PartlyAppliedError:

@@ -1,4 +1,4 @@
-"""The iptables backend: our chains in the legacy tables nat and mangle, and no others. Effects."""
+"""The iptables backend: nodeagent's chains in the legacy tables nat and mangle, and no others. Effects."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,13 +27,13 @@ from nodeagent.model.desired import NO_RULES
 
 
 class _DeniedError(Exception):
-    """An ordinary user asked."""
+    """The caller is an ordinary user."""
 
 
 class IptablesBackend:
     """Implements `backend.DnatBackend` on legacy xtables by python-iptables.
 
-    All commits of a transaction, one a table, are made under one holding of the xtables lock.
+    All commits of a transaction, one per table, are made while the xtables lock is held once.
 
     Args:
         lock_wait: Seconds to wait for that lock; None for the usual.
@@ -46,7 +46,7 @@ class IptablesBackend:
         self._tables = {(family, table): XtTable(family, table) for family in FAMILIES for table in TABLES}
 
     def read(self) -> DnatState:
-        """Read our chains; see `DnatBackend.read`. A table that does not exist is not brought into being.
+        """Read nodeagent's chains; see `DnatBackend.read`. A table that does not exist is not created.
 
         Raises:
             ApplyError: the kernel or python-iptables does not answer.
@@ -60,14 +60,14 @@ class IptablesBackend:
             )
 
     def await_lock(self) -> None:
-        """Wait until the xtables lock can be had, and let it go again. Raises ApplyError as `run` does."""
+        """Wait until the xtables lock is available, and release it again. Raises ApplyError as `run` does."""
         with xtables_lock(self._lock_wait):
             pass
 
     def script(self, change: DnatChange) -> str:
         """Return the steps as iptables-restore takes them; see `DnatBackend.script`. Pure.
 
-        Shown to a person. Under the lock they are worked out again, from the tables as they are then.
+        For a person. Under the lock, they are computed again, from the tables as they are then.
         """
         tables = change.before.tables if isinstance(change.before, XtState) else ABSENT
         return xt_script(tables, layout(change.desired)) if change.action != "none" else ""
@@ -76,8 +76,8 @@ class IptablesBackend:
         """Apply the change, table by table, and read back; see `DnatBackend.run`.
 
         Raises:
-            ApplyError: it was refused; the table it names, and those after it, are as before.
-            NotConverged: it was accepted, but the tables hold something else now.
+            ApplyError: it was rejected; the table it names, and those after it, are as before.
+            NotConverged: it was accepted, but the tables have other rules now.
             PartlyAppliedError: one family has no legacy tables on this node.
         """
         work = list(self._work(change))
@@ -107,7 +107,7 @@ class IptablesBackend:
         return self._tables[family, table].read()
 
     def _work(self, change: DnatChange) -> Iterator[tuple[Key, TableLayout]]:
-        """Yield the tables that may have to change, in order: the guard is made first and removed last."""
+        """Yield the tables that may need changes, in order: the guard is made first and removed last."""
         if not change:
             return
         layouts = layout(change.desired)

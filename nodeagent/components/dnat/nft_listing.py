@@ -1,10 +1,10 @@
 """What `nft -j list table inet nodeagent` prints -> DnatState. Pure.
 
 The format is libnftables-json(5). Versions of nft print the same rule differently, so rules are compared in
-a normal form, and of sets and chains only what changes their effect. nft leaves out a match that another
-part of the rule implies (`meta l4proto tcp` beside `tcp dport`, the `meta nfproto` that an inet table puts
-before `ip daddr`), or prints it, according to its version; it prints a look-up in a set as `==` or `in`;
-and older versions add `type_flags` to a translation. The normal form leaves all of this out.
+a normal form, and of sets and chains only what changes their effect. nft leaves out a match that another part
+of the rule implies (`meta l4proto tcp` next to `tcp dport`, the `meta nfproto` that an inet table puts before
+`ip daddr`), or prints it, depending on its version; it prints a lookup in a set as `==` or `in`; and older
+versions add `type_flags` to a translation. The normal form leaves all of this out.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class _Wrapped(Struct):
 
 
 class _Value(Struct):
-    """An element or a part of one: exactly one field is set, but for kinds that are none of ours."""
+    """An element or a part of one: exactly one field is set, except for kinds that nodeagent does not use."""
 
     concat: tuple[str, int] | None = None
     prefix: _Prefix | None = None
@@ -54,7 +54,7 @@ class _Listing(Struct):
     nftables: list[dict[str, Raw]]
 
 
-# What each of our chains is: type, hook, priority, policy.
+# nodeagent's chains: type, hook, priority, policy.
 _CHAINS = {
     "output": ("nat", "output", PRIORITY, "accept"),
     "prerouting": ("nat", "prerouting", PRIORITY, "accept"),
@@ -94,7 +94,7 @@ class _Rule(Struct):
 class _Gathered:
     """What has been read so far of one listing.
 
-    `lacking` can be completed; what is `in_the_way` goes only with the whole table.
+    `lacking` can be completed; what is `in_the_way` is removed only with the whole table.
     """
 
     redirects: list[Redirect] = field(default_factory=list)
@@ -106,16 +106,16 @@ class _Gathered:
 
 
 def state_of(listing: bytes) -> DnatState:
-    """Return the state that a listing of our table tells.
+    """Return the state that a listing of nodeagent's table shows.
 
     Args:
         listing: The standard output of `nft -j list table inet nodeagent`.
 
     Returns:
-        The entries and ranges in order, and every way in which the structure is not ours.
+        The entries and ranges in order, and every way in which the structure is not nodeagent's.
 
     Raises:
-        ApplyError: this is no listing of nft at all.
+        ApplyError: this is not a listing of nft.
     """
     gathered = _Gathered()
     try:
@@ -211,7 +211,7 @@ _READERS: dict[str, Callable[[_Gathered, Raw], None]] = {
 
 
 def _is_set(gathered: _Gathered, kind: str, table: _Set, expected: tuple[str, str, list[str]]) -> bool:
-    """Note the map or set as seen, and as damaged where its key, value, flags or size are not ours."""
+    """Note the map or set as present, and as damaged if its key, value, flags or size are not nodeagent's."""
     gathered.seen.add(f"{kind} {table.name}")
     if (_joined(table.type), _joined(table.map), _words(table.flags)) == expected and table.size is None:
         return True
@@ -246,7 +246,7 @@ def _comment(value: _Value) -> str:
 
 
 def _bare(value: str | _Value) -> str | _Value:
-    """Return the element itself, out of the wrapping it has when it bears a comment."""
+    """Return the element itself, without the wrapping that it has if it has a comment."""
     return value.elem.val if isinstance(value, _Value) and value.elem else value
 
 
@@ -270,7 +270,7 @@ def _network(value: str | _Value) -> IPNetwork:
 def _joined(datatype: object) -> str:
     """Return a data type as text.
 
-    Versions print a concatenation as a list or as `a . b`, and 1.1 what a set was defined by (`typeof`).
+    Versions print a concatenation as a list or as `a . b`, and 1.1 prints the definition of a set (`typeof`).
     """
     if isinstance(datatype, dict):
         return _ADDRESS_TYPES.get(msgspec.json.encode(datatype), "another expression")
@@ -286,12 +286,12 @@ _ADDRESS_TYPES = {
 
 
 def _words(value: str | list[str]) -> list[str]:
-    """Return the flags: newer versions print a lone one without a list around it."""
+    """Return the flags: newer versions print a single one without a list around it."""
     return sorted([value] if isinstance(value, str) else value)
 
 
 def _check_whole(gathered: _Gathered) -> None:
-    """Note what is missing, and every chain whose rules are not exactly ours in order."""
+    """Note what is missing, and every chain whose rules are not exactly nodeagent's in order."""
     wanted = [f"chain {name}" for name in expected_rules()]
     wanted += [f"map {map_name(family)}" for family in FAMILIES]
     wanted += [f"set {name}" for family in FAMILIES for name in range_sets(family)]
@@ -308,7 +308,7 @@ _PROTOCOLS: Mapping[Family, str] = {4: "ip", 6: "ip6"}
 
 @cache
 def expected_rules() -> dict[str, list[object]]:
-    """Each chain's rules in order, in normal form."""
+    """Return each chain's rules in order, in normal form."""
     kept: list[list[Expression]] = [_kept(family) for family in FAMILIES]
     return {
         "output": [*([_dnat(family)] for family in FAMILIES), *kept],
@@ -318,14 +318,14 @@ def expected_rules() -> dict[str, list[object]]:
 
 
 def normal_rule(expressions: Sequence[Expression]) -> object:
-    """Return the rule without what is implied anyway; two rules of equal form do the same."""
+    """Return the rule without implied matches; two rules of equal form do the same."""
     implied = _implied(expressions)
     normal = [_normal(expression) for expression in expressions]
     return [expression for expression in normal if expression not in implied]
 
 
 def _implied(expressions: Sequence[Expression]) -> list[Expression]:
-    """Return the matches that change nothing beside this rule's others: TCP beside a port, and the family."""
+    """Return the matches that this rule's others imply: TCP if there is a port, and the family."""
     implied: list[Expression] = []
     for expression in expressions:
         translation = expression.get("dnat")
@@ -337,7 +337,7 @@ def _implied(expressions: Sequence[Expression]) -> list[Expression]:
 
 
 def _family_word(expression: Expression) -> object:
-    """`ip` or `ip6`, where an expression works on that family's packets alone."""
+    """Return `ip` or `ip6` if an expression works only on that family's packets."""
     translation, match = expression.get("dnat"), expression.get("match")
     if isinstance(translation, Mapping):
         return translation.get("family")

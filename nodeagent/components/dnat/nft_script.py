@@ -2,15 +2,15 @@
 
 Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON silently into a set.
 
-The structure is fixed, two rules a family and hook, and only the elements of maps and sets come and go; so a
-packet costs two look-ups however many load balancers there are, and a delta names no rule handles (knftables,
+The structure is fixed, two rules per family and hook, and only the elements of maps and sets change. So a
+packet costs two lookups however many load balancers there are, and a change needs no rule handles (knftables,
 docs/iptables-porting.md).
 
 `hold` makes the table for the moment in which one backend's rules are removed and the other's are added. It
 redirects nothing, and holds back the first packet (SYN) of every connection that is to be redirected: TCP
-sends it again after a second, and by then the other backend's rules are there. So no connection is cut,
-though two backends never redirect at once. The addresses held expire by themselves: if the agent dies just
-then, the node goes on after some seconds, and the next pass finds a table that is not as it should be.
+sends it again after a second, and by then the other backend's rules are there. So no connection is rejected,
+although two backends never redirect at once. The held addresses expire by themselves: if the agent dies just
+then, the node continues after a few seconds, and the next pass repairs the table.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ PRIORITY = -105
 connection's translation wins (nf_nat_inet_fn() runs the chains only for a connection without one)."""
 
 GUARD_PRIORITY = -300
-"""NF_IP_PRI_RAW: what is dropped here costs no entry of connection tracking, and what a redirect sends to
-the relay still bears the load balancer's address."""
+"""NF_IP_PRI_RAW: a packet dropped here costs no entry of connection tracking, and a packet that will be
+redirected to the relay still has the load balancer's address."""
 
 FAMILIES: tuple[Family, Family] = (4, 6)
 
@@ -48,17 +48,17 @@ def guarded_name(family: Family) -> str:
 
 
 def admitted_name(family: Family) -> str:
-    """Return the set of the ranges from which guarded ones may be reached."""
+    """Return the set of the ranges that can reach guarded ones."""
     return f"admitted{family}"
 
 
 def range_sets(family: Family) -> tuple[str, str, str]:
-    """All sets of ranges; every one is an interval set."""
+    """Return all sets of ranges; every one is an interval set."""
     return pods_name(family), guarded_name(family), admitted_name(family)
 
 
 def script(change: DnatChange) -> str:
-    """Return the transaction for `change`, as `nft -f -` takes it; empty when nothing is to do."""
+    """Return the transaction for `change`, as `nft -f -` takes it; empty if there is nothing to do."""
     match change.action:
         case "none" | "supersede":
             return ""
@@ -73,16 +73,16 @@ def script(change: DnatChange) -> str:
 
 
 def removal() -> str:
-    """Return the text that removes the table, or nothing where there is none."""
+    """Return the text that removes the table, or nothing if there is none."""
     return f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
 
 
 def replacement(desired: DnatRules, table: str = TABLE) -> str:
     """Return the text that replaces any table of its name with the whole table, in one transaction.
 
-    `add` before `delete` makes the deletion succeed with no table there, too. A packet sees the old table or
-    the new one, but for one that is between the old table's chain and the new one's at the very moment of the
-    commit: it has seen the new chain before it held rules, and the old one after it lost them
+    With `add` before `delete`, the deletion also succeeds without a table. A packet sees the old table or the
+    new one, except for one that is between the old table's chain and the new one's at the moment of the
+    commit: it has seen the new chain before it had rules, and the old one after it lost them
     (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
     """
     elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
@@ -96,16 +96,16 @@ def add_ranges(rules: DnatRules, table: str = TABLE) -> str:
 
 
 def _ranges(rules: DnatRules) -> Iterator[tuple[Callable[[Family], str], IPNetwork]]:
-    """Yield each range with the function that names its set."""
+    """Yield each range with the function that returns its set's name."""
     filled = ((pods_name, rules.pods), (guarded_name, rules.guarded), (admitted_name, rules.admitted))
     return ((name, network) for name, networks in filled for network in networks)
 
 
 def _repair(change: DnatChange) -> str:
-    """Every rule anew, what lacks made, elements only as they differ, in one transaction.
+    """Rewrite every rule, make what is missing, change only differing elements, in one transaction.
 
-    Chains and maps that stand stay: a packet reads the generation once when it enters a chain, so it sees the
-    old rules or the new ones (nft_do_chain()). Stating again what stands as stated changes nothing.
+    Existing chains and maps stay: a packet reads the generation once when it enters a chain, so it sees the
+    old rules or the new ones (nft_do_chain()). Stating again what exists as stated changes nothing.
     """
     return f"flush table inet {TABLE}\n" + _structure(TABLE) + _delta(change)
 
@@ -135,7 +135,7 @@ def sets_of_ranges(family: Family) -> str:
     """Return the definitions of the sets of ranges.
 
     With `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of the namespace has a
-    set of a single `type` that nft 1.1.3 made (seen). The maps' concatenated types do no harm.
+    set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types do no harm.
     """
     return "".join(
         f"\tset {name} {{\n\t\ttypeof {protocol_name(family)} saddr\n\t\tflags interval\n\t}}\n"
@@ -144,7 +144,7 @@ def sets_of_ranges(family: Family) -> str:
 
 
 def guard_chain() -> str:
-    """Return the definition of the chain that keeps strangers from the relay."""
+    """Return the definition of the chain that keeps other hosts from the relay."""
     rules = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
     head = f"type filter hook prerouting priority {GUARD_PRIORITY}; policy accept;"
     return f"\tchain guard {{\n\t\t{head}\n{rules}\t}}\n"
@@ -165,24 +165,24 @@ def _kept(family: Family) -> str:
     """Return the rule that keeps what is sent to the relay from all later chains.
 
     A pod's hostPort (the CNI plugin portmap) and kube-proxy's NodePorts take their port of every local
-    address, the relay's among them: whoever may create a pod or a Service could answer in its place. A
-    translation to the address that it has already is one, so nobody makes another.
+    address, the relay's among them: anyone who can create a pod or a Service could answer in its place. A
+    translation to the packet's own address counts as one, so no later chain makes another.
     """
     protocol = protocol_name(family)
     return f"{protocol} daddr @{guarded_name(family)} dnat {protocol} to {protocol} daddr"
 
 
 def protocol_name(family: Family) -> str:
-    """Return the family's word in nft's language."""
+    """Return the family's keyword in nft's language."""
     return "ip" if family == 4 else "ip6"
 
 
 def _delta(change: DnatChange) -> str:
     """Return deletions first.
 
-    What is added may replace what is deleted (another value, an overlapping range).
+    An added element may replace a deleted one (another value, an overlapping range).
 
-    An element is deleted by its key alone; its value and comment need not be known.
+    An element is deleted by its key; its value and comment need not be known.
     """
     gone = [_delete(_map_key(redirect)) for redirect in change.removed.redirects]
     gone += [_delete(_range(name, network)) for name, network in _ranges(change.removed)]
@@ -219,16 +219,17 @@ def _endpoint(endpoint: Endpoint) -> str:
 
 
 HOLD_SECONDS = 5
-"""Many times what the change takes, and less than the time after which a person or a probe gives up."""
+"""Many times the duration of the change, and less than the time after which a person or a probe gives up."""
 
-_HOLD_PRIORITY = -150  # NF_IP_PRI_MANGLE: before every translation, ours and kube-proxy's
+_HOLD_PRIORITY = -150  # NF_IP_PRI_MANGLE: before every translation, nodeagent's and kube-proxy's
 
 
 def hold(desired: DnatRules) -> str:
     """Return the text that replaces any table of its name with the holding table, in one transaction.
 
     Args:
-        desired: What is about to stand, as `state.normalised` returns it. Its guard stands meanwhile.
+        desired: The rules that will follow, as `state.normalised` returns them. Their guard is active
+            meanwhile.
     """
     sets = "".join(_held_set(family) + sets_of_ranges(family) for family in FAMILIES)
     chains = (

@@ -1,9 +1,8 @@
 """The nftables backend: read, compare and change the table `inet nodeagent`, and no other. Effects by nft.
 
-nft is a process of its own, the way knftables starts it: libnftables inside Python crashed the interpreter
-on nodeagent's map (1.0.6). Success is judged by the exit code, the kind of a failure by the first line of
-standard error; nft's messages have no translations, and LC_ALL=C keeps those of the C library from having
-any.
+nft is a process of its own, as knftables starts it: libnftables inside Python crashed the interpreter on
+nodeagent's map (1.0.6). The exit code shows success, the first line of standard error the kind of a failure;
+nft's messages have no translations, and with LC_ALL=C those of the C library have none either.
 """
 
 import errno
@@ -24,7 +23,7 @@ from nodeagent.programs import find_program, run_program
 _AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
 
 _DENIED = "Operation not permitted"
-# strerror(3) of what passes: EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM.
+# strerror(3) of temporary errors: EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM.
 _PASSING = tuple(
     map(
         os.strerror,
@@ -42,15 +41,15 @@ _PASSING = tuple(
 
 
 class NftError(ApplyError):
-    """nft refused: the text has its message and the line of the script that it is about."""
+    """nft rejected the script: the text has its message and the script's line."""
 
 
 class NftPermissionError(NftError):
-    """The kernel wants CAP_NET_ADMIN, for reading as for writing."""
+    """The kernel requires CAP_NET_ADMIN, for reading as for writing."""
 
 
 class NftBusyError(NftError):
-    """The node could not run it now (no time, memory or descriptors left): it says nothing of the kernel."""
+    """The node could not run it now (no time, memory or descriptors): that says nothing about the kernel."""
 
 
 class NftMissingError(ApplyError):
@@ -71,18 +70,18 @@ class NftProgram:
         """Apply `script` as one transaction: all of it or nothing, even if this process is killed meanwhile.
 
         Raises:
-            NftError: it was refused, or did not end in time.
+            NftError: it was rejected, or did not end in time.
             NftPermissionError: the process has no CAP_NET_ADMIN.
             NftMissingError: there is no nft.
         """
         self._run_script(["-f", "-"], script)
 
     def check(self, script: str) -> None:
-        """Let the kernel go through `script` and drop the result: nothing is made. Errors as in `run`."""
+        """Let the kernel check `script` and drop the result: nothing is made. Errors as in `run`."""
         self._run_script(["--check", "-f", "-"], script)
 
     def list_table(self) -> bytes | None:
-        """Our table as JSON (libnftables-json(5)); None when there is no such table. Errors as in `run`."""
+        """Return the table as JSON (libnftables-json(5)); None if there is none. Errors as in `run`."""
         done = self._start(["-j", "list", "table", "inet", TABLE], "")
         if done.returncode == 0:
             return done.stdout
@@ -102,8 +101,8 @@ class NftProgram:
     def _start(self, arguments: list[str], script: str) -> subprocess.CompletedProcess[bytes]:
         """Run nft with `script` as its standard input.
 
-        The input is a file in memory, complete before nft starts. With a pipe, an agent killed half way
-        through its writing would leave nft a shorter script that ends at a line's end, and nft would run it.
+        The input is a file in memory, complete before nft starts. With a pipe, an agent that is killed while
+        it writes would leave nft a shorter script that ends at a line end, and nft would run it.
         """
         program = _find()
         with os.fdopen(os.memfd_create("nft"), "w+b") as standard_input:
@@ -164,7 +163,7 @@ class NftablesBackend:
         """Read the table; see `DnatBackend.read`.
 
         Raises:
-            ApplyError: no nft, or a listing that can't be understood.
+            ApplyError: no nft, or a listing that can't be parsed.
         """
         try:
             listing = self._program.list_table()
@@ -183,8 +182,8 @@ class NftablesBackend:
         """Apply the change and read back; see `DnatBackend.run`.
 
         Raises:
-            ApplyError: it was refused; everything is as before.
-            NotConverged: it was accepted, but the table holds something else now.
+            ApplyError: it was rejected; everything is as before.
+            NotConverged: it was accepted, but the table has other rules now.
         """
         if not change:
             return change.before
@@ -195,10 +194,10 @@ class NftablesBackend:
         """Redirect nothing, and hold back new connections that are to be redirected; see nft_script.py.
 
         Args:
-            desired: The rules about to be made, here or in another backend.
+            desired: The rules that will follow, here or in another backend.
 
         Raises:
-            ApplyError: it was refused; everything is as before.
+            ApplyError: it was rejected; everything is as before.
         """
         self._program.run(hold(normalised(desired)))
 

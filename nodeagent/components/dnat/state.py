@@ -19,14 +19,13 @@ _PORTS = range(1, 65536)
 class DnatState:
     """The actual state of the kernel.
 
-    `load_balancer` of a redirect read back is what its comment says. Ranges are as the kernel holds them,
+    `load_balancer` of a redirect that was read is from its comment. Ranges are as the kernel has them,
     uncollapsed. `damage` says, one phrase each, what of the fixed structure (chains, rules, priorities,
-    types) is not as the agent makes it; empty means intact. `obstructed` is true when the damage is something
-    that is in the way, rather than something that is missing; `displaced`, when it is no more than other
-    programs' rules that were put before ours. `unreadable` is the reason why nothing could be read, empty
-    when it was. `superseded` is what is there besides of the other backend, by its name: an earlier
-    configuration left it. `transactions` are ours that led here from the state that was read: by
-    their number a watcher tells them from others'.
+    types) is not as the agent makes it; empty means intact. `obstructed` is true if the damage is something
+    in the way, rather than something missing; `displaced`, if it is only other programs' rules that were
+    inserted before nodeagent's. `unreadable` is the reason why nothing could be read, otherwise empty.
+    `superseded` is what an earlier configuration left of the other backend, by its name. `transactions` is
+    the number of nodeagent's own since the state was read: by it, a watcher distinguishes them from others'.
     """
 
     rules: DnatRules = NO_RULES
@@ -49,14 +48,14 @@ Action = Literal["none", "create", "alter", "repair", "rebuild", "delete", "supe
 
 @dataclass(frozen=True, slots=True)
 class DnatChange:
-    """One step from the actual state to the desired rules; true when it does anything.
+    """One step from the actual state to the desired rules; true if it does anything.
 
-    `alter` touches entries alone, `repair` writes the rules again beside that, `create` and `rebuild` the
-    whole structure with every entry, `delete` removes the structure with all that is in it; `supersede` does
-    no more than remove what another backend, which `superseded` names, has left. An entry that gets another
+    `alter` changes only entries, `repair` also writes the rules again, `create` and `rebuild` write the
+    whole structure with every entry, `delete` removes the structure with all its contents; `supersede` only
+    removes what another backend, which `superseded` names, has left. An entry that gets another
     relay address, or another Service's comment, is both in `removed` and in `added`. `damage` gives the
-    reasons for a repair or rebuild. `displaced` marks a repair that does no more than put ours before other
-    programs' rules again: nothing of ours had been undone.
+    reasons for a repair or rebuild. `displaced` marks a repair that only moves nodeagent's rules before other
+    programs' again: none of nodeagent's rules had been removed.
     """
 
     before: DnatState = field(default_factory=DnatState, repr=False)
@@ -70,7 +69,7 @@ class DnatChange:
 
     @property
     def growing(self) -> "DnatChange":
-        """The half that adds, changes and repairs, and removes no entry that something may rely on."""
+        """The half that adds, changes and repairs, and removes no entry on which something may rely."""
         return difference(self.before, grown(self.before.rules, self.desired))
 
     @property
@@ -112,11 +111,11 @@ class DnatChange:
 def normalised(rules: DnatRules) -> DnatRules:
     """Return `rules` in one fixed order, checked, with ranges that neither touch nor overlap.
 
-    An nftables interval set refuses ranges that overlap ("conflicting intervals specified"), and a /25
-    beside its twin means the same as the /24.
+    An nftables interval set rejects ranges that overlap ("conflicting intervals specified"), and two adjacent
+    /25 ranges mean the same as the /24.
 
     Raises:
-        ApplyError: an entry that no kernel could hold, or two entries for one endpoint.
+        ApplyError: an entry that no kernel accepts, or two entries for one endpoint.
     """
     by_match: dict[Endpoint, Redirect] = {}
     for redirect in rules.redirects:
@@ -140,7 +139,7 @@ def normalised(rules: DnatRules) -> DnatRules:
 
 
 def difference(before: DnatState, desired: DnatRules) -> DnatChange:
-    """Return the change from `before` to `desired`; false when both are the same.
+    """Return the change from `before` to `desired`; false if both are the same.
 
     Args:
         before: The actual state. If it could not be read, it counts as absent. A missing, other or additional
@@ -169,7 +168,7 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
 
 
 def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
-    """Return `desired` and all of `before` besides: the target of the half that adds, changes and repairs."""
+    """Return `desired` and all of `before`: the target of the half that adds, changes and repairs."""
     matches = {redirect.match for redirect in desired.redirects}
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
     return DnatRules(
@@ -191,7 +190,7 @@ def without_families(rules: DnatRules, families: Container[int]) -> DnatRules:
 
 
 def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
-    """Return what of `rules` is not in `others`, in order."""
+    """Return the members of `rules` that are not in `others`, in order."""
     known = {_meaning(redirect) for redirect in others.redirects}
     redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
     return DnatRules(
@@ -248,14 +247,14 @@ def _line(redirect: Redirect) -> str:
     return f"{redirect.match} -> {redirect.to} ({redirect.load_balancer})"
 
 
-# Only here a name out of the cluster becomes part of a script, so here it is decided which bytes it may have.
-# NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h: 128 bytes, nft refuses 129 ("comment too long, 128
+# Only here does a name from the cluster become part of a script, so this decides which bytes it may have.
+# NFTNL_UDATA_COMMENT_MAXLEN in libnftnl's udata.h: 128 bytes, nft rejects 129 ("comment too long, 128
 # characters maximum allowed"). The longest Service of a real cluster fits: 63 + "/" + 63 = 127.
 # The comment match of iptables takes 255 (XT_MAX_COMMENT_LEN).
 COMMENT_LIMIT = 128
 
-# Kubernetes admits less than this (RFC 1123 and 1035 labels). A quote, a backslash, a line's end or a
-# "$" would mean something to nft, which has no escapes inside quotes.
+# Kubernetes admits fewer characters (RFC 1123 and 1035 labels). A quote, a backslash, a line end or a "$"
+# would have a meaning in nft, which has no escapes inside quotes.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._/-]")
 
 
@@ -266,12 +265,12 @@ def comment_of(owner: ObjectRef) -> str:
         owner: Any object, even one whose names no API server would admit.
 
     Returns:
-        1 to 128 characters out of `A-Z a-z 0-9 . _ / -`; every other character became `_`.
+        1 to 128 characters of `A-Z a-z 0-9 . _ / -`; every other character becomes `_`.
     """
     return _UNSAFE.sub("_", owner.path)[:COMMENT_LIMIT] or "unnamed"
 
 
 def owner_of(comment: str) -> ObjectRef:
-    """Return the Service that a comment read from the kernel names; `comment_of` gives it back."""
+    """Return the Service that a comment read from the kernel names; `comment_of` is the inverse."""
     namespace, _, name = comment.partition("/")
     return ObjectRef("Service", namespace, name) if namespace and name else ObjectRef("Service", "", comment)

@@ -1,17 +1,17 @@
 """The legacy tables: chains and rules as desired, the state that was read, and the steps in between. Pure.
 
-nat: OUTPUT and PREROUTING jump to our chains, which lead into one tree of chains for both. A chain of the
-tree holds at most sixteen rules: one chain a prefix, split by the next four bits of the load balancer's
+nat: OUTPUT and PREROUTING jump to nodeagent's chains, which lead into one tree of chains for both. A chain of
+the tree has at most sixteen rules: one chain per prefix, split by the next four bits of the load balancer's
 address while more than sixteen entries share it. So the first packet of a connection (nat sees no other)
-walks some dozens of rules among 5,000 entries, and a delta writes a chain or two of sixteen rules.
+walks a few dozen rules among 5,000 entries, and a change writes one or two chains of sixteen rules.
 
 mangle: PREROUTING jumps to the guard. Not raw, the other table before nat: kubelet keeps a chain of its own
-in mangle, nat and filter of every node (KUBE-KUBELET-CANARY), while raw is a module that few nodes have
-loaded. Not filter's INPUT: a rule of another program that accepts there ends the table, and firewalls and
-network plugins insist on its top.
+in mangle, nat and filter of every node (KUBE-KUBELET-CANARY), while few nodes have loaded the module for raw.
+Not filter's INPUT: a rule of another program that accepts there ends the table, and firewalls and network
+plugins insist on its top.
 
-The steps are shown to a person, as iptables-restore --noflush takes them, and carried out by xt_tables.py
-under the lock, from the state that the table has then.
+A person sees the steps as iptables-restore --noflush takes them; xt_tables.py carries them out under the
+lock, from the state of the table at that time.
 """
 
 import base64
@@ -32,10 +32,10 @@ from nodeagent.model.desired import DnatRules, Redirect
 FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 TableName = Literal["mangle", "nat"]
 TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
-"""In the order in which they are changed: the guard stands before what it guards is pointed at."""
+"""In the order in which they are changed: the guard exists before anything points at what it guards."""
 
 PREFIX = "NODEAGENT-"
-"""Every chain of ours begins so, and no other."""
+"""The beginning of the names of all nodeagent's chains, and of no others."""
 
 OUTPUT, PREROUTING, TREE, GUARD = (f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD"))
 
@@ -46,7 +46,7 @@ _HASH_LETTERS = 16  # 80 bits; with the prefix 26 of the 28 characters that a ch
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Our part of one table: our chains, and the rules that begin the kernel's own chains."""
+    """nodeagent's part of one table: its chains, and the rules at the top of the kernel's own chains."""
 
     chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
     jumps: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ Layout = Mapping[Key, TableLayout]
 
 
 def layout(desired: DnatRules) -> Layout:
-    """Every table's part; an empty part for a table in which nothing of ours shall stand.
+    """Return every table's part; an empty part for a table that needs none of nodeagent's rules.
 
     Args:
         desired: As `state.normalised` returns it.
@@ -115,7 +115,7 @@ def _plant(chains: dict[str, tuple[XtRule, ...]], name: str, redirects: Sequence
     if len(redirects) <= _MOST_RULES or first == last:
         chains[name] = tuple(_entry(redirect) for redirect in redirects)
         return
-    # Aligned, so that an entry that comes or goes elsewhere moves no border here.
+    # Aligned, so that an entry added or removed elsewhere moves no border here.
     length = (_common_bits(first, last) // _STEP_BITS + 1) * _STEP_BITS
     rest = first.max_prefixlen - length
     rules: list[XtRule] = []
@@ -124,7 +124,7 @@ def _plant(chains: dict[str, tuple[XtRule, ...]], name: str, redirects: Sequence
         if len(part) == 1:
             rules.append(_entry(part[0]))
             continue
-        # As bytes: a small number would be taken for an IPv4 address.
+        # As bytes: a small number would be read as an IPv4 address.
         prefix = ip_network(((bits << rest).to_bytes(len(first.packed), "big"), length))
         child = tree_chain(prefix)
         rules.append(XtRule(child, destination=where(prefix), tcp=True))
@@ -148,16 +148,17 @@ def _common_bits(one: IPAddress, other: IPAddress) -> int:
 
 
 PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
-"""What a person calls the tables of a family."""
+"""The names of a family's tables for a person."""
 
 _EVERYTHING: Mapping[Family, IPNetwork] = {4: ip_network("0.0.0.0/0"), 6: ip_network("::/0")}
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Our part of one table: our chains, and the rules elsewhere that lead to them.
+    """nodeagent's part of one table: its chains, and the rules elsewhere that lead to them.
 
-    `jumps` has for the kernel's own chains each rule that leads into ours, with its place (1 is the top).
+    `jumps` has, for the kernel's own chains, each rule that leads into nodeagent's, with its place (1 is the
+    top).
     """
 
     chains: Mapping[str, tuple[XtRule, ...]] = field(default_factory=dict)
@@ -169,7 +170,7 @@ class TableState:
 
 Tables = Mapping[Key, TableState]
 ABSENT: Tables = {(family, table): TableState() for family in FAMILIES for table in TABLES}
-"""Nothing of ours in any table."""
+"""Nothing of nodeagent's in any table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +181,10 @@ class XtState(DnatState):
 
 
 def state_of(tables: Tables) -> XtState:
-    """Return the state that the tables are in.
+    """Return the state of the tables.
 
-    Whatever is not as `layout` makes it for the very entries that stand is damage; none of it ever obstructs,
-    since every chain can be written anew where it is.
+    Anything that differs from what `layout` makes for the existing entries is damage; it never obstructs,
+    since every chain can be rewritten in place.
     """
     redirects: dict[Endpoint, Redirect] = {}
     pods: list[IPNetwork] = []
@@ -238,7 +239,7 @@ def _ordered(networks: list[IPNetwork]) -> tuple[IPNetwork, ...]:
 
 
 def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:
-    """Each damage, and whether it is no more than others' rules before our jumps."""
+    """Yield each damage, and whether it is only others' rules before nodeagent's jumps."""
     for (family, table), state in tables.items():
         wanted = expected[family, table]
         where = f"of the {PROGRAMS[family]} table {table}"
@@ -258,7 +259,7 @@ def _damage(tables: Tables, expected: Layout) -> Iterator[tuple[str, bool]]:
 
 
 class XtStep(Struct, frozen=True):
-    """One step: `:` creates a chain of ours or empties it, the others are iptables' own commands.
+    """One step: `:` creates or empties one of nodeagent's chains, the others are iptables' own commands.
 
     `place` counts from 1, as for iptables.
     """
@@ -283,10 +284,10 @@ class XtStep(Struct, frozen=True):
 
 
 def steps(actual: TableState, wanted: TableLayout) -> Iterator[XtStep]:
-    """Yield the steps in order; none when the table is as wanted.
+    """Yield the steps in order; none if the table is in the desired state.
 
-    Chains are written before anything leads to them, and deleted once nothing does. Jumps into our chains
-    are put on top of the kernel's own chains.
+    Chains are written before anything leads to them, and deleted once nothing does. Jumps into nodeagent's
+    chains are put at the top of the kernel's own chains.
     """
     written = [name for name, rules in wanted.chains.items() if actual.chains.get(name) != rules]
     gone = [name for name in actual.chains if name not in wanted.chains]

@@ -1,9 +1,9 @@
-"""What the kernel is asked about legacy xtables without python-iptables. EFFECTS: reads only.
+"""Queries to the kernel about legacy xtables without python-iptables. EFFECTS: reads only.
 
-Whether anything of ours stands is so cheap a question that every pass of the nftables backend can ask it,
-too: python-iptables takes 13 MB and 0.2 s to import, and CAP_NET_RAW for libiptc's raw socket. And asking
-leaves no trace: a table that is named to the kernel comes into being (xt_find_table_lock()), and
-`iptables-save` shows it from then on; hence the look into /proc first.
+The query whether anything of nodeagent's exists is so cheap that every pass of the nftables backend can make
+it, too: python-iptables takes 13 MB and 0.2 s to import, and CAP_NET_RAW for libiptc's raw socket. The query
+also leaves no trace: naming a table to the kernel creates it (xt_find_table_lock()), and `iptables-save`
+shows it from then on; so /proc is read first.
 """
 
 import ctypes
@@ -50,10 +50,10 @@ def existing_tables(family: Family) -> frozenset[str]:
 
 
 def tables_with_ours(family: Family) -> tuple[TableName, ...]:
-    """Return the tables in which a chain of ours stands.
+    """Return the tables that have one of nodeagent's chains.
 
     Raises:
-        PermissionError: it takes CAP_NET_ADMIN.
+        PermissionError: it needs CAP_NET_ADMIN.
         OSError: the kernel does not answer.
     """
     existing = existing_tables(family)
@@ -61,9 +61,9 @@ def tables_with_ours(family: Family) -> tuple[TableName, ...]:
 
 
 def missing_table(family: Family, table: TableName) -> str:
-    """Return what the family's table lacks, for a person; empty when it is there, or when that can't be told.
+    """Return what the family's table lacks, for a person; empty if the table exists, or if that is unknown.
 
-    Unlike the other questions this one brings the table into being, if the kernel can make it.
+    Unlike the other queries, this one creates the table, if the kernel can.
     """
     kind, level = _SOCKETS[family]
     program = "iptables" if family == 4 else "ip6tables"
@@ -84,7 +84,7 @@ def knows_target(family: Family, name: str, revision: int) -> bool:
     """Whether the kernel has this revision of a target, as libxtables asks it (compatible_revision()).
 
     Raises:
-        OSError: the kernel does not answer, or wants CAP_NET_ADMIN.
+        OSError: the kernel does not answer, or requires CAP_NET_ADMIN.
     """
     kind, level = _SOCKETS[family]
     with socket.socket(kind, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
@@ -108,13 +108,13 @@ def _holds_ours(family: Family, table: TableName) -> bool:
                 size = struct.unpack_from("@I", info, _INFO.size)[0]
                 entries = _get(control, level, _GET_ENTRIES, _GET.pack(name, size) + bytes(size))
             except BlockingIOError:
-                continue  # the table has changed between the two questions
-            # A chain's head bears its name (xt_error_target).
+                continue  # the table has changed between the two queries
+            # A chain's head has its name (xt_error_target).
             return PREFIX.encode("ascii") in entries
 
 
 def _get(control: socket.socket, level: int, option: int, question: bytes) -> bytes:
-    """getsockopt(2) with a buffer that says what is asked for; Python's own passes none in."""
+    """Call getsockopt(2) with a buffer that says what is requested; Python's own passes none."""
     buffer = ctypes.create_string_buffer(question, len(question))
     length = ctypes.c_uint32(len(question))
     if _libc.getsockopt(control.fileno(), level, option, buffer, ctypes.byref(length)) != 0:
@@ -124,5 +124,5 @@ def _get(control: socket.socket, level: int, option: int, question: bytes) -> by
 
 
 def is_denied(error: OSError) -> bool:
-    """Whether the kernel wants a privilege that this process lacks."""
+    """Whether the kernel requires a privilege that this process lacks."""
     return error.errno in (errno.EPERM, errno.EACCES)

@@ -1,10 +1,10 @@
-"""Rules of legacy xtables as values: what one says, how iptables writes it, how the kernel holds it. PURE.
+"""Rules of legacy xtables as values: their meaning, their text for iptables, their bytes in the kernel. Pure.
 
 The kernel's bytes are those of include/uapi/linux/netfilter/x_tables.h, netfilter_ipv4/ip_tables.h and
-netfilter_ipv6/ip6_tables.h, frozen for good. Not by the Rule objects of python-iptables (1.2.0): they go
-through libxtables, which registers DNAT for one family a process, so that the other finds none; to read a
-match's parameters they put a pipe in place of the whole process's standard output, where another thread may
-be writing a log line; and they take twenty times as long.
+netfilter_ipv6/ip6_tables.h, which never change. The Rule objects of python-iptables (1.2.0) are not used:
+they go through libxtables, which registers DNAT for one family per process, so that the other finds none; to
+read a match's parameters they replace the whole process's standard output with a pipe, where another thread
+may be writing a log line; and they take twenty times as long.
 """
 
 import struct
@@ -18,7 +18,7 @@ from msgspec import Struct
 from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
 
 Where = IPAddress | IPNetwork
-"""An address or a range; a range of one is its address, so that there is one way to say it."""
+"""An address or a range; a range of one is its address, so that there is only one form."""
 
 _TCP = 6
 _MATCH = struct.Struct("@H29sB")  # struct xt_entry_match and xt_entry_target: size, name, revision
@@ -35,7 +35,7 @@ _NOT_IN = 1  # IPT_INV_VIA_IN
 
 
 class _Layout(Struct, frozen=True):
-    """Where the fields of a family's entry are: addresses, then interfaces, protocol, flags, inversion."""
+    """The places of the fields in a family's entry: addresses, interfaces, protocol, flags, inversion."""
 
     address: int
     tail: int
@@ -52,11 +52,11 @@ _ANYWHERE = bytes(16), bytes(16)
 
 
 class XtRule(Struct, frozen=True):
-    """One rule: where it leads, and what it is for.
+    """One rule: its target, and its matches.
 
     `target` is a chain, a verdict or DNAT, `to` the latter's endpoint. `port` is TCP's destination port;
-    `outside` means "over any interface but lo". `foreign` is set for a rule that says something none of ours
-    does, so that it equals none of them.
+    `outside` means "over any interface but lo". `foreign` is set for a rule with anything that nodeagent's
+    rules don't have, so that it equals none of them.
     """
 
     target: str
@@ -83,26 +83,26 @@ class XtRule(Struct, frozen=True):
 
 
 class _ForeignError(Exception):
-    """The rule says something that none of ours says."""
+    """The rule has something that none of nodeagent's rules has."""
 
 
 DNAT_REVISION = 2
 """Of the DNAT target in Linux 4.18 and later. iptables lists the rules of an older revision than the kernel's
-newest as "[unsupported revision]", and what it saved could not be restored."""
+newest as "[unsupported revision]", and its saved output could not be restored."""
 
 OLD_DNAT_REVISION: Final[Mapping[Family, int]] = {4: 0, 6: 1}
 """In older kernels."""
 
 
 def where(network: IPNetwork) -> Where | None:
-    """Return the range as a rule says it: None, that is nothing, for all addresses there are."""
+    """Return the range as in a rule: None for all addresses."""
     if network.prefixlen == 0:
         return None
     return network.network_address if network.prefixlen == network.max_prefixlen else network
 
 
 def encode(family: Family, rule: XtRule, dnat_revision: int) -> bytes:
-    """Return the kernel's bytes for a rule of ours, as libiptc takes them.
+    """Return the kernel's bytes for one of nodeagent's rules, as libiptc takes them.
 
     A jump names its chain as the target.
     """
@@ -137,7 +137,7 @@ def _target(rule: XtRule, dnat_revision: int) -> bytes:
         body = _RANGE_COMPAT.pack(1, _NAT_FLAGS, address, address, port, port)
     else:
         body = _RANGE.pack(_NAT_FLAGS, address, address, port, port)
-    # nf_nat_range2 has a base port behind that, which counts only with a flag of its own.
+    # nf_nat_range2 has a base port after that, which counts only with a flag of its own.
     return _extension(rule.target, body + bytes(2) * (dnat_revision == 2), dnat_revision)
 
 
@@ -155,7 +155,7 @@ def _address(layout: _Layout, place: Where | None) -> tuple[bytes, bytes]:
 
 
 def decode(family: Family, entry: bytes, target: str) -> XtRule:
-    """Return a rule out of the kernel's bytes.
+    """Return a rule from the kernel's bytes.
 
     Args:
         family: Of the table.
@@ -163,7 +163,7 @@ def decode(family: Family, entry: bytes, target: str) -> XtRule:
         target: The target's name, for a jump that of the chain.
 
     Returns:
-        The rule; with `foreign` set where it is nothing that this module can write.
+        The rule; with `foreign` set if this module can't write it.
     """
     try:
         return _decode(family, entry, target)
@@ -252,7 +252,7 @@ def _port(body: bytes) -> int:
 
 
 def _translation(family: Family, data: bytes) -> Endpoint:
-    """Of a DNAT target in one of its three revisions (nf_nat.h: multi_range_compat, range, range2)."""
+    """Return the endpoint of a DNAT target in one of three revisions (nf_nat.h: range_compat to range2)."""
     size, _, revision = _MATCH.unpack_from(data)
     body = data[_MATCH.size : size]
     if revision == 0:

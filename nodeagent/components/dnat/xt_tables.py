@@ -1,9 +1,9 @@
 """One legacy table, read and changed. EFFECTS: the only importer of python-iptables.
 
-Of it `Table` and `Table6` are used, libiptc's tables (for rules see xt_rules.py), and two of their ways dealt
-with (1.2.0). `autocommit=True` lets `refresh()` swallow a failed commit: it is off, and `commit()` called. A
-`Table` is one object for the whole process, which goes on with its handle in another network namespace or
-thread: each use opens it, closes it, and holds this module's lock.
+It uses `Table` and `Table6`, libiptc's tables (for rules see xt_rules.py), and works around two problems of
+1.2.0. With `autocommit=True`, `refresh()` swallows a failed commit: it is off, and `commit()` is called. A
+`Table` is one object for the whole process, which keeps its handle in another network namespace or thread:
+each use opens it, closes it, and holds this module's lock.
 
 The lock is that of the xtables programs. iptables, iptables-restore and so kube-proxy hold it while they
 change a table; python-iptables takes none, and a commit on top of a table that was read before another
@@ -46,7 +46,7 @@ _one_at_a_time = threading.RLock()
 
 
 class XtError(ApplyError):
-    """libiptc refused: the text has its message."""
+    """libiptc reported an error: the text has its message."""
 
 
 class XtMissingError(XtError):
@@ -54,15 +54,15 @@ class XtMissingError(XtError):
 
 
 class XtPermissionError(XtError):
-    """The kernel wants CAP_NET_ADMIN and CAP_NET_RAW, for reading as for writing."""
+    """The kernel requires CAP_NET_ADMIN and CAP_NET_RAW, for reading as for writing."""
 
 
 class _ChangedMeanwhileError(Exception):
-    """A program that takes no lock committed between our reading and our commit."""
+    """A program that takes no lock committed between nodeagent's read and commit."""
 
 
 class XtTable:
-    """One table of one family, in the network namespace of whoever calls.
+    """One table of one family, in the caller's network namespace.
 
     Args:
         family: IPv4 or IPv6.
@@ -74,22 +74,22 @@ class XtTable:
         self._name: TableName = name
 
     def read(self) -> TableState:
-        """Our part of the table. Needs no lock: the kernel hands out a table whole.
+        """Return nodeagent's part of the table. Needs no lock: the kernel returns a table whole.
 
         Raises:
-            XtError: of the kind that fits.
+            XtError: one of its kinds.
         """
         with self._open() as handle:
             return self._state(handle)
 
     def change(self, wanted: TableLayout) -> bool:
-        """Bring our part to `wanted` in one commit; to be called with the xtables lock held.
+        """Change nodeagent's part to `wanted` in one commit; call it with the xtables lock held.
 
         Returns:
-            Whether anything was to do.
+            Whether there was anything to do.
 
         Raises:
-            XtError: of the kind that fits; the table is as before.
+            XtError: one of its kinds; the table is as before.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -109,7 +109,7 @@ class XtTable:
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        """Yield the table, freshly read; what is not committed in the block is dropped at its end."""
+        """Yield the table, freshly read; changes not committed in the block are dropped at its end."""
         with _one_at_a_time:
             library = _library()
             kind = library.Table if self._family == 4 else library.Table6
@@ -147,7 +147,7 @@ class XtTable:
         return TableState(chains, jumps)
 
     def _rules(self, handle: Any, chain: str, only: bytes = b"") -> Iterator[Any]:  # noqa: ANN401
-        """Yield the chain's rules; None in place of each that leads elsewhere than `only` says."""
+        """Yield the chain's rules; None in place of each with a target other than `only`."""
         entry = handle.first_rule(chain)
         while entry:
             target = handle.get_target(entry) or b""
@@ -170,7 +170,8 @@ class XtTable:
             case "-I" if step.rule:
                 handle.insert_entry(step.chain, self._bytes(step.rule), step.place - 1)
             case "-D":
-                # Its delete_entry() goes by the rule's bytes: another program's where the rule is damaged.
+                # Its delete_entry() matches the rule's bytes: those may be another program's if the rule is
+                # damaged.
                 number = handle._iptc.iptc_delete_num_entry  # noqa: SLF001
                 if number(step.chain.encode("ascii"), step.place - 1, handle._handle) != 1:  # noqa: SLF001
                     raise _library().IPTCError(f"can't delete a rule of {step.chain}: {handle.strerror()}")
@@ -213,10 +214,10 @@ def _dnat_revision(family: Family) -> int:
 
 @cache
 def _library() -> ModuleType:
-    """python-iptables, imported where it is used: it runs ldconfig and modprobe, and takes 13 MB.
+    """Return python-iptables, imported only when it is used: it runs ldconfig and modprobe, and takes 13 MB.
 
     Raises:
-        ApplyError: libiptc or libxtables are not there, or not of a version that it knows.
+        ApplyError: libiptc or libxtables are missing, or of an unknown version.
     """
     try:
         with warnings.catch_warnings():
@@ -236,23 +237,23 @@ _VARIABLE = "XTABLES_LOCKFILE"
 _DEFAULT = "/run/xtables.lock"
 _PAUSE_SECONDS = 0.02
 WAIT_SECONDS = 10.0
-"""Longer than kube-proxy's restore of a large table takes, shorter than anybody's patience."""
+"""Longer than kube-proxy's restore of a large table takes, shorter than a person waits."""
 
 
 def lock_path() -> Path:
-    """Return the file that iptables locks: its own environment variable names another one than the usual."""
+    """Return the file that iptables locks: its own environment variable overrides the usual one."""
     return Path(os.environ.get(_VARIABLE) or _DEFAULT)
 
 
 @contextmanager
 def xtables_lock(wait: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold the lock for the time of the block, as iptables does (iptables/xshared.c).
+    """Hold the lock during the block, as iptables does (iptables/xshared.c).
 
     Args:
-        wait: Seconds to wait for whoever holds it.
+        wait: Seconds to wait for another holder.
 
     Raises:
-        ApplyError: it was held all the while, or the file can't be had; nothing was changed.
+        ApplyError: it was held all the time, or the file is not available; nothing was changed.
     """
     path = lock_path()
     try:
@@ -266,7 +267,7 @@ def xtables_lock(wait: float = WAIT_SECONDS) -> Iterator[None]:
         _acquire(descriptor, path, wait)
         yield
     finally:
-        os.close(descriptor)  # and with it the lock goes
+        os.close(descriptor)  # which releases the lock
 
 
 def _acquire(descriptor: int, path: Path, wait: float) -> None:

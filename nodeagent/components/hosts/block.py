@@ -1,16 +1,16 @@
 """The managed block of a hosts file. Pure: bytes in, bytes out; the user's bytes are never decoded.
 
-The block stands last in the file, between two marker lines, one name a line (`address<TAB>name`):
+The block is last in the file, between two marker lines, one hostname per line (`address<TAB>name`):
 
-- The first name of a line is its canonical name (hosts(5)), so with one name a line each name is its own
+- The first name of a line is its canonical name (hosts(5)), so with one name per line, each name is its own
   canonical name, for `getaddrinfo` with AI_CANONNAME and for `hostname -f`.
 - musl reads the file with `fgets` into `char line[512]` (src/network/lookup_name.c, name_from_hosts): a
   line of more than 511 bytes, newline included, is split and its rest misread. glibc (nss_files) grows its
-  buffer instead. Our longest line is LONGEST_LINE bytes, whatever the number of names.
+  buffer instead. nodeagent's longest line is LONGEST_LINE bytes, whatever the number of names.
 
 A file changes only between the markers, with three exceptions, each noted on the BEGIN line so that removal
-is exact to the byte: a last line without newline gets one, a missing file is made, and lines that the user
-wrote below the block move above it (their order among themselves stays).
+is exact to the byte: a last line without newline gets one, a missing file is created, and lines that the user
+wrote below the block move above it (in the same order).
 """
 
 import io
@@ -34,7 +34,7 @@ BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replac
 END = b"# END nodeagent"
 _END_LINES = (END + b"\n", END + b"\r\n")
 LONGEST_LINE = 39 + len("\t") + 253 + len("\r\n")
-"""An IPv6 address in full, a name of the greatest length DNS allows (RFC 1035, 3.1), the line's end."""
+"""A full IPv6 address, a name of the greatest length that DNS allows (RFC 1035, 3.1), the line end."""
 
 _TORN_BEGIN_AT_LEAST = b"# BEGIN nodeagent"
 _NO_NEWLINE = re.compile(rb" \(no newline at byte (\d{1,18})\)")
@@ -42,14 +42,14 @@ _ABSENT = b" (file was absent)"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 
 _FEW = 100
-"""So many names are looked up one by one."""
+"""Up to this many names are looked up one by one."""
 
 _RowKey = tuple[int, str, int]
-"""What lines are sorted by: the address's family, the name, the address."""
+"""The sort key of lines: the address's family, the name, the address."""
 
 
 class Problem(Struct, frozen=True):
-    """Something in the file that a person should know; `line_number` is None when no line is meant."""
+    """Something in the file that a person should know; `line_number` is None if it is about no line."""
 
     line_number: int | None
     text: str
@@ -57,11 +57,11 @@ class Problem(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HostsFile:
-    """A hosts file taken apart.
+    """A parsed hosts file.
 
-    `user` is all that is not ours, in its order. `block` is what was between the markers, or None without
-    any. `absent` is true when nodeagent made the file and nobody else wrote to it. `line_numbers` holds,
-    for each line of `user`, its number in the file.
+    `user` is all that is not nodeagent's, in its order. `block` is what was between the markers, or None
+    without any. `absent` is true if nodeagent made the file and no other program wrote to it. `line_numbers`
+    holds, for each line of `user`, its number in the file.
     """
 
     user: bytes
@@ -73,11 +73,11 @@ class HostsFile:
 
 
 def parse(content: bytes, own: OwnLines) -> HostsFile:
-    """Take a hosts file apart into the user's bytes and ours.
+    """Split a hosts file into the user's bytes and nodeagent's.
 
-    All between a BEGIN and its END is ours, as the marker says. A marker without its twin proves less: then
-    only the lines next to it that `own` recognises are ours, the rest is the user's, and a Problem tells.
-    Never fails: any bytes are a hosts file.
+    Everything between a BEGIN and its END is nodeagent's, as the marker says. With an unmatched marker, only
+    the lines next to it that `own` recognizes are nodeagent's, the rest is the user's, and there is a
+    Problem. Never fails: any bytes are a hosts file.
     """
     as_left = _parse_as_left(content)
     if as_left is not None:
@@ -126,16 +126,16 @@ def _parse_as_left(content: bytes) -> HostsFile | None:
 
 
 def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = False) -> bytes:
-    """Return the content of a file that holds the user's bytes and, last, the block.
+    """Return the content of a file with the user's bytes and, last, the block.
 
-    Without lines there is no block: the answer is `user` itself. Where all of the user's lines end in CRLF,
-    ours do.
+    Without lines there is no block: the result is `user` itself. If all of the user's lines end in CRLF,
+    nodeagent's do.
 
     Args:
-        user: As `parse` returns it: no markers are in it.
+        user: As `parse` returns it: without markers.
         block: The lines as `BlockLines.content` returns them.
         adopt: Leave out the lines of hairpin-proxy.
-        absent: There is no file but ours.
+        absent: There was no file before nodeagent's.
     """
     kept = without_legacy_lines(user) if adopt else user
     if not block:
@@ -152,7 +152,7 @@ def assemble(user: bytes, block: bytes, *, adopt: bool = False, absent: bool = F
 
 
 class ChangedNames(Struct, frozen=True):
-    """The names that get lines, lose them, and change their address; each sorted."""
+    """The names whose lines are added, removed, and changed; each sorted."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ class BlockLines:
     """The block's lines for the desired hosts lines, kept in their order from one change to the next.
 
     Attributes:
-        lines: those it was last given.
+        lines: the latest ones.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,8 @@ class BlockLines:
         """Take over the lines, in any order; return what that changes.
 
         Raises:
-            ApplyError: a name holds something that is no part of a host name, such as a space or a newline.
+            ApplyError: a name contains something that is not allowed in a hostname, such as a space or a
+                newline.
         """
         removed, added = difference(self.lines, lines, _by_address)
         for line in added:
@@ -183,7 +184,7 @@ class BlockLines:
                     f"not writing the name {line.name!r} into a hosts file: it contains a character that a "
                     "hostname can't have, or is longer than 253 characters. The file was left as it was"
                 )
-        # Few addresses bear many names: what Python works out slowly is worked out once for each address.
+        # Few addresses have many names: what Python computes slowly is computed once for each address.
         known = {
             address: (address.version, int(address), str(address))
             for address in {line.address for line in (*removed, *added)}
@@ -219,7 +220,7 @@ class BlockLines:
 
 
 def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> ChangedNames:
-    """Compare two mappings from names to what they are written with."""
+    """Compare two mappings from names to their addresses."""
     moved = (name for name in before.keys() & after.keys() if before[name] != after[name])
     return ChangedNames(
         tuple(sorted(after.keys() - before.keys())),
@@ -233,7 +234,7 @@ def _by_address(line: HostsLine) -> tuple[int, int, str]:
 
 
 def names_and_addresses(block: bytes) -> dict[str, set[str]]:
-    """Read the lines of a block; what a user wrote between the markers counts by its first field, too."""
+    """Read the lines of a block; a user's line between the markers also counts by its first field."""
     addresses: dict[str, set[str]] = {}
     for line in block.split(b"\n"):
         address, names = hosts_fields(line)
@@ -243,7 +244,7 @@ def names_and_addresses(block: bytes) -> dict[str, set[str]]:
 
 
 def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
-    """Return the same with addresses in place of texts; a text that is no address is left out."""
+    """Return the same with addresses in place of texts; invalid addresses are left out."""
     known: dict[str, frozenset[IPAddress]] = {}
     return {
         name: shared(frozenset[IPAddress]().union(*(_as_address(text, known) for text in texts)))
@@ -252,9 +253,9 @@ def addresses_by_name(block: bytes) -> dict[str, frozenset[IPAddress]]:
 
 
 def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[IPAddress]:
-    """Return the address, or nothing for what is none.
+    """Return the address, or nothing for an invalid one.
 
-    Few addresses bear many names, so each is read once.
+    Few addresses have many names, so each is read once.
     """
     if text not in known:
         try:
@@ -266,7 +267,7 @@ def _as_address(text: str, known: dict[str, frozenset[IPAddress]]) -> frozenset[
 
 @dataclass(slots=True)
 class _Claim:
-    """What `parse` holds for ours, by index of line; filled by `_claim`."""
+    """The lines that `parse` takes for nodeagent's, by index; filled by `_claim`."""
 
     ours: set[int] = field(default_factory=set)
     inside: list[int] = field(default_factory=list)
@@ -332,9 +333,9 @@ def _claim_unopened(claim: _Claim, lines: Sequence[bytes], end: int, own: OwnLin
 
 
 def _as_found(user: bytes, marker: bytes | None, *, added_to: bool) -> tuple[bytes, bool]:
-    """Undo what the BEGIN line notes: give the user's bytes, and whether there was no file before ours.
+    """Undo what the BEGIN line notes: return the user's bytes, and whether there was no file before.
 
-    The newline we added is taken away only while it still ends exactly the bytes it was added to: no line of
+    An added newline is removed only while it still ends exactly the bytes it was added to: no line of
     the user's is below the marker (`added_to`).
     """
     if marker is None:
@@ -357,7 +358,7 @@ def _end_of_line(user: bytes) -> bytes:
 
 
 def _split(content: bytes) -> list[bytes]:
-    # Not bytes.splitlines(): that also splits at a lone CR, which no C library takes for a line's end.
+    # Not bytes.splitlines(): that also splits at a single CR, which is not a line end for any C library.
     return io.BytesIO(content).readlines()
 
 

@@ -1,4 +1,4 @@
-"""The hosts file as a component of the node: one managed block, last in a file of the user's. EFFECTS."""
+"""The hosts file as a component of the node: one managed block, last in the user's file. EFFECTS."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -45,12 +45,13 @@ class Hosts:
 
     Args:
         path: The file; its name must be `hosts`.
-        own_networks: Where our addresses come from: the relay ranges, and the relay Service's ClusterIP.
-        state_dir: A directory of our own for the journal of in-place writes; made when needed.
+        own_networks: The source of nodeagent's addresses: the relay ranges, and the relay Service's
+            ClusterIP.
+        state_dir: nodeagent's directory for the journal of in-place writes; made if needed.
         adopt: Remove lines that hairpin-proxy left.
 
     Raises:
-        RefusedPathError: the path is not that of a hosts file.
+        RefusedPathError: the path does not name a hosts file.
     """
 
     name: ComponentName = "hosts"
@@ -68,19 +69,19 @@ class Hosts:
         self._change: HostsChange | None = None
 
     def read(self) -> HostsState:
-        """Read the file; changes nothing, and needs no more right than to read it.
+        """Read the file; changes nothing, and needs only the right to read it.
 
-        A file with the bytes that it had last is not parsed again.
+        A file with unchanged bytes is not parsed again.
 
         Raises:
-            ApplyError: the file can't be read, or is nothing that may be changed.
+            ApplyError: the file can't be read, or must not be changed.
         """
         reading = read(self._path)
         how: How = "in place" if is_mount_point(self._path) else "rename"
         return self._state(reading, how)
 
     def diff(self, actual: HostsState, desired: Desired) -> HostsChange:
-        """Return what makes the file hold exactly our desired lines; without lines, no trace of us. Pure.
+        """Return the change after which the file has exactly the desired lines; no trace without lines. Pure.
 
         Raises:
             ApplyError: a line can't be written to a hosts file.
@@ -97,16 +98,17 @@ class Hosts:
     def grow(self, change: HostsChange) -> HostsState:
         """Write the file, unless names are only removed. Idempotent.
 
-        When another program edited the file since it was read, the change is worked out again from the
-        edited file, so that the edit stays.
+        If another program edited the file since it was read, the change is computed again from the edited
+        file, so that the edit stays.
 
         Raises:
-            ApplyError: the kernel refused, or the file kept changing; the text says what it holds now.
+            ApplyError: the kernel reported an error, or the file kept changing; the text says what it has
+                now.
         """
         return self._apply(change) if change.growth or not change else change.before
 
     def shrink(self, change: HostsChange) -> HostsState:
-        """Write the file; after `grow`, only names are left that are to be removed. As `grow`."""
+        """Write the file; after `grow`, only removals of names are left. As `grow`."""
         return self._apply(change)
 
     def _state(self, reading: Reading, how: How) -> HostsState:
@@ -173,11 +175,11 @@ class Hosts:
             try:
                 return write_atomic(self._path, before, after)
             except MountPointError:
-                pass  # mounted since, or no /proc to tell: the other way serves
+                pass  # mounted since, or no /proc to show it: the other way works
         return write_in_place(self._path, before, after, self._state_dir)
 
     def _healed(self, current: bytes) -> tuple[bytes, tuple[Problem, ...]]:
-        """Give the content to go on from: what a broken-off write was about to leave, if there was one."""
+        """Return the content to start from: the target of an interrupted write, if there was one."""
         unfinished = load_journal(self._state_dir, self._path)
         if unfinished is None:
             return current, ()

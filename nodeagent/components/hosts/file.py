@@ -1,8 +1,8 @@
-"""A hosts file on disk: read it, and replace it whole by a rename. Knows bytes only, not the block.
+"""A hosts file on disk: read it, and replace it whole by a rename. Knows only bytes, not the block.
 
-Two windows stay open to a program that writes the file in place, unlike editors and package managers: the
-microseconds between our last comparison and the rename (the kernel offers no rename on a condition), and a
-pause of such a program between its truncation and its write that holds both of our readings.
+Two windows remain for a program that writes the file in place, unlike editors and package managers: the
+microseconds between the last comparison and the rename (the kernel has no conditional rename), and a
+pause of such a program between its truncation and its write that spans both of nodeagent's reads.
 """
 
 import errno
@@ -21,7 +21,7 @@ AS_IT_WAS = "The file was left as it was"
 
 
 class ChangedMeanwhileError(ApplyError):
-    """Another program changed the file between our reading and our writing; read it anew and try again."""
+    """Another program changed the file between nodeagent's read and write; read it and try again."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} was changed by another program in the meantime. {AS_IT_WAS}")
@@ -35,7 +35,7 @@ class MountPointError(ApplyError):
 
 
 class OrphanedMountError(ApplyError):
-    """The mounted file has no name any more: what is written to it, no process of the host will see."""
+    """The mounted file no longer has a name: no process of the host will see what is written to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -46,17 +46,17 @@ class OrphanedMountError(ApplyError):
 
 
 class RefusedPathError(ApplyError):
-    """The path is nothing that may be rewritten: wrong name, a symbolic link, a directory, a device."""
+    """The path must not be rewritten: wrong name, a symbolic link, a directory, a device."""
 
 
 def explained(error: OSError, path: Path, *, doing: str, state: str = AS_IT_WAS) -> ApplyError:
     """Turn an error of the kernel into one for a person.
 
     Args:
-        error: What the kernel said.
-        path: The hosts file it is about.
+        error: The kernel's error.
+        path: The hosts file.
         doing: What failed, as in "can't {doing} /etc/hosts".
-        state: What is now true of the file.
+        state: The file's state now.
     """
     reason = error.strerror or str(error)
     code = errno.errorcode.get(error.errno or 0, "?")
@@ -77,15 +77,15 @@ _REMEDIES = {
 TEMPORARY_PREFIX = ".hosts.nodeagent-"
 _NEW_FILE_MODE = 0o644
 _LARGEST = 16 * 1024 * 1024
-"""Bytes of a hosts file that are read into memory: some 400,000 lines."""
+"""Bytes of a hosts file that are read into memory: about 400,000 lines."""
 _OPEN_TRIES = 5
 _COMPUTED_BY_KERNEL = frozenset({"security.ima", "security.evm"})
-"""Measures of the file's content and metadata: a copy of the old ones would condemn the new file."""
+"""Checksums of the file's content and metadata: a copy of the old ones would make the new file invalid."""
 _ACL = "system.posix_acl_access"
 
 
 class Stamp(Struct, frozen=True):
-    """What tells one state of a file from another without its content."""
+    """What distinguishes one state of a file from another without its content."""
 
     device: int
     inode: int
@@ -95,24 +95,24 @@ class Stamp(Struct, frozen=True):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Self:
-        """Take the stamp from what stat(2) says."""
+        """Return the stamp from the result of stat(2)."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink)
 
 
 class Reading(Struct, frozen=True):
-    """A file as it was read; `stamp` is None when there was none (which glibc and musl both allow)."""
+    """A file as it was read; `stamp` is None if there was none (which glibc and musl both allow)."""
 
     content: bytes
     stamp: Stamp | None
 
 
 def guard_path(path: Path) -> None:
-    """Refuse a path whose last part is not `hosts`.
+    """Reject a path whose last part is not `hosts`.
 
-    A wrong or hostile configuration must not turn an agent that runs as root into a rewriter of any file.
+    A wrong or hostile configuration must not make an agent that runs as root rewrite any file.
 
     Raises:
-        RefusedPathError: the name is another.
+        RefusedPathError: the name is different.
     """
     if path.name != "hosts" or not path.is_absolute():
         raise RefusedPathError(
@@ -122,12 +122,12 @@ def guard_path(path: Path) -> None:
 
 
 def read(path: Path) -> Reading:
-    """Read the file with its stamp; changes nothing.
+    """Read the file with its stamp; change nothing.
 
     Raises:
         RefusedPathError: not a plain file named hosts.
         OrphanedMountError: the file is a mount whose source was replaced on the host.
-        ApplyError: the kernel would not let us read it.
+        ApplyError: the kernel denies reading it.
     """
     guard_path(path)
     try:
@@ -135,8 +135,8 @@ def read(path: Path) -> Reading:
             reading = _read_once(path)
             if reading.stamp is None or reading.stamp.links > 0:
                 return reading
-            # No name left: either somebody replaced the file just now, then the path leads to the new one,
-            # or the path itself leads nowhere else: a mount that kept the old file.
+            # No name left: either another program replaced the file just now, then the path leads to the new
+            # one, or the path still leads to the old one: a mount that kept it.
             if _has_no_name(path):
                 raise OrphanedMountError(path)
     except OSError as error:
@@ -147,14 +147,14 @@ def read(path: Path) -> Reading:
 def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
     """Replace the file in one step, and return what was left; readers see the old content or the new.
 
-    The new file takes over mode, owner and extended attributes (SELinux label, ACL); a file that was absent
-    is made with mode 0644. Removes what a crashed run may have left beside it. After a failure nothing of
+    The new file takes over mode, owner and extended attributes (SELinux label, ACL); a missing file is
+    created with mode 0644. Removes what a crashed run may have left next to it. After a failure, nothing of
     this call remains.
 
     Raises:
-        ChangedMeanwhileError: the file is not what `before` says any more.
+        ChangedMeanwhileError: the file differs from `before`.
         MountPointError: the file is a mount point.
-        ApplyError: the kernel refused; the file is as it was.
+        ApplyError: the kernel reported an error; the file is as it was.
     """
     guard_path(path)
     temporary = path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
@@ -177,8 +177,8 @@ def delete(path: Path, before: Reading) -> Reading:
     """Delete the file, and return what was left; idempotent.
 
     Raises:
-        ChangedMeanwhileError: the file is not what `before` says any more.
-        ApplyError: the kernel refused; the file is as it was.
+        ChangedMeanwhileError: the file differs from `before`.
+        ApplyError: the kernel reported an error; the file is as it was.
     """
     if read(path) != before:
         raise ChangedMeanwhileError(path)
@@ -191,7 +191,7 @@ def delete(path: Path, before: Reading) -> Reading:
 
 
 def _read_once(path: Path) -> Reading:
-    # O_NONBLOCK: a FIFO of that name must not stop the agent for ever.
+    # O_NONBLOCK: a FIFO of that name must not block the agent forever.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)
@@ -215,7 +215,7 @@ def _read_once(path: Path) -> Reading:
             if len(content) > status.st_size:
                 content += file.read(_LARGEST + 1 - len(content))
         if len(content) > _LARGEST:
-            # A part of it must never be taken for the whole: the rest would be lost.
+            # A part of it must never count as the whole: the rest would be lost.
             raise RefusedPathError(
                 f"{path} has more than {_LARGEST} bytes. {AS_IT_WAS}. Set hosts.file to the node's hosts file"
             )
@@ -267,8 +267,8 @@ def _copy_metadata(path: Path, target: int) -> None:
         raise ChangedMeanwhileError(path) from error
     try:
         status = os.fstat(source)
-        # The owner first: chown(2) may clear mode bits and attributes. The mode last: it also settles the
-        # mask of an ACL, which the attribute carries.
+        # The owner first: chown(2) may clear mode bits and attributes. The mode last: it also sets the mask
+        # of an ACL, which the attribute has.
         os.fchown(target, status.st_uid, status.st_gid)
         _copy_attributes(source, target)
         os.fchmod(target, stat.S_IMODE(status.st_mode))
@@ -280,11 +280,11 @@ def _copy_attributes(source: int, target: int) -> None:
     wanted = _attributes(source)
     given = _attributes(target)
     for name, value in wanted.items():
-        # Equal ones are left alone: a label that the directory gave already needs no right to relabel.
+        # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
         if given.get(name) != value:
             os.setxattr(target, name, value)
     if _ACL in given and _ACL not in wanted:
-        os.removexattr(target, _ACL)  # came from the directory's default ACL
+        os.removexattr(target, _ACL)  # from the directory's default ACL
 
 
 def _attributes(descriptor: int) -> dict[str, bytes]:
@@ -304,7 +304,7 @@ def _give_name(temporary: Path, path: Path, before: Reading) -> None:
         else:
             temporary.rename(path)
     except (FileExistsError, FileNotFoundError) as error:
-        # Not found: another nodeagent took our temporary file for a leftover.
+        # Not found: another nodeagent removed this temporary file as a leftover.
         raise ChangedMeanwhileError(path) from error
     except OSError as error:
         if error.errno == errno.EBUSY:
@@ -335,9 +335,9 @@ _MOUNT_POINT_FIELD = 4
 
 
 def is_mount_point(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Tell whether something is mounted on `path` itself, in this process's mount namespace.
+    """Return whether something is mounted on `path` itself, in this process's mount namespace.
 
-    Without /proc nobody can tell: the answer is False, and the rename's EBUSY tells later.
+    Without /proc, that is unknown: the result is False, and the rename's EBUSY shows it later.
     """
     real = bytes(path.parent.resolve() / path.name)
     try:
@@ -348,7 +348,7 @@ def is_mount_point(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
 
 
 def mount_points(mountinfo: bytes) -> frozenset[bytes]:
-    r"""Read the mount points out of a mountinfo file (proc(5), field 5; \040 and the like are octal)."""
+    r"""Read the mount points from a mountinfo file (proc(5), field 5; \040 and the like are octal)."""
     fields = (line.split(b" ") for line in mountinfo.splitlines())
     return frozenset(
         _OCTAL.sub(lambda escape: bytes([int(escape[1], 8)]), entry[_MOUNT_POINT_FIELD])

@@ -1,9 +1,8 @@
 """Writing a hosts file that is itself a mount point: in place, by the smallest write, with a journal.
 
-The journal is a note of what a write is about to do, kept until it is done, so that a crash can be healed.
-It is in the agent's own directory and is itself replaced atomically. It heals the death of the process;
-after a power cut /run is empty, and what is then between or around the markers is sorted out by
-`block.parse`.
+The journal notes what a write is about to do, until it is done, so that a crash can be repaired. It is in the
+agent's own directory and is itself replaced atomically. It covers the death of the process; after a power
+failure, /run is empty, and `block.parse` handles what is then between or around the markers.
 """
 
 import contextlib
@@ -25,16 +24,17 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
 
     Returns what was left.
 
-    As the block stands last, the user's lines above it are not written at all. A journal in `state_dir`
-    lets the next run finish a write that a crash broke off. Mode, owner and attributes stay: the file does.
+    Since the block is last, the user's lines above it are not written at all. With a journal in `state_dir`,
+    the next run can finish a write that a crash interrupted. Mode, owner and attributes stay, as the file
+    does.
 
     Raises:
-        ChangedMeanwhileError: the file is not what `before` says any more.
+        ChangedMeanwhileError: the file differs from `before`.
         OrphanedMountError: the file was replaced on the host.
-        ApplyError: the kernel refused; the error says what the file holds now.
+        ApplyError: the kernel reported an error; the text says what the file has now.
     """
     with exclusive_write(state_dir, path):
-        # What an earlier crash left to heal stays known until this write has succeeded.
+        # What an earlier crash left to repair stays known until this write has succeeded.
         earlier = load_journal(state_dir, path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -58,7 +58,7 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
 
 
 def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
-    """Make the content `new`; in one pwrite, unless the kernel takes less than all of it at a time."""
+    """Make the content `new`; in one pwrite, unless the kernel accepts less than all of it at a time."""
     offset = shared_prefix(old, new)
     while offset < len(new):
         written = os.pwrite(descriptor, new[offset:], offset)
@@ -70,9 +70,9 @@ def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
 
 
 def _undo(descriptor: int, path: Path, old: bytes, cause: OSError) -> None:
-    """Bring back the old content after a write failed, mostly for want of space to grow.
+    """Restore the old content after a write failed, mostly because there was no space to grow.
 
-    The old bytes need none: their blocks are the file's already (but on a copy-on-write file system).
+    The old bytes need none: their blocks belong to the file already (except on a copy-on-write file system).
     """
     try:
         _overwrite(descriptor, path, b"", old)
@@ -89,7 +89,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class Journal(Struct, frozen=True):
-    """A write in place: the file it is about, its content before and after."""
+    """A write in place: the file, its content before and after."""
 
     path: Path
     old: bytes
@@ -97,7 +97,7 @@ class Journal(Struct, frozen=True):
 
 
 class WriteState(Enum):
-    """What a file's content says about the write that its journal announced."""
+    """What a file's content shows about the write that its journal announced."""
 
     UNTOUCHED = "not started"
     COMPLETE = "done"
@@ -106,7 +106,7 @@ class WriteState(Enum):
 
 
 def torn(old: bytes, new: bytes, current: bytes) -> bool:
-    """Tell whether `current` is a state of overwriting `old` by `new` from front to back, then truncating.
+    """Return whether `current` is a state of overwriting `old` by `new` from front to back, then truncating.
 
     That is: for some k, the first k bytes of `new`, then `old` from byte k on. Both ends count as such
     states. The kernel copies a write page by page in order and may stop between pages on SIGKILL
@@ -130,7 +130,7 @@ def write_state(journal: Journal, current: bytes) -> WriteState:
 
 
 def shared_prefix(one: bytes, other: bytes) -> int:
-    """Give the number of leading bytes that are the same in both."""
+    """Return the number of leading bytes that are the same in both."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -142,9 +142,9 @@ def shared_prefix(one: bytes, other: bytes) -> int:
 
 
 def load_journal(state_dir: Path, path: Path) -> Journal | None:
-    """Read the journal of a write to `path`; None when there is none to be seen.
+    """Read the journal of a write to `path`; None if there is none or it is not visible.
 
-    An ordinary user at a dry run may not look into the directory and sees none.
+    An ordinary user at a dry run may not read the directory and sees none.
     """
     try:
         data = (state_dir / _NAME).read_bytes()
@@ -154,7 +154,7 @@ def load_journal(state_dir: Path, path: Path) -> Journal | None:
         raise explained(error, path, doing=f"read {state_dir / _NAME}, the journal of") from error
     digest, fields = data[:_DIGEST], data[_DIGEST:]
     if hashlib.sha256(fields).digest() != digest:
-        return None  # not ours, or cut short: nothing in it can be trusted
+        return None  # not nodeagent's, or truncated: nothing in it can be trusted
     lengths, _, rest = fields.partition(b"\n")
     for_path, old = (int(length) for length in lengths.split(b" "))
     journal = Journal(
@@ -167,7 +167,7 @@ def store_journal(state_dir: Path, journal: Journal) -> None:
     """Put the journal on disk, durably, in place of any older one; makes `state_dir` (0700) if missing.
 
     Raises:
-        ApplyError: the kernel refused; the hosts file was not touched.
+        ApplyError: the kernel reported an error; the hosts file was not touched.
     """
     path = os.fsencode(journal.path)
     fields = b"%d %d\n" % (len(path), len(journal.old)) + path + journal.old + journal.new
@@ -210,7 +210,8 @@ def restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> Non
 def exclusive_write(state_dir: Path, path: Path) -> Iterator[None]:
     """Keep other nodeagents that share `state_dir` out while a file is written in place.
 
-    The lock is on our own directory: on the hosts file any user of the node could take it and keep it.
+    The lock is on nodeagent's own directory: on the hosts file, any user of the node could take it and keep
+    it.
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The lines of a hosts file: what the user's own say, and which nodeagent may have written itself. Pure.
+"""The lines of a hosts file: the user's own, and those that nodeagent may have written itself. Pure.
 
-Which lines are nodeagent's has to be asked only where a marker of the managed block is missing.
+Which lines are nodeagent's is in question only if a marker of the managed block is missing.
 """
 
 import io
@@ -17,7 +17,7 @@ from nodeagent.model.facts import UserHostsLine
 from nodeagent.node_files import hosts_fields
 
 HAIRPIN_PROXY_MARK = b"# Added by hairpin-proxy"
-"""How each line that hairpin-proxy wrote ends (its main.rb: COMMENT_LINE_SUFFIX)."""
+"""The end of each line that hairpin-proxy wrote (its main.rb: COMMENT_LINE_SUFFIX)."""
 
 
 class LegacyLine(Struct, frozen=True):
@@ -38,16 +38,16 @@ def legacy_lines(user: bytes, line_numbers: Sequence[int]) -> tuple[LegacyLine, 
 
 
 def without_legacy_lines(user: bytes) -> bytes:
-    """Give the user's bytes without the lines of hairpin-proxy."""
+    """Return the user's bytes without the lines of hairpin-proxy."""
     return b"".join(line for line in _lines(user) if not _is_legacy(line))
 
 
 def names_set(user: bytes, line_numbers: Sequence[int]) -> dict[str, UserHostsLine]:
     """Map each name, in lower case, to the first of the user's lines that sets it.
 
-    A line of the user's own goes before one that hairpin-proxy wrote, so that adopting the latter never
-    hides the former. A line whose first field is no address sets nothing, as for the C libraries. Names are
-    compared as glibc does, without regard to case.
+    A line of the user's own takes precedence over one that hairpin-proxy wrote, so that adopting the latter
+    never hides the former. A line whose first field is not an address sets nothing, as for the C libraries.
+    Names are compared as in glibc, ignoring case.
     """
     names: dict[str, UserHostsLine] = {}
     for number, line in zip(line_numbers, _lines(user), strict=True):
@@ -67,15 +67,15 @@ def _lines(user: bytes) -> list[bytes]:
 
 
 def _is_legacy(line: bytes) -> bool:
-    # A comment of the user's that merely ends so is no line of hairpin-proxy: that always holds an address.
+    # A user's comment with the same end is not a line of hairpin-proxy: that always has an address.
     return line.strip().endswith(HAIRPIN_PROXY_MARK) and _is_address(hosts_fields(line)[0])
 
 
 def _is_address(text: str) -> bool:
-    """Tell whether a C library takes `text` for an address.
+    """Return whether a C library accepts `text` as an address.
 
-    musl takes whatever inet_aton does ("127.1"), glibc only full addresses; a line that serves one of them
-    is the user's decision all the same.
+    musl accepts all that inet_aton does ("127.1"), glibc only full addresses; a line that works with one of
+    them is the user's decision all the same.
     """
     try:
         ip_address(text)
@@ -96,7 +96,7 @@ _ADDRESS_START = re.compile(rb"[0-9a-f.:]+")
 
 
 class OwnLines(Struct, frozen=True):
-    """Recognises our own lines by the networks their addresses come from.
+    """Recognizes nodeagent's own lines by the networks of their addresses.
 
     `networks` are the relay ranges and, as a /32 or /128, the relay Service's ClusterIP.
     """
@@ -104,12 +104,12 @@ class OwnLines(Struct, frozen=True):
     networks: tuple[IPNetwork, ...]
 
     def whole(self, line: bytes) -> bool:
-        """Tell whether `line`, with or without its end, is exactly `address<TAB>name` of ours."""
+        """Return whether `line`, with or without its end, is `address<TAB>name` with such an address."""
         match = _WRITTEN.fullmatch(line)
         return match is not None and self._holds(match[1])
 
     def torn(self, line: bytes) -> bool:
-        """Tell whether `line`, the last of a file and without newline, starts like a line of ours."""
+        """Return whether `line`, the last of a file and without newline, starts like one of nodeagent's."""
         match = _TORN.fullmatch(line)
         if match is not None:
             return self._holds(match[1])
@@ -127,7 +127,7 @@ class OwnLines(Struct, frozen=True):
 
 
 def _may_start_address(text: str, network: IPNetwork) -> bool:
-    """Tell whether `text` is how some address of `network` starts, judged by what its ends share."""
+    """Return whether an address of `network` can start with `text`, by the common prefix of its ends."""
     ends = [str(network[0]), str(network[-1])]
     shared = os.path.commonprefix(ends)  # noqa: RUF071 - characters, not path components, are meant
     return text.startswith(shared) or shared.startswith(text)

@@ -21,11 +21,11 @@ How = Literal["rename", "in place"]
 
 @dataclass(frozen=True)
 class HostsState:
-    """A hosts file: its bytes, taken apart, and how it has to be written.
+    """A hosts file: its bytes, parsed, and how it has to be written.
 
-    `file` is parsed from the bytes as they will be once a write that a crash broke off is finished; mostly
-    these are the bytes that are there. `problems` are what a person should know of it.
-    `lines` are those that the block was written for, if the bytes are those that nodeagent left.
+    `file` is parsed from the bytes as they will be after an interrupted write is finished; mostly,
+    these are the actual bytes. `problems` are what a person should know about it.
+    `lines` are those for which the block was written, if the bytes are those that nodeagent left.
     """
 
     path: Path
@@ -37,17 +37,17 @@ class HostsState:
 
     @property
     def content(self) -> bytes | None:
-        """The bytes; None where there is no file."""
+        """The bytes; None if there is no file."""
         return None if self.reading.stamp is None else self.reading.content
 
     @cached_property
     def user_names(self) -> Mapping[str, UserHostsLine]:
-        """Map each name that the user's own lines set to the line that does."""
+        """Map each name that the user's own lines set to that line."""
         return names_set(self.file.user, self.file.line_numbers)
 
     @cached_property
     def own_names(self) -> Mapping[str, frozenset[IPAddress]]:
-        """Map each name that the block holds to the addresses it is written with."""
+        """Map each name of the block to its addresses."""
         return addresses_by_name(self.file.block or b"")
 
     @property
@@ -70,10 +70,10 @@ class HostsState:
 
 @dataclass(frozen=True, slots=True)
 class HostsChange:
-    """What would be written; false when nothing is to do.
+    """What would be written; false if there is nothing to do.
 
-    `after` is None for no file. `names` are those whose lines change. `lines` is what is desired, so that the
-    change can be worked out again from a file that was edited meanwhile.
+    `after` is None for no file. `names` are those whose lines change. `lines` are the desired ones, so that
+    the change can be computed again from a file that was edited meanwhile.
     """
 
     before: HostsState
@@ -109,10 +109,10 @@ class HostsChange:
         return f"{self.before.path} written ({self.before.how}): {text}"
 
     def diff(self) -> str:
-        """Give a unified diff for people, empty without a change.
+        """Return a unified diff for people, empty without a change.
 
-        Bytes that are no UTF-8 and control characters are shown escaped, so that nothing in the file can
-        steer a terminal. For reading, not for patch(1).
+        Invalid UTF-8 and control characters are escaped, so that nothing in the file can
+        control a terminal. For reading, not for patch(1).
         """
         if not self:
             return ""

@@ -1,8 +1,8 @@
-"""Makes ready what a HAProxy sidecar starts from: `python -m nodeagent.components.relay.bootstrap DIRECTORY`.
+"""Prepares the files of a HAProxy sidecar: `python -m nodeagent.components.relay.bootstrap DIRECTORY`.
 
-For the DaemonSet's init container. HAProxy needs a configuration to start with, and the agent writes it only
-when it knows what to relay. This one listens nowhere but on HAProxy's own sockets. An earlier one is
-replaced: it may be from before a reboot, and with addresses that stand no more HAProxy would not start.
+For the DaemonSet's init container. HAProxy needs a configuration to start, and the agent writes it only
+when it knows what to relay. This one listens only on HAProxy's own sockets. An earlier one is
+replaced: it may be from before a reboot, and HAProxy would not start with addresses that no longer exist.
 """
 
 import sys
@@ -12,12 +12,13 @@ from nodeagent.components.relay.haproxy_config import Limits, render
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.errors import ApplyError
 
-# It relays nothing, so few descriptors do: HAProxy starts whatever their limit is, and the agent tells of it.
+# It relays nothing, so few descriptors suffice: HAProxy starts whatever their limit is, and the agent reports
+# it.
 _LIMITS = Limits(connections=100)
 
 
 def prepare(directory: Path) -> None:
-    """Make the directory this user's alone (an emptyDir is everybody's), with a haproxy.cfg in it.
+    """Restrict the directory to this user (an emptyDir is open to all), with a haproxy.cfg in it.
 
     Raises:
         ApplyError: it can't be made or written.
@@ -31,7 +32,7 @@ def prepare(directory: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit code: 0 when HAProxy can start."""
+    """Return the exit code: 0 if HAProxy can start."""
     if len(arguments) != 1 or not Path(arguments[0]).is_absolute():
         sys.stderr.write("usage: bootstrap DIRECTORY: relay.haproxyDir, an absolute path\n")
         return 1

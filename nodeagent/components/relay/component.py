@@ -1,4 +1,4 @@
-"""The relay as a component of the node: HAProxy, launched by nodeagent or beside it. EFFECTS."""
+"""The relay as a component of the node: HAProxy, launched by nodeagent or as a sidecar. EFFECTS."""
 
 import os
 import resource
@@ -35,7 +35,7 @@ _LOOK_SECONDS = 1.0
 _RELOAD_SECONDS = 15.0
 # HAProxy binds for two seconds before it gives up, so a failure shows well within this.
 _IN_FORCE_SECONDS = 10.0
-# A sidecar that waits for its configuration to appear starts at once; one that isn't there never does.
+# A sidecar that waits for its configuration starts at once; a missing one never does.
 _SIDECAR_SECONDS = 3.0
 _PAUSE_SECONDS = 0.002
 
@@ -43,13 +43,13 @@ _PAUSE_SECONDS = 0.002
 class Relay:
     """Implements `component.Component`: HAProxy on this node.
 
-    With `relay.launch` nodeagent starts HAProxy and ends it again; otherwise it steers the one behind
-    `master.sock` in HAProxy's directory (the sidecar's). Either way a change cuts no connection in flight.
+    With `relay.launch`, nodeagent starts HAProxy and ends it again; otherwise, it controls the one behind
+    `master.sock` in HAProxy's directory (the sidecar's). Either way, a change breaks no open connection.
 
     Args:
         options: the relay's options.
-        drain_seconds: how long connections may go on when HAProxy is stopped (not at a reload: there the old
-            process stays for them).
+        drain_seconds: how long connections may continue when HAProxy is stopped (not at a reload: there, the
+            old process stays for them).
     """
 
     name: ComponentName = "relay"
@@ -59,14 +59,14 @@ class Relay:
         self._directory = RunDirectory(Path(options.haproxy_directory))
         self._ranges = (options.ipv4, options.ipv6)
         self._limits = haproxy_config.Limits.of(options, len(os.sched_getaffinity(0)))
-        # A change renders the same listeners for its digest, and to write them.
+        # A change renders the same listeners twice: for the digest, and for the file.
         self._text = lru_cache(2)(self._render)
         self._drain_seconds = drain_seconds
         self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
 
     def read(self) -> RelayState:
-        """Read the actual state. Raises nothing: what can't be read is in the state's notes."""
+        """Read the actual state. Raises nothing: the state's notes say what can't be read."""
         notes: list[str] = []
         listeners: tuple[Listener, ...] = ()
         text = None
@@ -96,7 +96,7 @@ class Relay:
         )
 
     def diff(self, actual: RelayState, desired: Desired) -> RelayChange:
-        """Return what leads to the desired listeners. Pure.
+        """Return the change to the desired listeners. Pure.
 
         Raises:
             ApplyError: a listener can't be rendered.
@@ -107,17 +107,17 @@ class Relay:
         return replace(self._towards(actual, desired.listeners), growing=growing)
 
     def preview(self, change: RelayChange) -> Preview:
-        """Return the change, a line for each listener. Pure."""
+        """Return the change, one line for each listener. Pure."""
         return Preview(str(change))
 
     def grow(self, change: RelayChange) -> RelayState:
         """Add and change listeners, and return when the configuration is in effect. Idempotent.
 
-        A configuration that HAProxy refuses is not left in place: the earlier file is put back and the
-        earlier worker goes on. It is checked beforehand only where no HAProxy runs: a reload would refuse it
-        as well. A crash in between heals: `read` then finds another configuration in effect than the file's.
-        Free ports are held from here on, also where nothing is to change: as long as this program runs and
-        wants them, no other user can take one of them, whether or not HAProxy runs.
+        A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
+        earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
+        as well. A crash in between is repaired: `read` then finds that the active configuration is not the
+        file's. Free ports are held from here on, even if nothing changes: as long as this program runs and
+        needs them, no other user can take one of them, whether or not HAProxy runs.
 
         Raises:
             PartlyAppliedError: another program has a listener's port; the others are served.
@@ -131,7 +131,7 @@ class Relay:
         return self._apply(change, change.listeners)
 
     def release(self) -> None:
-        """Let other programs have the ports again; HAProxy goes on with those that it has. Idempotent."""
+        """Release the ports; HAProxy keeps those that it has. Idempotent."""
         self._ports.keep()
 
     def _install(self, change: RelayChange) -> None:
@@ -152,18 +152,18 @@ class Relay:
             self._reload(change, text, previous, before.reloads)
         elif haproxy is not None and self._launch:
             if before.why is Silence.LATE:
-                # It hangs, and would go on taking its share of the new connections.
+                # It hangs, and would continue to take its share of the new connections.
                 process.stop(self._directory.config, self._drain_seconds)
             self._start(haproxy, text)
         else:
             self._await_sidecar(change, text, before)
 
     def ready(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
-        """Those of the listeners' endpoints that are HAProxy's own.
+        """Return those of the listeners' endpoints that are HAProxy's own.
 
-        It has such a listener for that load balancer, and the listening socket is its user's. That something
-        answers there proves nothing: any user of the node can bind a port from 1024 on. An ordinary user, who
-        may not ask HAProxy, is told what the kernel says of the sockets alone.
+        It has such a listener for that load balancer, and the listening socket belongs to its user. An answer
+        there shows nothing: any user of the node can bind a port from 1024 on. For an ordinary user, who may
+        not ask HAProxy, only the kernel's list of sockets decides.
         """
         wanted = {listener.bind: listener.load_balancer for listener in listeners}
         uid = self._relay_uid()
@@ -177,7 +177,7 @@ class Relay:
         return frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
 
     def port_holders(self) -> dict[Endpoint, int]:
-        """Who has ports that the relay then can't have: on every address, or on one of the relay's ranges."""
+        """Return who has ports that the relay can't have: on every address, or in a range of the relay."""
         uid = self._relay_uid()
         holders = port_holders(port_sockets(), os.geteuid() if uid is None else uid)
         return {
@@ -187,7 +187,7 @@ class Relay:
         }
 
     def statistics(self) -> tuple[ServerState, ...] | Unreachable:
-        """How HAProxy's health checks see each listener's server; or why that can't be told."""
+        """Return the state of each listener's server by HAProxy's health checks, or why it is unknown."""
         return read_servers(self._directory.stats_socket, _ASK_SECONDS)
 
     def own_launched(self) -> None:
@@ -195,9 +195,9 @@ class Relay:
         self._launch = self._launch or process.launched(self._directory.config)
 
     def leave(self) -> None:
-        """Remove what is left when no listener is desired: files, and the hold on ports. Idempotent.
+        """Remove what is left if no listener is desired: files, and the held ports. Idempotent.
 
-        A sidecar that runs belongs to somebody else: it keeps the empty configuration so that it can restart.
+        A running sidecar is not nodeagent's: it keeps the empty configuration so that it can restart.
 
         Raises:
             ApplyError: something is left; the text says what.
@@ -213,10 +213,11 @@ class Relay:
         return not isinstance(found, Unreachable) and not isinstance(serving, Unreachable)
 
     def drain(self) -> Iterator[DrainProgress]:
-        """Close the connections of a sidecar that is told to end: see `draining.drain`.
+        """Close the connections of a sidecar that is about to end: see `draining.drain`.
 
         Returns:
-            Each look at it, until it has ended; none for a HAProxy that nodeagent launched, which stays.
+            The result of each round, until it has ended; none for a HAProxy that nodeagent launched, which
+            stays.
         """
         if not self._launch:
             yield from drain(self._directory.master_socket, *self._patience)
@@ -229,7 +230,7 @@ class Relay:
         return haproxy_config.render(listeners, self._directory.path, self._limits)
 
     def _apply(self, change: RelayChange, wanted: Iterable[Listener]) -> RelayState:
-        """Apply all of the change; a port that another program took is an error if it is a `wanted` one's."""
+        """Apply the change; a port that another program took is an error if a `wanted` one needs it."""
         binds = {listener.bind for listener in change.listeners}
         if change.action not in {"none", "stop"}:
             self._check_descriptors(len(binds))
@@ -253,7 +254,7 @@ class Relay:
         return state
 
     def _relay_uid(self) -> int | None:
-        """HAProxy's user: it made the socket in the directory, in which nobody else may; None without one."""
+        """Return HAProxy's user: the owner of the socket in a directory closed to others; None without."""
         for file in (self._directory.stats_socket, self._directory.path):
             try:
                 return file.stat().st_uid
@@ -262,9 +263,9 @@ class Relay:
         return None
 
     def _check_descriptors(self, listeners: int) -> None:
-        """HAProxy would refuse to start: `Cannot raise FD limit`.
+        """Check the limit of descriptors: otherwise HAProxy refuses to start: `Cannot raise FD limit`.
 
-        A sidecar's limit is not this process's, but the same container runtime's.
+        A sidecar's limit is not this process's, but it comes from the same container runtime.
 
         Raises:
             ApplyError: the hard limit does not suffice.
@@ -283,8 +284,8 @@ class Relay:
         self._directory.remove()
 
     def _start(self, haproxy: str, text: str) -> None:
-        # Processes of ours that no socket leads to (somebody emptied the run directory): the new one takes
-        # over their ports, then they end with their last connection.
+        # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
+        # their ports, then they end with their last connection.
         strays = process.running(self._directory.config)
         process.start(haproxy, self._directory.config, self._directory.master_socket)
         process.drain(strays, self._directory.config)
@@ -308,7 +309,7 @@ class Relay:
             self._directory.restore(previous)
             haproxy = process.program()
             if haproxy is not None and not answer.log:
-                process.check(text, haproxy)  # HAProxy 2.6 and older say only so why they refuse a reload.
+                process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
             raise ApplyError(
                 "HAProxy could not use its new configuration; the earlier file was restored and the "
                 f"earlier process continues.{_causes(change, answer.log)}"
@@ -331,7 +332,7 @@ class Relay:
     def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> bool:
         """Wait until the running worker reports this text's digest.
 
-        Waits for the master's socket too: the master executes itself anew once its worker serves, and does
+        Waits for the master's socket, too: the master executes itself again once its worker serves, and does
         not answer meanwhile. Gives up after that many seconds, or when the reload after `reloads` earlier
         ones is known to have failed.
         """
@@ -353,7 +354,7 @@ class Relay:
 
 
 def _causes(change: RelayChange, log: str) -> str:
-    """Return what HAProxy says of a failed reload, and which listeners can't be bound, a line each."""
+    """Return HAProxy's messages about a failed reload, and which listeners can't be bound, one line each."""
     lines = []
     if words := process.complaints(log):
         lines += ["It says:", words]

@@ -1,9 +1,9 @@
 """Ends the connections of a HAProxy whose pod ends: idle ones soon, those in use after a while at the latest.
 
-After SIGUSR1, HAProxy itself closes idle connections in HTTP mode only: in TCP mode it can't know that a
-connection is between two requests, and leaves it alone until `hard-stop-after`. Its statistics socket is
-closed by then. The master's socket still reaches each worker, those of earlier reloads included (management
-manual 9.4), and `show sess` shows how much is left of a connection's idle timeout.
+After SIGUSR1, HAProxy itself closes idle connections only in HTTP mode: in TCP mode, it can't know that a
+connection is between two requests, and keeps it until `hard-stop-after`. Its statistics socket is closed by
+then. The master's socket still reaches each worker, including those of earlier reloads (management manual
+9.4), and `show sess` shows how much of a connection's idle timeout is left.
 """
 
 import re
@@ -19,25 +19,25 @@ from nodeagent.components.relay.haproxy_config import FIN_SECONDS, IDLE_SECONDS
 from nodeagent.components.relay.haproxy_sockets import Unreachable, ask, read_processes
 
 _BEGIN_SECONDS = 10.0
-"""After SIGTERM to the agent: preStop of the relay's container takes five seconds of it."""
+"""Seconds after SIGTERM to the agent: preStop of the relay's container takes five of them."""
 _LOOK_SECONDS = 1.0
 _ASK_SECONDS = 5.0
 _MOST_BYTES = 1 << 23
-"""Of one answer: 20,000 connections. Those beyond are seen once some of these are closed."""
+"""Bytes of one answer: 20,000 connections. The others are listed once some of these are closed."""
 _COMMANDS = 100
-"""That fit into HAProxy's buffer of 16 kB, and are read at once."""
+"""The number that fits into HAProxy's buffer of 16 kB, and is read at once."""
 
 _SESSION = re.compile(r"(?P<id>0x[0-9a-f]+): proto=tcpv[46] ")
-# In 2.6 the rest of a channel's read timeout, from 2.8 on that of a connection's: empty where there is none.
+# In 2.6 the rest of a channel's read timeout, from 2.8 on that of a connection's: empty if there is none.
 _LEFT = re.compile(r"\b(?:rx|rex)=(?P<left>[0-9dhms]+)")
-# The same for data that a slow reader has not taken yet.
+# The same for data that a slow reader has not read yet.
 _PENDING = re.compile(r"\b(?:wx|wex)=\d")
 _PART = re.compile(r"(\d+)([dhms])")
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class DrainProgress(Struct, frozen=True):
-    """One look at a HAProxy that drains: how many connections were `closed`, and how many are `left`."""
+    """One round of draining a HAProxy: how many connections were `closed`, and how many are `left`."""
 
     closed: int
     left: int
@@ -46,19 +46,19 @@ class DrainProgress(Struct, frozen=True):
 def drain(
     master_socket: Path, idle_seconds: float, longest_seconds: float, begin_seconds: float = _BEGIN_SECONDS
 ) -> Iterator[DrainProgress]:
-    """Close connections of a HAProxy that was told to end, each second, until it has ended.
+    """Close connections of a HAProxy that got a signal to end, each second, until it has ended.
 
-    A connection with data on their way, in whichever direction, is in use. One that became busy in the moment
-    between a look and the close is closed: any server that closes idle connections does so.
+    A connection with data in transit, in either direction, is in use. One that becomes busy in the moment
+    between the check and the close is closed: any server that closes idle connections does that.
 
     Args:
         master_socket: its master's socket.
-        idle_seconds: connections without a byte for so long are closed; seconds before the call count.
-        longest_seconds: so long after HAProxy began to end, all are closed.
-        begin_seconds: if HAProxy was not told to end by then, it goes on, and nothing is closed.
+        idle_seconds: connections without a byte for this long are closed; seconds before the call count.
+        longest_seconds: this long after HAProxy began to end, all are closed.
+        begin_seconds: if HAProxy got no signal by then, it continues, and nothing is closed.
 
     Yields:
-        Each look at it, from the moment on in which it begins to end.
+        The result of each round, from the moment in which it begins to end.
     """
     asked_at = time.monotonic()
     began_at = None
@@ -76,13 +76,13 @@ def drain(
 
 
 def idle_of(session: str) -> tuple[str, float] | None:
-    """Pure: the identifier of a session and for how many seconds it was idle.
+    """Return the identifier of a session and how many seconds it was idle. Pure.
 
     Args:
         session: a line of `show sess`.
 
     Returns:
-        None for a line that is not a client's, or tells no timeout.
+        None for a line that is not a client's, or has no timeout.
     """
     match = _SESSION.match(session)
     left = [_seconds(found["left"]) for found in _LEFT.finditer(session)]
@@ -90,15 +90,15 @@ def idle_of(session: str) -> tuple[str, float] | None:
         return None
     if _PENDING.search(session):
         return match["id"], 0.0
-    # Where one side has closed its direction, the shorter timeout may hold. Which of the two holds is not
-    # shown: the shorter idle time counts.
+    # If one side has closed its direction, the shorter timeout may apply. HAProxy does not show which of the
+    # two applies: the shorter idle time counts.
     most = max(left)
     return match["id"], max(0.0, (FIN_SECONDS if most <= FIN_SECONDS else IDLE_SECONDS) - most)
 
 
 def _look(path: Path, pid: int, idle_seconds: float) -> DrainProgress:
     answer = ask(path, f"@!{pid} show sess", _ASK_SECONDS, _MOST_BYTES)
-    # It has ended meanwhile, or is too busy to answer: the next look tells.
+    # It has ended meanwhile, or is too busy to answer: the next round shows it.
     sessions = [] if isinstance(answer, Unreachable) else [*filter(None, map(idle_of, answer.splitlines()))]
     idle = [identifier for identifier, seconds in sessions if seconds >= idle_seconds]
     _close(path, pid, idle)
@@ -117,7 +117,7 @@ def _is_stopping(path: Path, pid: int) -> bool:
 
 
 def _await_end(path: Path, seconds: float) -> None:
-    """Wait for the master's end, at most so long."""
+    """Wait for the master's end, at most this long."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))

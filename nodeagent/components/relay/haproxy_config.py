@@ -1,18 +1,19 @@
 """The relay's haproxy.cfg: rendered from listeners, and read back into the same listeners. Pure.
 
-What stands is read from the file, so the file carries all that a `Listener` holds: the Service is in the name
+The actual state is read from the file, so the file has all fields of a `Listener`: the Service is in the name
 of the `listen` section, the rest in its lines. The section numbers below are those of HAProxy's configuration
 manual, version 2.6.
 
 Why these limits:
 
-* `maxconn` is `relay.maxConnections`. File descriptors: two a connection, two a splice pipe, two a listener
-  (its socket and its check), and some of each thread's: see `descriptors`. HAProxy raises its own soft limit
-  but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB a connection with both
-  buffers in use (manual, `maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one holds no buffers.
-* Whoever is not the node itself is counted: by client, by listener and in all. Beyond a limit a connection is
-  closed at once. An eighth of `maxconn` is left to the node. A limit by `maxconn` of the listener instead
-  would leave the node's own connections in the same queue.
+* `maxconn` is `relay.maxConnections`. File descriptors: two per connection, two per splice pipe, two per
+  listener (its socket and its check), and some per thread: see `descriptors`. HAProxy raises its own soft
+  limit but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB per connection
+  with both buffers in use (manual, `maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one has no
+  buffers.
+* All clients but the node itself are counted: per client, per listener and in total. Connections beyond a
+  limit are closed at once. An eighth of `maxconn` is reserved for the node. A limit by the listener's
+  `maxconn` instead would put the node's own connections into the same queue.
 * `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
   256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
 * Checks: at most about a hundred each second, however many servers there are, and however many are down.
@@ -104,15 +105,15 @@ _PIPES = 256
 _OLD_PROCESSES_MIB = 512
 _LEAST_RELOADS = 10
 IDLE_SECONDS = 3600
-"""After which an idle connection is closed; shorter once one side has closed its direction."""
+"""The time after which an idle connection is closed; shorter once one side has closed its direction."""
 FIN_SECONDS = 300
 _MOST_THREADS = 4
 _PROCESSORS_PER_THREAD = 4
 
-# Every node checks every listener, so checks are rare while all is well; a real connection needs no check to
-# fail. After the first failure, and while down, they come each second where the servers are few, so that the
-# way back is short. A check sends the PROXY line as a connection does (5.2, check-send-proxy), or the
-# controller would log errors.
+# Every node checks every listener, so checks are rare while all is well; a real connection can fail without a
+# check. After the first failure, and while down, they run each second if there are few servers, so that
+# recovery is noticed soon. A check sends the PROXY header as a connection does (5.2, check-send-proxy), or
+# the controller would log errors.
 _CHECKS_PER_SECOND = 100
 _LEAST_INTERVAL = 10
 _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
@@ -122,9 +123,9 @@ _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
 # A plain listener adds no PROXY header, so one that a pod sends would look like the node's, whom controllers
-# trust. Nothing is passed on until the first bytes show that they are no header: 0x50 is "P", and 0x0D
-# begins version 2's signature (PROXY protocol, 2.1 and 2.2). A client that sends too little is rejected in
-# the end. The node's own programs can reach the controller without the relay: they are exempt.
+# trust. Nothing is forwarded until the first bytes show that they are not a header: 0x50 is "P", and 0x0D
+# begins version 2's signature (PROXY protocol, 2.1 and 2.2). A client that sends too little is finally
+# rejected. The node's own programs can reach the controller without the relay: they are exempt.
 _FORGERY = """\
     tcp-request inspect-delay 5s
     tcp-request content accept if node
@@ -136,14 +137,14 @@ _FORGERY = """\
 !{ req.payload(0,12) -m bin 0D0A0D0A000D0A515549540A }
     tcp-request content reject
 """
-# HAProxy's own, beside connections, pipes and listeners: an epoll instance and a pipe for each thread.
+# HAProxy's own, in addition to connections, pipes and listeners: an epoll instance and a pipe per thread.
 _OTHER_DESCRIPTORS = 512
 _MAX_PORT = 65535
 
-# A namespace and a Service's name never hold an underscore (RFC 1035 labels), so it parts the proxy's name.
-# HAProxy allows letters, digits, and - _ . : in it (4, "All proxy names").
+# A namespace and a Service's name never have an underscore (RFC 1035 labels), so it separates the proxy's
+# name. HAProxy allows letters, digits, and - _ . : in it (4, "All proxy names").
 _LABEL = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
-# Spaces, commas, quotes and dollars mean something in haproxy.cfg (2.2, 2.3) or in the -S option.
+# Spaces, commas, quotes and dollars have a meaning in haproxy.cfg (2.2, 2.3) or in the -S option.
 _PATH = re.compile(r"/[-./_A-Za-z0-9]+")
 _DESCRIPTION = re.compile(r"^    description nodeagent-[0-9a-f]{64}\n", re.MULTILINE)
 _SECTION = re.compile(
@@ -160,7 +161,7 @@ _SECTION = re.compile(
 class Limits:
     """How many connections and threads the relay has; connections from `exempt` are the node's own.
 
-    `connections` is for all, `per_listener` and `per_client` for what others than the node may have of it.
+    `connections` is for all, `per_listener` and `per_client` limit clients other than the node.
     """
 
     connections: int = RelayOptions().max_connections
@@ -171,7 +172,7 @@ class Limits:
 
     @classmethod
     def of(cls, options: RelayOptions, processors: int) -> "Limits":
-        """As configured. A connection from a relay address is the node's: nobody else has that address.
+        """Return the configured limits. A connection from a relay address is the node's: no other has it.
 
         Args:
             options: the relay's.
@@ -187,29 +188,29 @@ class Limits:
 
     @property
     def others(self) -> int:
-        """How many connections all but the node may have together: an eighth is the node's alone."""
+        """How many connections all but the node may have together: an eighth is reserved for the node."""
         return self.connections - self.connections // 8
 
 
 def descriptors(listeners: int, limits: Limits) -> int:
-    """How many file descriptors HAProxy may open at most with so many listeners; a little more is counted."""
+    """Return how many file descriptors HAProxy may open at most with this many listeners, rounded up."""
     return 2 * limits.connections + 2 * _PIPES + 2 * listeners + _OTHER_DESCRIPTORS
 
 
 def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | None = None) -> str:
     """Return the whole haproxy.cfg for these listeners; for none, only the metrics and statistics sockets.
 
-    A connection that the node makes straight to the relay address has that address as its source, so
-    `tcp-request connection set-src` (4.2) names the node's own instead, where the listener gives one.
+    A connection that the node makes directly to the relay address has that address as its source, so
+    `tcp-request connection set-src` (4.2) names the node's own instead, if the listener has one.
 
     Args:
         listeners: in any order; their order does not change the text.
         run_dir: the directory of the sockets that HAProxy makes.
-        limits: the defaults where there are none.
+        limits: the defaults if there are none.
 
     Returns:
-        The text. Its `description` holds the SHA-256 of all the rest, and `show info` of a running process
-        tells it: so one can see which configuration is in force.
+        The text. Its `description` has the SHA-256 of all the rest, and `show info` of a running process
+        returns it: this shows which configuration is active.
 
     Raises:
         ApplyError: a listener or the path can't be written in HAProxy's syntax, or two listeners clash.
@@ -248,11 +249,11 @@ def _most_reloads(listeners: int) -> int:
 def parse(text: str) -> tuple[Listener, ...]:
     """Return the listeners of a text that `render` made, sorted by address and port.
 
-    Only the `listen` sections are read: a text whose global section was changed by hand still gives its
-    listeners (and its digest tells that it is not what was rendered).
+    Only the `listen` sections are read: a text whose global section was changed manually still yields its
+    listeners (and its digest shows that it is not what was rendered).
 
     Raises:
-        ValueError: a `listen` section is not one of ours; the message names it.
+        ValueError: a `listen` section is not one of nodeagent's; the message names it.
     """
     sections = re.split(r"^(?=listen )", text, flags=re.MULTILINE)[1:]
     return tuple(sorted(map(_listener, sections), key=lambda listener: listener.bind.sort_key()))
@@ -273,7 +274,7 @@ def proxy_name(listener: Listener) -> str:
 
 
 def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
-    """Return the Service and the endpoint out of a section's name; None if `proxy_name` did not make it."""
+    """Return the Service and the endpoint from a section's name; None if `proxy_name` did not make it."""
     match name.split("_"):
         case [namespace, service, address, port]:
             try:
@@ -287,8 +288,8 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
 def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
     """Return the lines that count and limit, the same for each listener.
 
-    The node connects from an address of its own: that of its outgoing connections or, straight to a relay
-    address, from this one.
+    The node connects from an address of its own: that of its outgoing connections or, directly to a relay
+    address, from that address.
     """
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
     exempt = " ".join([*map(str, limits.exempt), *map(str, sorted(own, key=sort_key))])
@@ -303,7 +304,7 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
 
 
 def _intervals(servers: int) -> str:
-    """How often each of so many servers is checked."""
+    """Return how often each of this many servers is checked."""
     pace = max(1, -(-servers // _CHECKS_PER_SECOND))
     return f"inter {max(_LEAST_INTERVAL, pace)}s fastinter {pace}s downinter {pace}s fall 3 rise 1"
 

@@ -1,4 +1,4 @@
-"""HAProxy, asked over its unix sockets within a deadline: its master process, and the worker that serves.
+"""Queries to HAProxy over its unix sockets within a deadline: its master process, and the worker that serves.
 
 The commands are in HAProxy's management manual: 9.4, "Master CLI", for the master's socket; 9.1 and 9.3
 for the statistics socket of the worker.
@@ -119,17 +119,17 @@ class Processes(Struct, frozen=True):
 
 
 class ReloadReply(StrEnum):
-    """What the master said to `reload_haproxy`."""
+    """The master's answer to `reload_haproxy`."""
 
     TAKEN = "taken"
-    """It executes itself anew; how that ends shows later. All that 2.6 and older say."""
+    """It executes itself again; the result shows later. 2.6 and older say nothing more."""
     DONE = "done"
     REFUSED = "refused"
-    """The new configuration failed; the old worker goes on."""
+    """The new configuration failed; the old worker continues."""
 
 
 class Reload(Struct, frozen=True):
-    """The master's answer to `reload_haproxy`, with its log where it gives one (2.7 and newer)."""
+    """The master's answer to `reload_haproxy`, with its log if it returns one (2.7 and newer)."""
 
     outcome: ReloadReply
     log: str = ""
@@ -138,7 +138,8 @@ class Reload(Struct, frozen=True):
 def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
     """Return the processes of the master behind the socket at `path`; `timeout` in seconds.
 
-    A master that executes itself anew cuts connections for a moment, so it is asked again until the timeout.
+    A master that executes itself again closes connections for a moment, so the query is repeated until the
+    timeout.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -155,7 +156,7 @@ def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
     """Make the master read its configuration again; `timeout` in seconds.
 
     2.7 and newer answer `Success=1` or `Success=0`, then `--` and the log of the attempt. Older ones answer
-    nothing: the connection ends, or is cut, as the master executes itself.
+    nothing: the connection ends, or is reset, as the master executes itself.
     """
     answer = ask(path, "reload", timeout)
     if isinstance(answer, Unreachable):
@@ -203,8 +204,8 @@ _FRONTEND = "FRONTEND"
 class Worker(Struct, frozen=True):
     """The process that serves now.
 
-    `digest` is that of the configuration in force, as its description gives it: None without one, and no
-    configuration's digest where the description is somebody else's.
+    `digest` is that of the active configuration, from its description: None without one, and not a
+    configuration's digest if the description is not nodeagent's.
     """
 
     pid: int

@@ -1,14 +1,14 @@
-"""The TCP ports that the relay needs: who holds them, and holding them for HAProxy.
+"""The TCP ports that the relay needs: their holders, and holding them for HAProxy.
 
-The kernel lists the sockets that hold a port by sock_diag(7), with their owners. Without that module,
+With sock_diag(7), the kernel lists the sockets that hold a port, with their owners. Without that module,
 /proc/net/tcp shows those that listen.
 
-HAProxy refuses a whole configuration when one of its binds fails. An ordinary user can bind any port from
+HAProxy refuses a whole configuration if one of its binds fails. An ordinary user can bind any port from
 `net.ipv4.ip_unprivileged_port_start` on, even on an address that the node does not have yet (IP_FREEBIND).
-A socket that is bound with SO_REUSEPORT, and without SO_REUSEADDR, keeps all other users from its port, and
-leaves it to those of the same user (inet_csk_get_port()): HAProxy. Nothing listens on it, so it gets no
-connection. With SO_REUSEADDR on both, another user could listen there, for Linux counts only sockets that
-listen as a conflict then.
+A socket that is bound with SO_REUSEPORT, and without SO_REUSEADDR, keeps all other users from its port, but
+not sockets of the same user (inet_csk_get_port()): HAProxy. It does not listen, so it gets no connection.
+With SO_REUSEADDR on both, another user could listen there, since Linux then counts only listening sockets as
+a conflict.
 """
 
 import errno
@@ -39,7 +39,7 @@ _MESSAGE = struct.Struct("=BB2x2s2x16s40xI4x")
 _ERROR_CODE = struct.Struct("=i")
 _ATTRIBUTE = struct.Struct("=HH")
 _SKV6ONLY = 11
-# TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and newer tell.
+# TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and newer report.
 _LISTEN, _BOUND_INACTIVE = 10, 13
 _STATES = 1 << _LISTEN | 1 << _BOUND_INACTIVE
 _BUFFER = 1 << 18
@@ -59,10 +59,12 @@ class PortSocket(Struct, frozen=True):
 
 
 def diagnose() -> tuple[PortSocket, ...]:
-    """All sockets of this network namespace that listen or, where the kernel tells, are bound. No privilege.
+    """Return the sockets of this network namespace that listen or, if the kernel shows it, are bound.
+
+    Needs no privilege.
 
     Raises:
-        OSError: the kernel can't tell (no tcp_diag module).
+        OSError: the kernel can't list them (no tcp_diag module).
     """
     return tuple(found for family in (socket.AF_INET, socket.AF_INET6) for found in _dump(family))
 
@@ -122,22 +124,23 @@ def port_sockets() -> tuple[PortSocket, ...]:
 
 
 def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
-    """Return the same from /proc/net/tcp and tcp6, where the kernel has no sock_diag.
+    """Return the same from /proc/net/tcp and tcp6, if the kernel has no sock_diag.
 
-    Listening sockets alone.
+    Only listening sockets.
 
-    These tables don't tell IPV6_V6ONLY. An absent one (a kernel without IPv6) counts as empty.
+    These tables don't show IPV6_V6ONLY. A missing one (a kernel without IPv6) counts as empty.
     """
     return (*_rows(proc_net / "tcp"), *_rows(proc_net / "tcp6"))
 
 
 def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint, int]:
-    """Whose processes hold ports that the relay then can't have. Pure.
+    """Return the users whose processes hold ports that the relay can't have. Pure.
 
     Linux refuses to bind an address and port while another socket has them or has the wildcard and that port,
     unless both set SO_REUSEPORT as the same user (inet_csk_get_port()). So a socket of the relay's own user
-    on one address is no hindrance: on a relay address it is the relay's, or another relay's at an upgrade. A
-    wildcard counts whoever has it; a `::` that is not IPV6_V6ONLY (nginx's are) counts for both families.
+    on one address is not an obstacle: on a relay address it is the relay's, or another relay's during an
+    upgrade. A wildcard counts for every user; a `::` that is not IPV6_V6ONLY (nginx's are) counts for both
+    families.
 
     Returns:
         The user id by address and port; 0.0.0.0 and :: mean every address of the family.
@@ -153,7 +156,7 @@ def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint
 
 
 def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
-    """Return the addresses and ports on which sockets of this user alone listen. Pure."""
+    """Return the addresses and ports on which only sockets of this user listen. Pure."""
     own: set[Endpoint] = set()
     others: set[Endpoint] = set()
     for each in sockets:
@@ -186,12 +189,13 @@ def _rows(table: Path) -> Iterable[PortSocket]:
 
 
 def _address(text: str) -> IPAddress:
-    """Words of 32 bits, each in the machine's byte order: little-endian wherever nodeagent runs."""
+    """Return words of 32 bits, each in the machine's byte order: little-endian wherever nodeagent runs."""
     packed = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
     return IPv4Address(packed) if len(packed) == 4 else IPv6Address(packed)
 
 
-# The numbers below are left to the rest of the process: select(2) knows no higher ones, and watchdog uses it.
+# Lower numbers are left for the rest of the process: select(2) can't handle higher ones, and watchdog uses
+# it.
 _FIRST_DESCRIPTOR = 1024
 
 
@@ -206,14 +210,14 @@ class HeldPorts:
         self._descriptors: dict[Endpoint, int] = {}
 
     def hold(self, endpoints: Iterable[Endpoint]) -> dict[Endpoint, str]:
-        """Hold these too. Idempotent.
+        """Hold these, too. Idempotent.
 
-        Ports below `ip_unprivileged_port_start`, which no ordinary user can have, are not held where this
-        process lacks CAP_NET_BIND_SERVICE; whether another program listens there is looked up. An address
-        that the node does not have is not held either.
+        Ports below `ip_unprivileged_port_start`, which no ordinary user can bind, are not held if this
+        process lacks CAP_NET_BIND_SERVICE; instead, it checks whether another program listens there. An
+        address that the node does not have is not held either.
 
         Returns:
-            Those that another program has already, each with its user as far as the kernel shows it. A
+            Those that another program already has, each with its user if the kernel shows it. A
             connection of another user's earlier listener keeps its port for a minute (TIME_WAIT).
 
         Raises:
@@ -239,7 +243,7 @@ class HeldPorts:
         return taken
 
     def keep(self, endpoints: AbstractSet[Endpoint] = frozenset()) -> None:
-        """Release all but these."""
+        """Release all except these."""
         for endpoint in self._descriptors.keys() - endpoints:
             os.close(self._descriptors.pop(endpoint))
 
@@ -253,23 +257,23 @@ class HeldPorts:
 
 
 def missing(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, str], ...]:
-    """Those endpoints that can't be bound here, with the reason: no such address, or another program has it.
+    """Return the endpoints that can't be bound here, with the reason: no such address, or another holder.
 
     HAProxy 2.6 does not say why a reload failed; this finds the usual causes. Nothing listens meanwhile, and
-    a relay that shares its ports (SO_REUSEPORT) is no hindrance.
+    a relay that shares its ports (SO_REUSEPORT) is not an obstacle.
     """
     found = []
     for endpoint in sorted(set(endpoints), key=Endpoint.sort_key):
         with _new_socket(endpoint) as attempt:
             reason = _bind(attempt, endpoint)
-        # Without the capability for low ports, a bind that is refused to us says nothing of HAProxy's.
+        # Without the capability for low ports, a bind that is denied here says nothing about HAProxy's.
         if reason not in {0, errno.EACCES}:
             found.append((endpoint, os.strerror(reason)))
     return tuple(found)
 
 
 def _make_room(count: int) -> None:
-    """Raise this process's own soft limit of descriptors, where so many ports don't fit."""
+    """Raise this process's own soft limit of descriptors if this many ports don't fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FIRST_DESCRIPTOR + count
     if soft != resource.RLIM_INFINITY and soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
@@ -278,7 +282,7 @@ def _make_room(count: int) -> None:
 
 
 def _bind(attempt: socket.socket, endpoint: Endpoint) -> int:
-    """Return the error by which it failed; 0 if it did not."""
+    """Return the error number of the failure; 0 if it succeeded."""
     attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         attempt.bind((str(endpoint.address), endpoint.port))

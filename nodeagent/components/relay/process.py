@@ -1,9 +1,9 @@
 """HAProxy as a process: checking a configuration, starting it, finding and ending what was started.
 
-Which processes are ours is read from /proc each time and kept nowhere: a process is ours when its program is
-haproxy, its arguments name our configuration file, and it lives in our network namespace (where its listeners
-are). A pid file would be a memory that can be stale; without one, no recycled pid is ever taken for ours, and
-a HAProxy whose run directory somebody deleted is still found.
+nodeagent finds its processes in /proc each time and keeps no list: a process is nodeagent's if its program is
+haproxy, its arguments name nodeagent's configuration file, and it is in the same network namespace (where its
+listeners are). A pid file can be stale; without one, a recycled pid is never mistaken for nodeagent's
+process, and a HAProxy whose run directory was deleted is still found.
 """
 
 import os
@@ -28,15 +28,15 @@ _POSITION = re.compile(r"haproxy\.cfg:(\d+)\]")
 
 
 def program() -> str | None:
-    """Where the `haproxy` program is, by PATH; None where there is none (beside a sidecar, say)."""
+    """Return the path of the `haproxy` program, by PATH; None if there is none (as with a sidecar)."""
     return shutil.which("haproxy")
 
 
 def check(text: str, haproxy: str) -> None:
-    """Lets HAProxy check a configuration without binding anything (management manual 3, option -c).
+    """Let HAProxy check a configuration without binding anything (management manual 3, option -c).
 
     Raises:
-        ApplyError: it is refused; the text holds HAProxy's own words and the line they are about.
+        ApplyError: it is rejected; the text has HAProxy's own words and the line they are about.
     """
     with tempfile.TemporaryDirectory(prefix="nodeagent-") as directory:
         file = Path(directory, "haproxy.cfg")
@@ -61,7 +61,7 @@ def start(haproxy: str, config: Path, master_socket: Path) -> None:
     Returns once HAProxy has bound its listeners and gone to the background.
 
     Raises:
-        ApplyError: it did not start; the text holds HAProxy's own words.
+        ApplyError: it did not start; the text has HAProxy's own words.
     """
     command = [haproxy, "-W", "-D", "-S", f"{master_socket},mode,600", "-f", str(config)]
     with tempfile.TemporaryFile() as log:
@@ -81,7 +81,7 @@ def start(haproxy: str, config: Path, master_socket: Path) -> None:
 
 
 def running(config: Path) -> tuple[int, ...]:
-    """Return the process ids of all our HAProxy processes, masters and workers, old ones included."""
+    """Return the process ids of all of nodeagent's HAProxy processes, masters and workers, also old ones."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return tuple(pid for pid in pids if _is_ours(pid, config))
 
@@ -92,10 +92,10 @@ def launched(config: Path) -> bool:
 
 
 def drain(pids: tuple[int, ...], config: Path) -> None:
-    """Asks these processes to accept nothing more and to end with their last connection (SIGUSR1).
+    """Signal these processes to accept nothing more and to end with their last connection (SIGUSR1).
 
-    Only masters are asked, and workers whose master is dead: a master passes it on to its workers and ends
-    after them (management manual 4).
+    Only masters get the signal, and workers whose master is dead: a master passes it on to its workers and
+    ends after them (management manual 4).
     """
     for pid in pids:
         if _parent(pid) not in pids:
@@ -105,10 +105,10 @@ def drain(pids: tuple[int, ...], config: Path) -> None:
 def stop(config: Path, seconds: float) -> None:
     """End all that `running` finds; nothing is left when it returns. Idempotent.
 
-    Connections in flight get `seconds` to end by themselves; then they are cut.
+    Open connections get `seconds` to end by themselves; then they are closed.
 
     Raises:
-        ApplyError: a process is still there after SIGKILL.
+        ApplyError: a process still exists after SIGKILL.
     """
     drain(running(config), config)
     if _gone(config, seconds):
@@ -125,20 +125,20 @@ def stop(config: Path, seconds: float) -> None:
 
 
 def complaints(log: str) -> str:
-    """HAProxy's log without its notices about itself."""
+    """Return HAProxy's log without its notices about itself."""
     return "\n".join(line for line in log.splitlines() if line.strip() and not line.startswith("[NOTICE]"))
 
 
 def _is_ours(pid: int, config: Path) -> bool:
     directory = Path("/proc", str(pid))
     try:
-        # " (deleted)" follows the path once the package was upgraded.
+        # " (deleted)" follows the path after an upgrade of the package.
         name = (directory / "exe").readlink().name.removesuffix(" (deleted)")
         if name != "haproxy":
             return False
         same_network = (directory / "ns/net").readlink() == Path("/proc/self/ns/net").readlink()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        # It ended meanwhile, or belongs to somebody whose processes we may not see.
+        # It ended meanwhile, or belongs to a user whose processes are not visible.
         return False
     return same_network and (b"-f", os.fsencode(config)) in pairwise(_arguments(pid))
 
@@ -162,7 +162,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _signal(pid: int, config: Path, number: signal.Signals) -> None:
-    """Signals a process only if it is ours; the descriptor pins it, so that its pid can't be recycled."""
+    """Signal a process only if it is nodeagent's; the descriptor pins it, so its pid can't be recycled."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -177,7 +177,7 @@ def _signal(pid: int, config: Path, number: signal.Signals) -> None:
 
 
 def _gone(config: Path, seconds: float) -> bool:
-    """Wait until none of ours is left, at most that long."""
+    """Wait until none of nodeagent's is left, at most that long."""
     deadline = time.monotonic() + seconds
     while pids := running(config):
         remaining = deadline - time.monotonic()
@@ -197,7 +197,7 @@ def _gone(config: Path, seconds: float) -> bool:
 
 
 def _with_lines(words: str, text: str) -> str:
-    """HAProxy's words, each followed by the line of the configuration it names."""
+    """Return HAProxy's words, each followed by the line of the configuration it names."""
     lines = text.splitlines()
     told = []
     for word in words.splitlines():

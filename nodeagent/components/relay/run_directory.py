@@ -1,4 +1,4 @@
-"""The relay's files in its run directory: read as they stand, replaced whole, removed."""
+"""The relay's files in its run directory: read as they are, replaced whole, removed."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ _WRITABLE_BY_OTHERS = 0o022
 
 
 class RunDirectory:
-    """The directory that holds the relay's configuration and sockets.
+    """The directory of the relay's configuration and sockets.
 
     Args:
         path: absolute; it need not exist yet.
@@ -24,13 +24,14 @@ class RunDirectory:
         self._candidate = path / "haproxy.cfg.new"
 
     def read(self) -> str | None:
-        """Return the configuration as it stands, or None if there is none.
+        """Return the configuration as it is, or None if there is none.
 
         Raises:
-            ApplyError: it is there, but can't be read.
+            ApplyError: it exists, but can't be read.
         """
         try:
-            # HAProxy reads bytes; what is not UTF-8 is certainly not ours, and differs from ours in any case.
+            # HAProxy reads bytes; invalid UTF-8 is certainly not nodeagent's, and differs from it in any
+            # case.
             return self.config.read_text(errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -40,10 +41,10 @@ class RunDirectory:
             ) from error
 
     def install(self, text: str) -> None:
-        """Replace the configuration whole: after a crash either the old or the new one stands. Idempotent.
+        """Replace the configuration whole: after a crash, the file is the old or the new one. Idempotent.
 
         Raises:
-            ApplyError: the directory is not safe to use, or the file can't be written; the old one stands.
+            ApplyError: the directory is not safe to use, or the file can't be written; the old one stays.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,14 +70,14 @@ class RunDirectory:
             ) from error
 
     def restore(self, text: str | None) -> None:
-        """Put back what `read` gave earlier."""
+        """Restore an earlier result of `read`."""
         if text is None:
             self.config.unlink(missing_ok=True)
         else:
             self.install(text)
 
     def remove(self) -> None:
-        """Remove the relay's files, and the directory if it is empty then and no mount. Idempotent.
+        """Remove the relay's files, and the directory if it is then empty and not a mount point. Idempotent.
 
         Raises:
             ApplyError: a file can't be removed.

@@ -11,12 +11,12 @@ Action = Literal["none", "start", "reload", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """The relay as found.
+    """The relay's actual state.
 
-    `listeners` stand in the configuration file, whose digest is `file_digest` (None: no file, or not
-    readable). `running` tells whether a HAProxy of ours answers; `in_force` is the digest of the
-    configuration that its worker runs. `stray` is true when none answers but processes that nodeagent
-    launched are left. `notes` tell what could not be read, or is not as expected.
+    `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not
+    readable). `running` says whether nodeagent's HAProxy answers; `in_force` is the digest of the
+    configuration that its worker runs. `stray` is true if none answers but processes that nodeagent
+    launched are left. `notes` say what could not be read, or is not as expected.
     """
 
     listeners: tuple[Listener, ...] = ()
@@ -29,16 +29,16 @@ class RelayState:
 
     @property
     def current(self) -> bool:
-        """Whether the configuration in force is that of the file."""
+        """Whether the active configuration is that of the file."""
         return self.running and self.file_digest is not None and self.in_force == self.file_digest
 
 
 @dataclass(frozen=True, slots=True)
 class RelayChange:
-    """What makes the relay serve `listeners`; false when nothing is to do.
+    """The change after which the relay serves `listeners`; false if there is nothing to do.
 
-    `changed` pairs what is there with what is desired. `reason` says why, where the listeners alone don't.
-    `growing` is the half that adds and changes, and removes no listener that something may point at.
+    `changed` pairs actual and desired listeners. `reason` says why, if the listeners alone don't.
+    `growing` is the half that adds and changes, and removes no listener at which something may point.
     """
 
     before: RelayState = field(repr=False)
@@ -64,7 +64,7 @@ class RelayChange:
         return self.action != "none"
 
     def __str__(self) -> str:
-        """One line a listener, as in a diff, then the action; empty when nothing is to do."""
+        """Return one line per listener, as in a diff, then the action; empty if there is nothing to do."""
         if not self:
             return ""
         lines = [f"- {_line(listener)}" for listener in self.removed]
@@ -82,7 +82,7 @@ def compare(
     *,
     launch: bool,
 ) -> RelayChange:
-    """Return what leads from `state` to `listeners`, but for `growing`.
+    """Return the change from `state` to `listeners`, without `growing`.
 
     Args:
         state: As read.
@@ -100,7 +100,7 @@ def compare(
         if state.running or state.stray or state.file_digest is not None:
             action, reason = "stop", "nothing is to be relayed"
     elif not wanted and not state.running and not old:
-        # A sidecar that isn't there relays nothing, as desired.
+        # A missing sidecar relays nothing, as desired.
         pass
     elif not state.running:
         action, reason = ("start" if launch else "reload"), "no HAProxy answers"

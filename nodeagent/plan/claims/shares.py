@@ -1,7 +1,8 @@
-"""How many claims of one namespace are looked at: what the decision on each costs is everybody's memory.
+"""How many claims of one namespace are considered: the decision on each costs memory that all share.
 
-A claimed hostname takes some 13 bytes of an object's text, and over a kilobyte of the agent's memory. So one
-tenant with a few dozen objects could have every agent killed for want of memory, on all nodes at once.
+A claimed hostname takes about 13 bytes of an object's text, and over a kilobyte of the agent's memory. So one
+tenant with a few dozen objects could have every agent killed because it has no memory left, on all nodes at
+once.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from nodeagent.config.options import LimitOptions
 from nodeagent.plan.claims.claim import Claim
 
 _TIMES = 4
-"""Several objects may claim a hostname, one for each path of it, say."""
+"""Several objects may claim a hostname: for example, one for each of its paths."""
 _FEWEST = 10_000
 
 
@@ -32,11 +33,11 @@ class ClaimShares:
         self._left_out: dict[str, Mapping[int, Claim]] = {}
 
     def update(self, gone: list[Claim], new: list[Claim]) -> tuple[list[Claim], list[Claim]]:
-        """Return which of the claims are to be forgotten, and which to be considered, that were not before.
+        """Return the claims to forget, and those to consider now that were not considered before.
 
         Args:
-            gone: claims of the update before that are no more.
-            new: those that came.
+            gone: claims of the previous update that are gone.
+            new: the added ones.
         """
         touched = self._take_over(gone, new)
         before = {key: claim for each in touched for key, claim in self._left_out.pop(each, {}).items()}

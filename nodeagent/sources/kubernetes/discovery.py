@@ -178,7 +178,7 @@ class DiscoveryPoller:
         except SourceError as error:
             self._tell(error)
             return self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
-        except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
+        except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
             # A bug in nodeagent must not end the thread: report it, and ask again.
             _LOG.exception("Discovery failed unexpectedly; it is tried again")
             self._tell(error)

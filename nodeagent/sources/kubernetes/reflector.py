@@ -158,7 +158,7 @@ class Reflector:
                 self._advance()
             except SourceError as error:
                 self._fail(error)
-            except Exception as error:  # noqa: BLE001 - logged in full, and told in `error`
+            except Exception as error:  # noqa: BLE001 - logged in full, and shown in `error`
                 # A bug in nodeagent must not stop this resource for good: report it, and start again.
                 _LOG.exception(
                     "Watch failed unexpectedly; the resource is listed again", extra={"fields": self._named()}
