@@ -160,31 +160,11 @@ def _covering(address: IPAddress, ranges: Iterable[tuple[IPNetwork, str]]) -> st
     return next((reason for network, reason in ranges if address in network), None)
 
 
-class Publications(Struct, frozen=True):
-    """Which Service publishes what. The same on every node: it contains no fact of a node.
+Publications = Mapping[IPAddress, tuple[tuple[ObjectRef, frozenset[int]], ...]]
+"""The Services with TCP ports that publish each address, in order of precedence, with their ports.
 
-    Attributes:
-        by_address: the Services with TCP ports at each address, in order of precedence, with their ports.
-    """
-
-    by_address: Mapping[IPAddress, tuple[tuple[ObjectRef, frozenset[int]], ...]]
-
-    def owner(self, endpoint: Endpoint) -> ObjectRef:
-        """Return the Service to which the address and port belong. Raises KeyError if none publishes them."""
-        for ref, ports in self.by_address[endpoint.address]:
-            if endpoint.port in ports:
-                return ref
-        raise KeyError(endpoint)
-
-    def first(self, address: IPAddress) -> ObjectRef | None:
-        """Return the Service that hostnames at this address belong to; None if it is no Service's."""
-        found = self.by_address.get(address)
-        return found[0][0] if found else None
-
-    def before(self, ref: ObjectRef, address: IPAddress) -> ObjectRef | None:
-        """Return the Service that comes before `ref` at the address; None if `ref` is the first one there."""
-        first = self.first(address)
-        return None if first is None or first == ref else first
+The same on every node: it contains no fact of a node.
+"""
 
 
 def publications(services: Iterable[Service], listed: Iterable[str]) -> Publications:
@@ -196,7 +176,21 @@ def publications(services: Iterable[Service], listed: Iterable[str]) -> Publicat
         if ports:
             for address in published_addresses(service, listed=service.ref.path in trusted):
                 found.setdefault(address, []).append((service.ref, ports))
-    return Publications({address: tuple(each) for address, each in found.items()})
+    return {address: tuple(each) for address, each in found.items()}
+
+
+def owner(published: Publications, endpoint: Endpoint) -> ObjectRef:
+    """Return the Service to which the address and port belong. Raises KeyError if none publishes them."""
+    for ref, ports in published[endpoint.address]:
+        if endpoint.port in ports:
+            return ref
+    raise KeyError(endpoint)
+
+
+def first_at(published: Publications, address: IPAddress) -> ObjectRef | None:
+    """Return the Service that hostnames at this address belong to; None if it is no Service's."""
+    found = published.get(address)
+    return found[0][0] if found else None
 
 
 def published_addresses(service: Service, *, listed: bool) -> tuple[IPAddress, ...]:
@@ -212,10 +206,10 @@ def obstacle(match: Endpoint, ref: ObjectRef, published: Publications, facts: Fa
     """
     if match in facts.api_servers:
         return f"{match}: never redirected: it is the API server's own address and port"
-    owner = published.owner(match)
-    if owner != ref:
+    other = owner(published, match)
+    if other != ref:
         return (
-            f"{match}: left to {owner}, which is listed or older and publishes the same address and port; "
+            f"{match}: left to {other}, which is listed or older and publishes the same address and port; "
             "list a Service in loadBalancers.services to put it first"
         )
     return None

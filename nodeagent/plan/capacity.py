@@ -20,7 +20,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.address_rules import AddressRules, Publications, published_addresses
+from nodeagent.plan.address_rules import AddressRules, Publications, owner, published_addresses
 from nodeagent.plan.eligibility import Refusal
 
 
@@ -128,7 +128,7 @@ def _owns_any(
     ref: ObjectRef, addresses: Iterable[IPAddress], ports: Iterable[int], published: Publications
 ) -> bool:
     wanted = tuple(ports)
-    return any(published.owner(Endpoint(address, port)) == ref for address in addresses for port in wanted)
+    return any(owner(published, Endpoint(address, port)) == ref for address in addresses for port in wanted)
 
 
 def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) -> dict[str, IPAddress]:

@@ -10,7 +10,7 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import LoadBalancerDecision, Verdict
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
-from nodeagent.plan.address_rules import address_rules, publications
+from nodeagent.plan.address_rules import address_rules, first_at, publications
 from nodeagent.plan.capacity import share_out
 from nodeagent.plan.detection.decision import LISTED, detect
 from nodeagent.plan.eligibility import Refusal, examine
@@ -179,16 +179,16 @@ class _Decisions:
         return tuple(
             address
             for address in dict.fromkeys(addresses)
-            if self._published.first(address) == service.ref and not self._rules.never(address)
+            if first_at(self._published, address) == service.ref and not self._rules.never(address)
         )
 
     def _sharing(self, ref: ObjectRef, addresses: Iterable[IPAddress]) -> str:
         """Why hostnames at these addresses are not written for this Service; empty if they are."""
         for address in addresses:
-            before = self._published.before(ref, address)
-            if before is not None:
+            first = first_at(self._published, address)
+            if first is not None and first != ref:
                 return (
-                    f"{address}: {before}, which is listed or older, publishes this address, too: hostnames "
+                    f"{address}: {first}, which is listed or older, publishes this address, too: hostnames "
                     "get no hosts lines for this Service, DNAT alone serves it; list a Service in "
                     "loadBalancers.services to put it first"
                 )

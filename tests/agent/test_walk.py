@@ -127,7 +127,6 @@ VALUES_ON_THE_WALK = {
     "LoadBalancerPoint",
     "Service",
     "Snapshot",
-    "Publications",
     "Eligible",
     "Endpoint",
     "Redirect",
