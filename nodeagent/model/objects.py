@@ -82,7 +82,8 @@ class Service:
 
     `gateway` is the Gateway of its namespace for which it was made, if any; `load_balancer_class` that of its
     controller, if it names one. `external_ips` are what its author wrote there, and the author can be anyone.
-    `problems` says which fields of the object could not be read; the rest of it is used.
+    `problems` says which fields of the object could not be read; the rest of it is used. `local_only`: its
+    ClusterIP leads only to pods of the node (`internalTrafficPolicy: Local`).
     """
 
     ref: ObjectRef
@@ -96,6 +97,7 @@ class Service:
     gateway: str | None = None
     load_balancer_class: str | None = None
     external_ips: tuple[IPAddress, ...] = ()
+    local_only: bool = False
 
     @property
     def load_balancer_ips(self) -> tuple[IPAddress, ...]:

@@ -71,6 +71,13 @@ class Eligible:
         return tuple(Endpoint(address, port) for address in self.addresses for port in self.plain_ports)
 
 
+_LOCAL_ONLY = (
+    "internalTrafficPolicy is Local: on a node without a ready pod of it, its ClusterIP leads nowhere, and "
+    "the relay's connections fail; set it to Cluster"
+)
+"""KEP-2086. kube-proxy's short-circuited path for the load balancer's address does not have this limit."""
+
+
 def examine(
     service: Service, proxy_ports: Collection[int], rules: AddressRules, *, listed: bool
 ) -> Eligible | Refusal:
@@ -92,6 +99,7 @@ def examine(
             for port in service.ports
             if port.protocol != "TCP"
         ),
+        *((_LOCAL_ONLY,) if service.local_only else ()),
     )
     ports = service.tcp_ports
     if not addresses:

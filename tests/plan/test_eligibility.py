@@ -52,6 +52,14 @@ def test_a_port_that_is_not_tcp_is_left_alone_and_named(protocol: str) -> None:
     assert of_service(planned).remarks == (f"port 443/{protocol}: ignored, the PROXY header is only for TCP",)
 
 
+def test_a_cluster_ip_that_leads_to_pods_of_the_node_alone_is_named() -> None:
+    """It is relayed nevertheless: nodes with a pod of it are served."""
+    planned = desired(replace(service(), local_only=True))
+    assert len(redirects(planned)) == 2
+    (remark,) = of_service(planned).remarks
+    assert remark.startswith("internalTrafficPolicy is Local: on a node without a ready pod of it")
+
+
 def test_a_service_with_udp_alone_is_skipped() -> None:
     """With its ports named."""
     decision = of_service(desired(service(ports=("53/UDP",))))

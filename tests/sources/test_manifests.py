@@ -360,6 +360,7 @@ metadata: {name: lb, namespace: ingress}
 spec:
   type: LoadBalancer
   loadBalancerClass: service.k8s.aws/nlb
+  internalTrafficPolicy: Local
   externalIPs: [203.0.113.7, nonsense, "2001:db8::7"]
 ---
 kind: Node
@@ -369,6 +370,7 @@ spec: {providerID: "hcloud://4711"}
     snapshot = read(tmp_path, text)
     found = only_service(snapshot)
     assert found.load_balancer_class == "service.k8s.aws/nlb"
+    assert found.local_only
     assert [str(address) for address in found.external_ips] == ["203.0.113.7", "2001:db8::7"]
     assert found.problems == ("spec.externalIPs: 'nonsense' is not an IP address",)
     assert snapshot.node is not None

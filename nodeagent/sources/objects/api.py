@@ -65,6 +65,7 @@ class ServiceSpec(Struct):
     ports: list[Port] | None = None
     loadBalancerClass: str | None = None  # noqa: N815
     externalIPs: list[str] | None = None  # noqa: N815
+    internalTrafficPolicy: str | None = None  # noqa: N815
 
 
 class Service(Head):

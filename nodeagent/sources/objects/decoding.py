@@ -66,6 +66,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         problems=tuple(problems),
         gateway=(found.metadata.labels or {}).get(_GATEWAY_NAME),
         load_balancer_class=spec.loadBalancerClass,
+        local_only=spec.internalTrafficPolicy == "Local",
     )
 
 
