@@ -1,6 +1,6 @@
 """How many claims of one namespace are considered: the decision on each costs memory that all share.
 
-A claimed hostname takes about 13 bytes of an object's text, and over a kilobyte of the agent's memory. So one
+A claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's memory. So one
 tenant with a few dozen objects could have every agent killed because it has no memory left, on all nodes at
 once.
 """
