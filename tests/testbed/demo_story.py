@@ -125,7 +125,7 @@ STORY = (
     Step("From node1 and its pod it does not: no PROXY header reaches the ingress controller", inside_is_cut),
     Step("containerd on node1 can't pull from the registry behind the same load balancer", pull_is_cut),
     Step("nodeagent plan: what would change on node1, and why", plan_shows),
-    Step("nodeagent apply: make it so", apply_does),
+    Step("nodeagent apply: apply these changes", apply_does),
     Step("Now node1 and its pod are served, and nginx sees their true addresses", inside_works),
     Step("containerd on node1 pulls", pull_works),
     Step("node2, without nodeagent, still fails", others_still_fail),
