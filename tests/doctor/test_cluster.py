@@ -96,6 +96,7 @@ def test_a_broken_node_of_a_known_provider(clinic: Clinic) -> None:
         "this host's resolver: 203.0.113.10",
         "upstream DNS: 203.0.113.10",
         "CoreDNS: 203.0.113.10",
+        "nodeagent: served: covered by hosts.allow: example.test [Allowed]",
     ]
 
 
