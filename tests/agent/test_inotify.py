@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_a_file_that_is_watched_twice_reports_each_event_once(tmp_path: Path) -> None:
-    """A lock file is watched again when its directory tells of it, and it may be the one that was watched."""
+    """A lock file is watched again when its directory reports it, and it may be the one that was watched."""
     file = tmp_path / "lock"
     file.touch()
     inotify = Inotify()

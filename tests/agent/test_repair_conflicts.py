@@ -9,7 +9,7 @@ PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
 
 
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that does not move until it is set."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -102,7 +102,7 @@ def test_no_text_breaks_out_of_its_line(message: str, key: str, value: str) -> N
 
 
 def test_a_field_can_not_hide_what_the_record_itself_says() -> None:
-    """Nobody logs under another level or time."""
+    """No record can pretend another level or time."""
     line = json.loads(json_line(record(level="ERROR", time="never", message="forged", logger="root")))
     assert (line["level"], line["message"], line["time"]) == ("INFO", "applied", "2026-11-21T09:00:00.123Z")
     assert (line["level_"], line["message_"]) == ("ERROR", "forged")

@@ -1,4 +1,4 @@
-"""What is written for people cannot steer their terminal, and has colours only there."""
+"""Text for people can't control their terminal, and has colors only there."""
 
 from __future__ import annotations
 

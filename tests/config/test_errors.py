@@ -18,7 +18,7 @@ def complaints(text: str) -> list[str]:
 
 
 def test_all_problems_are_reported_at_once_with_line_and_key() -> None:
-    """One run is enough to mend a file."""
+    """One run is enough to fix a file."""
     text = """\
 loadBalancers:
   detect: perhaps
@@ -227,7 +227,7 @@ def test_an_absent_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
-    """As it stands when a ConfigMap is mounted one level too high."""
+    """The situation if a ConfigMap is mounted one level too high."""
     with pytest.raises(ConfigError, match=r"can't be read: .*Is a directory"):
         read_config(tmp_path)
 

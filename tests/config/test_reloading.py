@@ -1,4 +1,4 @@
-"""A configuration read anew takes over only when it is good and moves nothing that stands."""
+"""A reloaded configuration becomes active only if it is valid and moves nothing that exists."""
 
 import os
 import time

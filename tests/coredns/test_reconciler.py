@@ -36,7 +36,7 @@ class Kept:
         return self._reconciler.reconcile(read_cluster(self._connection, "n1"), {}, CONFIG)
 
     def versions(self) -> str:
-        """Which write the ConfigMap stands at."""
+        """The number of the ConfigMap's last write."""
         version: str = config_map(self.api)["metadata"]["resourceVersion"]
         return version
 

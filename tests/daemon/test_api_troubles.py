@@ -53,7 +53,7 @@ def _server_errors(api: ClusterApi) -> None:
 
 
 def _slow_lists(api: ClusterApi) -> None:
-    """Everything has to be listed anew, and lists take their time."""
+    """Everything has to be listed again, and lists take their time."""
     api.faults.add(faults.Delay(1.0), verbs=["list"], times=4)
     _gone(api)
 

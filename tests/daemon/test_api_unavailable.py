@@ -1,4 +1,4 @@
-"""With the API away the node keeps what stands, and the agent goes on keeping it."""
+"""While the API is unavailable, the node keeps what it has, and the agent keeps repairing it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_good_configuration_takes_over(world: World, api: ClusterApi, agent: R
 def test_a_bad_configuration_is_refused(
     world: World, api: ClusterApi, agent: RunningAgent, text: str, words: str
 ) -> None:
-    """The log says why; the old one stays in force, for what stands and for what comes."""
+    """The log says why; the old one stays active, for existing objects and for new ones."""
     node = world.node1
     agent.await_that(lambda: sorted(names(node)) == [addresses.REGISTRY, addresses.SITE], "the beginning")
     before = read_managed_state(node)

@@ -98,7 +98,7 @@ _DAMAGES = {
 
 @pytest.mark.parametrize("kind", _DAMAGES)
 def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: str) -> None:
-    """Whatever was damaged, node and pods are served again, and it stands as it stood before."""
+    """Whatever was damaged, node and pods are served again, and everything is as it was before."""
     damage = _DAMAGES[kind]
     node = world.node1
     hosts = node.read_hosts()

@@ -1,4 +1,4 @@
-"""How an agent ends: what stands stays, unless the agent leaves for good."""
+"""How an agent ends: it leaves the node as it is, unless it is uninstalled."""
 
 from __future__ import annotations
 

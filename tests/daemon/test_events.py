@@ -54,7 +54,7 @@ def test_a_rejected_hostname_is_reported_once_on_its_service(
 def test_an_exhausted_range_is_reported_on_the_service_that_is_left_out(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
-    """Of seven load balancers six get one of six addresses; the seventh gets an Event with the remedy."""
+    """Of seven load balancers six get one of six addresses; the seventh gets an Event with the fix."""
     for number in range(_MADE):
         api.store.create(made_service(number))
     config = write_config(world.tmp / "small.yaml", relay={"ipv4": _SMALL_RANGE})

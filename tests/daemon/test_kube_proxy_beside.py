@@ -114,7 +114,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
 def test_a_lock_that_another_program_holds_keeps_no_name_from_the_hosts_file(
     world: World,
 ) -> None:
-    """The names stand, the error is told once for all that waits, and the rules come with the lock."""
+    """The hostnames are written, the error is reported once, and the rules follow with the lock."""
     node = world.node1
     config = write_config(world.tmp / "nodeagent.yaml", dnat={"backend": "iptables"})
     holder = node.popen(["flock", "--no-fork", "/run/xtables.lock", "sleep", "600"], log="holder")

@@ -1,4 +1,4 @@
-"""What changes in the cluster stands on the node at once, and connections through the relay don't notice."""
+"""A change in the cluster takes effect on the node at once, and connections through the relay go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port that another user holds is told with that user's id, and served as soon as it is free."""
+"""A port that another user holds is reported with that user's id, and served as soon as it is free."""
 
 from __future__ import annotations
 

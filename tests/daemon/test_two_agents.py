@@ -1,4 +1,4 @@
-"""Two agents on one node, as during an upgrade: exactly one writes, and nobody notices the change."""
+"""Two agents on one node, as during an upgrade: exactly one writes, and no client notices the change."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_when_the_newer_agent_dies_the_older_one_takes_over_again(
 
 
 def test_three_agents_at_once_leave_one_writer(world: World, api: ClusterApi, agents: Agents) -> None:
-    """Started at the same moment, the newest of them writes in the end, and the others stand by."""
+    """Started at the same moment, the newest of them finally writes, and the others are on standby."""
     three = [agents.start() for _ in range(3)]
     for agent in three:
         agent.await_ready()

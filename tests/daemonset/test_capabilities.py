@@ -61,7 +61,7 @@ def test_the_hosts_file_is_replaced_by_a_rename(world: World, deployment: Deploy
 
 
 def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> None:
-    """Told in words, and the other half serves; two more capabilities are what it takes."""
+    """It is reported, and the other half works; two more capabilities are needed."""
     node = world.node1
     hosts = node.read_hosts()
     node.run(["chown", "1000:1000", "/etc/hosts"])

@@ -48,7 +48,7 @@ def _dashboard() -> Object:
 
 
 def _queries() -> Iterator[tuple[str, str]]:
-    """Every query by where it stands."""
+    """Every query by its place."""
     for rule in _rules():
         yield rule["alert"], rule["expr"]
     for panel in _dashboard()["panels"]:
@@ -117,7 +117,7 @@ def test_the_alerts_that_an_administrator_needs_are_there() -> None:
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
-    """A metric that nobody would look at is one too many, or a panel too few."""
+    """A metric without a panel is one too many, or a panel is missing."""
     shown = {one.name for _, query in QUERIES for one in selectors(promql_parser.parse(query))}
     families = read(everything().exposition()).families
     assert [

@@ -12,7 +12,7 @@ from tests.daemonset.image_root import DOCKERFILE, REPOSITORY
 
 
 def test_the_linter_finds_nothing() -> None:
-    """What it is told to pass over stands in the file, each with its reason."""
+    """The file lists what the linter ignores, each with its reason."""
     linter = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([linter, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -33,7 +33,7 @@ _BACK_SECONDS = 45.0
 def test_what_hangs_is_back(
     world: World, deployment: Deployment, hung: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SIGSTOP: it answers nobody and handles no SIGTERM. The pod's own grace period would be five minutes."""
+    """SIGSTOP: it answers nothing and handles no SIGTERM. The pod's own grace period would be 5 minutes."""
     pod = deployment.ready_pod()
     with kubelet(pod) as keeper:
         restarted = {"agent": int("agent" in hung), "relay": 0}

@@ -65,7 +65,7 @@ def test_the_agent_takes_the_configuration(deployment: str) -> None:
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_the_example_of_a_service_is_right(deployment: str) -> None:
-    """Whoever takes the comment's mark away has a configuration that says what it seems to."""
+    """Uncommented, the example is a configuration that means what it seems to."""
     text = configuration(render(DAEMONSET / deployment))
     config = parse_config(text.replace("services: []", "services:").replace("# - {", "- {"), deployment)
     assert [one.proxy_protocol for one in config.load_balancers.services] == ["v1"]

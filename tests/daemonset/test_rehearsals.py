@@ -163,7 +163,7 @@ def test_uninstall(world: World, deployment: Deployment) -> None:
 
 
 def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -> None:
-    """Nobody can tell then whether it is for good: what stands stays, and `nodeagent cleanup` removes it."""
+    """It is then unknown whether it is for good: everything stays, and `nodeagent cleanup` removes it."""
     before = read_state(world.node1)
     pod = deployment.ready_pod()
     deployment.api.stop_listening()
@@ -183,7 +183,7 @@ def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -
 def test_reboot(
     world: World, deployment: Deployment, gateway: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until the agent runs, the hosts file names an address that is nobody's; then all is well by itself."""
+    """Until the agent runs, the hosts file has an address that does not exist; then all is well by itself."""
     node = world.node1
     before = _shut_down_and_boot(world, deployment)
     unrouted = ["blackhole" if gateway == "drops" else "unreachable", "169.254.0.0/16"]

@@ -1,4 +1,4 @@
-"""`-o json` is what docs/schema says it is, and colours are for terminals."""
+"""`-o json` is what docs/schema says it is, and colors are for terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a Service, and the remedies in their order: what needs no agent stands first."""
+"""The findings on a Service, and the fixes in their order: first what needs no agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who serves pods: DNAT, CoreDNS, or nobody; and that plan says so where nobody does."""
+"""What serves pods: DNAT, CoreDNS, or nothing; and that plan says so if nothing does."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
 
 
 def test_certificates_and_images_are_warnings() -> None:
-    """They are not nodeagent's to remedy, and a node with a self-signed certificate is not affected by it."""
+    """They are not nodeagent's to fix, and a node with a self-signed certificate is not affected by it."""
     for check, sound in (("certificate", "CertificateValid"), ("images", "ImagesRemedied")):
         codes = {code for code in Code if code.check == check}
         assert Code[sound].verdict is CheckVerdict.PASS

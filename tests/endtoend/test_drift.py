@@ -1,4 +1,4 @@
-"""What somebody else breaks is seen by status and plan, and healed by apply."""
+"""Damage by another program is shown by status and plan, and repaired by apply."""
 
 from __future__ import annotations
 

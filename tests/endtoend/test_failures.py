@@ -1,4 +1,4 @@
-"""Where a part can't be had, the others serve, nothing points at nothing, and the words are clear."""
+"""If a component is not available, the others work, nothing points at nothing, and the words are clear."""
 
 from __future__ import annotations
 

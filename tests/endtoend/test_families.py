@@ -108,7 +108,7 @@ def test_ipv6_switched_off_later_is_drift_that_heals(tmp_path: Path, backend: Ba
 def test_a_cluster_ip_of_one_family_serves_both_and_the_clients_address_arrives(
     tmp_path: Path, backend: Backend, family: Family
 ) -> None:
-    """The PROXY line names the client in its own family, over a connection of the other."""
+    """The PROXY header names the client in its own family, over a connection of the other."""
     own = (addresses.INGRESS_CLUSTER_IP, addresses.INGRESS_CLUSTER_IP_6)[family == 6]
     with World(family="dual") as world:
         for node in world.nodes:

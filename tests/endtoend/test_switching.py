@@ -1,4 +1,4 @@
-"""A node whose configuration names another backend: nobody notices."""
+"""A node whose configuration names another backend: no client notices."""
 
 from __future__ import annotations
 

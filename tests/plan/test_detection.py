@@ -1,4 +1,4 @@
-"""Which load balancers count as sending the PROXY line."""
+"""Which load balancers count as sending the PROXY header."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_unreadable_parts_of_a_skipped_service_are_reported() -> None:
 
 
 def test_only_the_listed_ports_send_proxy() -> None:
-    """A port that the Service does not have is told."""
+    """A port that the Service does not have is reported."""
     entry = "{namespace: ingress, name: blue, proxyProtocol: v2, ports: [443, 8443]}"
     planned = desired(service(), options=config(f"loadBalancers: {{services: [{entry}]}}"))
     decision = of_service(planned)

@@ -1,4 +1,4 @@
-"""Whether what DNS says proves a name, and what counts while it says nothing."""
+"""Whether the answer of DNS verifies a hostname, and what counts while there is none."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -112,19 +112,19 @@ def test_many_addresses_are_not_all_shown() -> None:
     ],
 )
 def test_a_name_without_addresses_is_refused(outcome: DnsOutcome, code: str, reason: str) -> None:
-    """Even one that stands: it goes."""
+    """Even one that is written: it is removed."""
     for stands_at in ((), (RELAY,)):
         decision = decided(DnsReply(outcome, ttl=60), stands_at=stands_at)
         assert (decision.verdict, decision.code, decision.reason) == (Verdict.REFUSED, code, reason)
 
 
 def test_a_name_that_points_elsewhere_now_is_withdrawn() -> None:
-    """Though it stands and was proven once."""
+    """Though it is written and was verified once."""
     assert hosts(planned(told("198.51.100.4"), stands_at=[RELAY])) == []
 
 
 def test_a_name_that_was_not_asked_yet_waits() -> None:
-    """Without an alarm; one that stands stays, as at the agent's start."""
+    """Without an alert; one that is written stays, as at the agent's start."""
     decision = decided(None)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotAskedYet")
     kept = decided(None, stands_at=[RELAY])
@@ -172,14 +172,14 @@ def test_a_line_that_waits_for_its_relay_stays_verified() -> None:
 
 
 def test_what_dns_denied_stays_so_while_dns_is_unavailable() -> None:
-    """Though its line still stands, the hosts file having been read-only, say."""
+    """Though its line is still there: for example, the hosts file was read-only."""
     decision = decided(failed(), before=told("198.51.100.4"), stands_at=[RELAY])
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
     assert decision.reason.endswith("; now DNS can't be queried: 192.0.2.53: no")
 
 
 def test_a_line_of_one_load_balancer_does_not_verify_another() -> None:
-    """Else whoever is fast while DNS is away could take over a name that was proven for somebody."""
+    """Otherwise, a fast claim while DNS is unavailable could take over a hostname verified for another."""
     facts = replace(
         FACTS,
         dns={NAME: DnsAnswer(failed())},
@@ -245,7 +245,7 @@ def test_with_verify_allow_nothing_is_asked() -> None:
 
 
 def test_what_waits_for_its_relay_is_asked_all_the_same() -> None:
-    """Else its proof would be forgotten as often as the relay restarts."""
+    """Otherwise, its verification would be forgotten as often as the relay restarts."""
     assert defer_until_ready(planned(told("192.0.2.1")), frozenset()).questions == {
         NAME: DnsQuestion(MATTER, "web", CLAIMED_BY)
     }
@@ -330,7 +330,7 @@ def test_of_two_claims_that_dns_does_not_confirm_the_older_one_gets_the_reason()
 
 
 def test_a_name_that_has_moved_stays_with_the_younger_claim_while_dns_is_away() -> None:
-    """By what DNS told last; after a restart, by the line that stands."""
+    """By the last answer of DNS; after a restart, by the existing line."""
     relay = relay_of(moving(None), "green")[4]
     for found in (moving(failed(), told("192.0.2.2")), moving(failed(), stands_at=[relay])):
         assert verdicts(found)["new"] == (Verdict.SERVED, "Kept")
@@ -361,7 +361,7 @@ def test_an_answer_that_matters_to_either_of_two_claims_calls_for_a_pass() -> No
 
 
 def test_a_wildcard_for_coredns_needs_to_be_allowed() -> None:
-    """A wildcard record proves nothing about the explicit hostnames below it."""
+    """A wildcard record verifies none of the explicit hostnames below it."""
     name = "*.corp.example.com"
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
     facts = replace(FACTS, takes_wildcards=True, dns={name: DnsAnswer(reply, reply)})

@@ -1,4 +1,4 @@
-"""externalIPs: short-circuited as a load balancer's address is, but written by whoever may write Services."""
+"""externalIPs: short-circuited like a load balancer's address, but set by anyone who can write a Service."""
 
 from dataclasses import replace
 from ipaddress import ip_address

@@ -1,4 +1,4 @@
-"""A load balancer's addresses of a family that this node does not speak are left alone, and told of."""
+"""A load balancer's addresses of a family that this node does not support are ignored, and reported."""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
@@ -40,7 +40,7 @@ def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:
 
 
 def test_a_dual_stack_node_relays_both() -> None:
-    """Nothing is told."""
+    """Nothing is reported."""
     planned = desired(DUAL, facts=on_a_node(FOUR, SIX), node=BARE)
     assert set(relay_of(planned)) == {4, 6}
     assert of_service(planned).remarks == ()

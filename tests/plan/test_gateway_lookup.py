@@ -74,13 +74,13 @@ def test_the_oldest_of_an_ingress_and_a_route_has_the_name() -> None:
 
 
 def test_both_apis_on_one_load_balancer_are_no_conflict() -> None:
-    """The name stands once."""
+    """The hostname is written once."""
     planned = desired(service(), gateway(), route(NAME), ingress(NAME, created=5))
     assert [decision.verdict for decision in planned.names] == [Verdict.SERVED]
 
 
 def test_a_route_on_two_gateways_has_its_name_on_the_one_that_is_relayed() -> None:
-    """One without PROXY needs nothing; the other one is told to be left alone."""
+    """One without PROXY needs nothing; the other one is reported as excluded."""
     inside = gateway(name="inside", points=(point("192.0.2.3"),))
     both = route(NAME, to=[parent("inside"), parent()])
     planned = desired(service("red", ips=("192.0.2.3",)), service(), inside, gateway(), both)

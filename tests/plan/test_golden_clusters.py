@@ -9,5 +9,5 @@ from tests.plan.golden import clusters, expected, planned, readable
 
 @pytest.mark.parametrize("cluster", clusters(), ids=lambda path: path.name)
 def test_the_plan_is_the_expected_one(cluster: Path) -> None:
-    """Every decision with its reason, and all that shall stand."""
+    """Every decision with its reason, and the desired state."""
     assert readable(planned(cluster)) == expected(cluster)

@@ -172,7 +172,7 @@ def test_a_star_elsewhere_makes_no_wildcard(host: str) -> None:
 
 
 def test_of_two_load_balancers_that_claim_a_name_the_older_ingress_has_it() -> None:
-    """The other one is told whose it is."""
+    """The other one's reason names the owner."""
     planned = desired(
         service(),
         service("green", ips=("192.0.2.2",)),

@@ -1,4 +1,4 @@
-"""What can stand in a hosts file as a name."""
+"""What can be a hostname in a hosts file."""
 
 import pytest
 

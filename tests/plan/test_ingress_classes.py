@@ -65,7 +65,7 @@ def test_the_class_is_that_of_the_spec_or_the_annotation_or_the_default(
 
 
 def test_of_several_default_classes_none_is_the_default() -> None:
-    """Nobody can tell which one was meant."""
+    """It is unknown which one was meant."""
     classes = (IngressClass("nginx", default=True), IngressClass("other", default=True))
     planned = two(new(None), *classes, options=WITH_CLASS % ("nginx", "green"))
     assert served_by(planned) == "blue"

@@ -33,7 +33,7 @@ def test_exclude_false_excludes_nothing(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["yes", "", " true", "tRUE", "on\n"])
 def test_a_value_that_is_no_boolean_excludes_and_is_shown(value: str) -> None:
-    """Whoever wrote it did not want the usual."""
+    """Its author did not want the default."""
     planned = desired(service(), ingress(NAME, annotations={EXCLUDE: value}))
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
@@ -45,7 +45,7 @@ def test_a_value_that_is_no_boolean_excludes_and_is_shown(value: str) -> None:
 def test_the_oldest_ingress_of_a_name_decides_whether_it_is_excluded(
     excluded_at: int, *, written: bool
 ) -> None:
-    """A solver that comes for minutes brings no name back; a newcomer takes nobody's name away."""
+    """A solver that exists for minutes restores no hostname; a newer object takes no hostname away."""
     planned = desired(
         service(),
         ingress(NAME, created=excluded_at, annotations={EXCLUDE: "true"}),

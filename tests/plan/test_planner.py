@@ -18,7 +18,7 @@ def test_an_empty_cluster_asks_for_nothing() -> None:
 
 
 def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
-    """The relay stands all the same."""
+    """The relay exists all the same."""
     planned = desired(service(), ingress("www.example.com"), options=config("dnat: {backend: none}"))
     assert (planned.dnat.redirects, planned.dnat.pods) == ((), ())
     assert planned.listeners
@@ -53,7 +53,7 @@ def test_configured_pod_ranges_replace_the_nodes() -> None:
 
 @pytest.mark.parametrize("node", [None, replace(NODE, pod_cidrs=())])
 def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object) -> None:
-    """With the option that mends it."""
+    """With the option that fixes it."""
     planned = plan(Snapshot(node=node), FACTS, config())  # type: ignore[arg-type]
     assert planned.dnat.pods == ()
     (remark,) = planned.remarks

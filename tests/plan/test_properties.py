@@ -70,7 +70,7 @@ def test_what_is_planned_hangs_together(planned: Desired) -> None:
 def test_every_name_written_is_a_hostname_that_is_allowed(
     snapshot: Snapshot, facts: Facts, config: Config
 ) -> None:
-    """And belongs to nobody else."""
+    """And belongs to no one else."""
     for line in plan(snapshot, facts, config).hosts:
         assert is_hostname(line.name)
         assert any(f".{line.name}".endswith(f".{suffix}") for suffix in config.hosts.allow)

@@ -272,7 +272,7 @@ def test_a_value_that_its_controller_refuses_is_an_error_and_nothing_else(
 
 
 def test_a_value_that_silently_means_off_is_reported() -> None:
-    """Whoever wrote `True` for OpenStack expects something else."""
+    """An author who wrote `True` for OpenStack expects something else."""
     found = detected({OPENSTACK: "True"})
     assert found.reason == (
         f"no PROXY: annotation {OPENSTACK}=True, which its controller treats as off: "

@@ -66,7 +66,7 @@ def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
 
 
 def test_the_relay_itself_is_not_withheld() -> None:
-    """Addresses and listeners come first: nothing answers before they stand."""
+    """Addresses and listeners come first: nothing answers before they exist."""
     planned = defer_until_ready(PLANNED, frozenset())
     assert (planned.addresses, planned.listeners) == (PLANNED.addresses, PLANNED.listeners)
     assert (planned.dnat.redirects, planned.hosts) == ((), ())

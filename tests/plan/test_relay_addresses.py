@@ -1,4 +1,4 @@
-"""Which relay address a load balancer gets: always the same, whoever comes later."""
+"""Which relay address a load balancer gets: always the same, whichever are added later."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from random import Random
@@ -57,7 +57,7 @@ def test_a_newer_load_balancer_moves_none(cluster: list[Service], network: IPv4N
 
 @given(clusters, networks)
 def test_the_oldest_are_served_first(cluster: list[Service], network: IPv4Network | IPv6Network) -> None:
-    """A full range leaves out the newest and nobody else; a Service without a time is the newest."""
+    """A full range leaves out only the newest; a Service without a time is the newest."""
     slots = network.num_addresses - (2 if network.version == 4 else 1)
     served = allocate(sorted(cluster, key=by_age), network)
     assert len(served) == min(len(cluster), slots)
@@ -73,7 +73,7 @@ def test_a_range_without_room_gives_nothing(network: str) -> None:
 
 
 def test_the_addresses_are_these_and_stay_these() -> None:
-    """They stand on nodes: a new version of the agent must not choose others."""
+    """Nodes have them: a new version of the agent must not choose others."""
     cluster = [service(name, created=0) for name in ("blue", "green", "red")]
     found = allocate(sorted(cluster, key=by_age), IPv4Network("169.254.66.0/24"))
     assert {path: str(address) for path, address in found.items()} == {

@@ -141,7 +141,7 @@ def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:
 
 
 def test_of_two_services_with_one_address_and_port_the_older_has_it() -> None:
-    """The younger is told whose it is."""
+    """The younger one's reason names the owner."""
     planned = desired(service(ports=("443",), created=5), service("green", ports=("443", "80"), created=1))
     assert {str(each.match): each.load_balancer.name for each in planned.dnat.redirects} == {
         "192.0.2.1:80": "green",
@@ -161,7 +161,7 @@ def test_a_service_that_is_not_proxy_takes_no_address_from_one_that_is() -> None
 
 @pytest.mark.parametrize("interface", ["eth0", "lo", "cni0"])
 def test_a_relay_address_in_use_by_another_program_costs_only_that_load_balancer(interface: str) -> None:
-    """The reason says where it stands and what to do."""
+    """The reason says where it is and what to do."""
     before = desired(service(), service("green", ips=("192.0.2.2",)))
     address = relay_of(before)[4]
     standing = InterfaceAddress(ip_address(address), 24, interface)

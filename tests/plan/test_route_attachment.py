@@ -40,7 +40,7 @@ def test_a_route_is_reached_by_the_names_it_has_in_common_with_its_listener() ->
     ],
 )
 def test_a_route_that_is_attached_to_nothing_gets_the_reason(to: ParentRef, reason: str) -> None:
-    """Its names are nobody else's hindrance."""
+    """Its hostnames are no obstacle for others."""
     listeners = (
         listener("other.example.com"),
         listener(name="tls", protocol="TLS"),
@@ -217,6 +217,6 @@ def test_same_is_the_listener_sets_own_namespace() -> None:
 
 
 def test_a_route_of_the_gateway_is_not_attached_to_what_a_listener_set_adds() -> None:
-    """Whoever adds listeners to a Gateway gets no other's Routes (GEP-1713)."""
+    """Anyone who adds listeners to a Gateway gets no other's Routes (GEP-1713)."""
     added = listener_set(listener("added.example.com"))
     assert asked(gateway(listener("own.example.com"), allowed=ALL), added, route()) == {"own.example.com"}

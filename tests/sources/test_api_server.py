@@ -127,7 +127,7 @@ def test_a_kubeconfig_that_may_not_be_read_is_passed_over(
     ids=["not-yaml", "not-utf-8", "no-port"],
 )
 def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: bytes) -> None:
-    """The person is told that its API server is not protected."""
+    """A note says that its API server is not protected."""
     file = tmp_path / "kubeconfig"
     file.write_bytes(content)
     found = find_api_servers([file], {})
@@ -150,7 +150,7 @@ def test_a_kubeconfig_that_makes_no_sense_is_noted(tmp_path: Path, content: byte
     ],
 )
 def test_a_kubeconfig_without_a_server_says_nothing(tmp_path: Path, content: str) -> None:
-    """Whatever stands in it instead."""
+    """Whatever it has instead."""
     file = tmp_path / "kubeconfig"
     file.write_text(content, encoding="utf-8")
     assert find_api_servers([file], {}) == ApiServers()

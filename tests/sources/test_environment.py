@@ -1,4 +1,4 @@
-"""What a node is made of, read from files as they may stand on one."""
+"""A node's system, read from files as they may be on one."""
 
 from __future__ import annotations
 

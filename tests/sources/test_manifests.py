@@ -461,7 +461,7 @@ def test_a_field_of_an_ingress_of_the_wrong_type_is_named(
     ["two words", "line\nbreak", "nul\0", "\U0001f60a", "x" * 300, "127.0.0.1", "..", "-a.example.com"],
 )
 def test_an_absurd_host_is_handed_on_as_written(tmp_path: Path, host: str) -> None:
-    """The planner refuses it with its reason; reading it harms nobody."""
+    """The planner rejects it with its reason; reading it does no harm."""
     (found,) = read(tmp_path, json.dumps(ingress(rules=[{"host": host}]))).ingresses
     assert found.hosts == (host,)
 

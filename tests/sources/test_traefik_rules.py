@@ -43,7 +43,7 @@ def test_hosts_of_a_rule(rule: str, hosts: list[str]) -> None:
 @given(st.text(alphabet='Host(`a.b`)"!&| ,\\', max_size=60))
 @settings(deadline=None)
 def test_no_text_is_too_odd(rule: str) -> None:
-    """Each host found stands in the rule, in quotes."""
+    """Each host found is in the rule, in quotes."""
     for host in hosts_in_rule(rule):
         assert f"`{host}`" in rule or f'"{host}"' in rule
 

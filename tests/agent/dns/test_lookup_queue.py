@@ -1,4 +1,4 @@
-"""Which name is asked when. Time is told, none passes."""
+"""When each hostname is looked up. The tests set the time, none passes."""
 
 import math
 from collections import Counter
@@ -76,7 +76,7 @@ def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
 
 @pytest.mark.parametrize(("count", "seconds"), [(1000, 10), (10_000, 60)])
 def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
-    """Two hundred a second, in their order, however often somebody looks."""
+    """Two hundred a second, in their order, however often the queue is asked."""
     agenda = LookupQueue()
     agenda.want(of_one(*names(count)), NOW)
     asked = [taken(agenda, 100 + tick / 10) for tick in range(seconds * 10)]

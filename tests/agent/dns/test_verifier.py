@@ -73,7 +73,7 @@ class MadeUpDns:
 
 
 def test_answers_are_known_once_they_are_there() -> None:
-    """For all the names, and told of once; nothing is asked again before its time."""
+    """For all the hostnames, and reported once; nothing is looked up again before its time."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=DnsReply(DnsOutcome.NXDOMAIN, ttl=300))
     with dns.prover(recheck_seconds=300) as prover:
         assert prover.answers() == {}
@@ -138,7 +138,7 @@ def test_the_last_answer_is_remembered_while_dns_is_unavailable() -> None:
 
 
 def test_hostnames_that_are_not_wanted_are_forgotten() -> None:
-    """Who comes back is asked anew."""
+    """A hostname that returns is looked up again."""
     dns = MadeUpDns(a=told("192.0.2.1", ttl=300), b=told("192.0.2.1", ttl=300))
     with dns.prover(recheck_seconds=300) as prover:
         prover.want({"a": MATTERS, "b": MATTERS})

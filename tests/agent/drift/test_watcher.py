@@ -20,11 +20,11 @@ class Event:
         return self.descriptor
 
     def close(self) -> None:
-        """Nothing: what happens while nobody listens is kept."""
+        """Nothing: what happens while no one listens is kept."""
 
 
 class Scripted(Watcher[None, Event]):
-    """Watches a descriptor; fails as it is told."""
+    """Watches a descriptor; fails on request."""
 
     component = "dnat"
 

@@ -120,7 +120,7 @@ def test_a_lock_file_that_is_replaced_is_watched_on(chains: Watched, lock_file: 
 def test_a_program_that_takes_no_lock_is_found_by_looking(
     chains: Watched, lock_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own lock file makes it one that nobody sees."""
+    """Its own lock file hides it from others."""
     monkeypatch.setattr(dnat, "_LOOK_SECONDS", 0.3)
     chains.node.legacy(FOREIGN)  # the watcher wakes, and learns of the shorter time
     monkeypatch.setenv("XTABLES_LOCKFILE", str(lock_file.with_suffix(".another")))

@@ -22,7 +22,7 @@ REFUSED = ResourceState(ROUTES, synced=False, error="403", optional=True, covera
 
 
 class Told:
-    """What was told after each of some moments."""
+    """What was reported after each of some moments."""
 
     def __init__(self, *moments: Sequence[ResourceState]) -> None:
         metrics, self.board = Metrics(), HealthBoard([API])
@@ -47,7 +47,7 @@ class Told:
 
 @pytest.mark.parametrize("optional", [ABSENT, REFUSED])
 def test_what_the_agent_does_its_work_without_is_no_error(optional: ResourceState) -> None:
-    """It is told as what it is."""
+    """It is reported as what it is."""
     told = Told([SERVICES, optional])
     assert told.api == "ok"
     assert told.found.value("nodeagent_api_up") == 1

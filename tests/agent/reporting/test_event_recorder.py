@@ -59,7 +59,7 @@ def test_a_name_without_a_known_load_balancer_gets_no_event() -> None:
 
 
 def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
-    """The Event stands for an hour: it shall name them all."""
+    """The Event stays for an hour: it must name them all."""
     refused = name("a.example.test")
     waiting = name("b.example.test", Verdict.SKIPPED, "NotAskedYet")
     assert events(Desired(names=(refused, waiting))) == ()

@@ -1,4 +1,4 @@
-"""Alive and ready: what a probe is told, moment by moment."""
+"""Alive and ready: the answer to a probe, moment by moment."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_a_sign_within_a_long_pass_counts() -> None:
 
 
 def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
-    """Until then the reasons stand in the answer."""
+    """Until then, the answer has the reasons."""
     health, clock = board("api", "hosts", "dnat")
     assert not health.ready().ok
     assert health.ready().text == (
@@ -121,7 +121,7 @@ def test_a_standby_is_ready_and_says_so() -> None:
 
 
 def test_an_error_can_not_forge_the_line_of_another_part() -> None:
-    """Errors of many lines are told on one, whatever letters they hold."""
+    """Errors of many lines are shown on one, whatever characters they have."""
     health, _ = board("dnat", "hosts")
     health.component_failed("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
     health.became_standby("evil\nhosts: ok")
@@ -136,7 +136,7 @@ def test_an_error_can_not_forge_the_line_of_another_part() -> None:
 
 
 def test_a_part_that_is_none_is_an_error() -> None:
-    """A line would otherwise appear that nobody expects."""
+    """Otherwise, an unexpected line would appear."""
     health, _ = board("hosts")
     with pytest.raises(KeyError):
         health.component_ok("host")

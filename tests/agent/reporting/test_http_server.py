@@ -163,7 +163,7 @@ def test_many_probes_at_once_are_all_answered() -> None:
 
 
 def test_an_idle_server_uses_no_processor_time_and_ends_at_once() -> None:
-    """It sleeps until somebody connects, and polls nothing."""
+    """It sleeps until a client connects, and polls nothing."""
     with serving(PAGES) as service:
         get(service.bound, "/healthz")
         time.sleep(0.1)

@@ -186,7 +186,7 @@ def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
 
 
 def test_a_relay_that_does_not_answer_is_down_and_its_backends_are_unknown() -> None:
-    """Not told is not the same as down."""
+    """Not reported is not the same as down."""
     metrics = Metrics()
     metrics.watch_relay(lambda: Unreachable("/run/nodeagent/relay.sock", Silence.REFUSED))
 
@@ -214,7 +214,7 @@ def test_the_process_and_the_build_are_reported() -> None:
 
 
 def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
-    """A name that was never proven does not count, however long DNS is silent about it."""
+    """A hostname that was never verified does not count, however long DNS does not answer for it."""
     metrics = Metrics()
     now = time.monotonic()
     metrics.watch_dns(lambda: {"kept.example": now - 60, "old.example": now - 90, "never.example": now - 900})

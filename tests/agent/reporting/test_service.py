@@ -112,7 +112,7 @@ def test_an_address_that_can_never_be_had_is_a_clear_error(monkeypatch: pytest.M
 
 
 def test_two_agents_of_one_run_directory_each_have_a_socket_of_their_own() -> None:
-    """A probe asks the agent in its own process number space, whoever has the port."""
+    """A probe asks the agent in its own pid namespace, whichever agent has the port."""
     with short_directory() as run_dir, serving(WAITING, None, run_dir) as service:
         assert service.socket_path is not None
         assert stat.S_IMODE(Path(service.socket_path).stat().st_mode) == 0o600

@@ -1,4 +1,4 @@
-"""A watch that can't be had is tried again, and told of everywhere: with the kernel's own limits."""
+"""A watch that is not available is tried again, and reported everywhere: with the kernel's own limits."""
 
 import logging
 import os

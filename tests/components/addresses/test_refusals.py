@@ -75,7 +75,7 @@ def test_pyroute2_is_not_imported_before_it_is_needed() -> None:
 
 
 def test_ranges_are_those_of_the_configuration(node: Namespace) -> None:
-    """Addresses of a range that was configured before are nobody's."""
+    """Addresses of a range that was configured before belong to no one."""
     apply(Addresses("hairpin0", RANGES), FOUR)
     other = Addresses("hairpin0", (type(RANGES[0])("169.254.67.0/24"), RANGES[1]))
     assert other.read().ours == ()

@@ -51,7 +51,7 @@ def test_cleanup_leaves_the_node_as_it_was(node: Namespace, component: Addresses
 
 @pytest.mark.usefixtures("node")
 def test_addresses_come_and_go_one_by_one(component: Addresses) -> None:
-    """Others stand on meanwhile; the change names each."""
+    """Others stay meanwhile; the change names each."""
     apply(component, FOUR, SIX)
     change = apply(component, SIX, "169.254.66.6")
     assert [str(one.address) for one in change.add] == ["169.254.66.6"]
@@ -62,7 +62,7 @@ def test_addresses_come_and_go_one_by_one(component: Addresses) -> None:
 
 @pytest.mark.usefixtures("node")
 def test_a_stale_change_is_no_failure(component: Addresses) -> None:
-    """Whoever was quicker did what was wanted."""
+    """Another program was faster, and did what was wanted."""
     change = difference(component, FOUR, SIX)
     apply(component, FOUR, SIX)
     component.grow(change)

@@ -88,7 +88,7 @@ def test_any_state_leads_to_any_other_in_halves(backend: DnatBackend, desired: D
 
 
 def test_a_delta_touches_its_own_elements_only(node: Namespace) -> None:
-    """Handles show it: whatever is made anew gets another one."""
+    """Handles show it: anything that is made again gets another one."""
     backend = NftablesBackend()
     apply_all(backend, both_families())
     before = _without_elements(node)

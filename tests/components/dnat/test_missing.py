@@ -39,7 +39,7 @@ def on_kernel_without(refusals: tuple[Refusal, ...], call: Callable[[], _Result]
 
 
 def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
-    """At every pass: somebody may load the module."""
+    """At every pass: the module may be loaded later."""
     for _ in range(2):
         said = on_kernel_without((NO_IP6TABLES,), _serve_both)
         assert "IPv6 is not redirected, the other family is. ip6tables: table mangle" in said
@@ -74,7 +74,7 @@ def test_where_no_ipv6_is_wanted_none_is_missed(
 
 
 def test_nftables_serves_both_where_ipv6_is_switched_off(node: Namespace) -> None:
-    """`disable_ipv6=1`: its entries hurt nobody."""
+    """`disable_ipv6=1`: its entries do no harm."""
     node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")
     for backend in (NftablesBackend(), IptablesBackend()):
         apply(backend, guarded())
@@ -101,7 +101,7 @@ def test_with_neither_auto_names_what_each_lacks() -> None:
 
 
 def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) -> None:
-    """And nothing stands."""
+    """And nothing is set."""
     before = node.rules()
     said = on_kernel_without((NO_IPTABLES, NO_IP6TABLES), _serve_both)
     assert "The kernel has no legacy iptables here: load ip_tables and iptable_mangle" in said
@@ -110,7 +110,7 @@ def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) ->
 
 
 def test_a_lock_that_another_program_holds_for_long(world: World, own_lock: Path) -> None:
-    """What stands goes on, reading goes on, and the change comes when the lock is free."""
+    """The existing rules work, reading works, and the change is made when the lock is free."""
     backend = IptablesBackend(lock_wait=0.1)
     apply(backend, guarded())
     with locked(own_lock):

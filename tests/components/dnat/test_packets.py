@@ -69,7 +69,7 @@ def test_kube_proxy_at_its_own_priority_loses(world: World) -> None:
 def test_what_comes_from_outside_for_the_load_balancer_is_not_touched(
     world: World, backend: DnatBackend
 ) -> None:
-    """It may bear the PROXY line already: kube-proxy alone handles it."""
+    """It may have the PROXY header already: only kube-proxy handles it."""
     world.node.nft(KUBE_PROXY)
     entry = redirect(LB_BEHIND_NODE, RELAY[4])
     apply(backend, DnatRules((entry,), (POD_RANGE[4],)))

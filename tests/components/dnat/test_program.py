@@ -94,7 +94,7 @@ def test_none_removes_what_an_earlier_configuration_left() -> None:
 @pytest.mark.usefixtures("node")
 @pytest.mark.parametrize("case", ["read", "dry run", "run", "choose"])
 def test_an_ordinary_user_gets_a_dry_run_and_a_typed_refusal(case: str) -> None:
-    """Nothing stands or a table stands: he can't know."""
+    """There is a table or none: such a user can't know."""
     assert _as_nobody(_CASES[case]) == ""
 
 

@@ -1,4 +1,4 @@
-"""From one backend to the other: never both in force, and no connection cut."""
+"""From one backend to the other: never both active, and no connection rejected."""
 
 import fcntl
 import threading
@@ -25,7 +25,7 @@ _PATIENCE = 15.0
 
 
 def standing() -> list[str]:
-    """Which backends' rules stand, as each tells of itself."""
+    """Which backends' rules exist, as each reports itself."""
     backends: list[DnatBackend] = [NftablesBackend(), IptablesBackend()]
     return [backend.name for backend in backends if backend.read().present]
 
@@ -121,7 +121,7 @@ def test_without_nft_auto_takes_iptables(
 def test_nft_that_is_too_slow_for_a_moment_is_not_taken_for_a_kernel_without_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Or both backends would be in force: what stands in nftables would be forgotten."""
+    """Otherwise both backends would be active: the rules in nftables would be forgotten."""
     apply(choose("auto"), guarded())
     with monkeypatch.context() as slow:
         fake_nft(slow, tmp_path, "exec /bin/sleep 60")
@@ -136,7 +136,7 @@ def test_nft_that_is_too_slow_for_a_moment_is_not_taken_for_a_kernel_without_it(
 def test_a_backend_that_is_missing_is_found_once_it_is_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whoever installs nft, or loads a module, need not restart the agent."""
+    """After an installation of nft, or the loading of a module, the agent needs no restart."""
     with monkeypatch.context() as without:
         only_path(without, tmp_path)
         dnat = Dnat("nftables")

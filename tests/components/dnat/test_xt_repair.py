@@ -69,7 +69,7 @@ def test_damage_is_seen_and_repaired(node: Namespace, backend: IptablesBackend, 
 
 @pytest.mark.parametrize("damage", DISPLACED.values(), ids=DISPLACED.keys())
 def test_a_jump_pushed_down_comes_back_on_top(node: Namespace, backend: IptablesBackend, damage: str) -> None:
-    """And is told apart from rules that were undone: the other program's rules stay behind ours."""
+    """And is distinguished from removed rules: the other program's rules stay after nodeagent's."""
     apply(backend, guarded())
     before = backend.read()
     node.legacy(damage)
@@ -83,7 +83,7 @@ def test_a_jump_pushed_down_comes_back_on_top(node: Namespace, backend: Iptables
 
 @pytest.mark.parametrize("damage", OF_ENTRIES.values(), ids=OF_ENTRIES.keys())
 def test_entries_of_others_are_drift(node: Namespace, backend: IptablesBackend, damage: str) -> None:
-    """They are told as entries, not as damage."""
+    """They are reported as entries, not as damage."""
     apply(backend, guarded())
     before = backend.read()
     node.legacy(damage)

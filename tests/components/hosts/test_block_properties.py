@@ -1,4 +1,4 @@
-"""Whatever stands outside the block survives whatever happens: searched for counterexamples."""
+"""Everything outside the block survives whatever happens: searched for counterexamples."""
 
 from collections.abc import Sequence
 from pathlib import Path

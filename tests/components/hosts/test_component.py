@@ -92,7 +92,7 @@ def test_a_user_edits_around_the_block_between_two_applies(tmp_path: Path) -> No
 
 
 def test_an_edit_between_change_and_apply_is_taken_up(tmp_path: Path) -> None:
-    """The change is worked out anew; what was really done is returned."""
+    """The change is computed again; what was really done is returned."""
     path = hosts_file(tmp_path)
     planned = difference(component(path), ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
@@ -167,7 +167,7 @@ def test_a_write_that_broke_off_is_finished(tmp_path: Path, done: float) -> None
 
 
 def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path) -> None:
-    """The journal is of no use any more; it is told and dropped."""
+    """The journal is no longer of use; it is reported and dropped."""
     path = hosts_file(tmp_path, b"10.1.1.1 edited\n")
     store_journal(tmp_path / "run", Journal(path, USER, render(USER, ONE)))
     state = component(path).read()

@@ -84,7 +84,7 @@ def test_killed_while_replacing(tmp_path: Path, contents: tuple[bytes, ...]) -> 
 
 @in_private_mounts
 def test_killed_while_writing_in_place(tmp_path: Path, contents: tuple[bytes, ...]) -> None:
-    """Whatever half stands, the user's lines are known, in their order, and the next apply makes it whole."""
+    """Whichever half is written, the user's lines are known, in order, and the next apply completes it."""
     mount("tmpfs", tmp_path, "tmpfs")
     path = hosts_file(tmp_path)
     bind(path, path)

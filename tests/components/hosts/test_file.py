@@ -84,7 +84,7 @@ def test_an_acl_that_the_directory_gives_to_new_files_does_not_stick(tmp_path: P
 
 
 def test_a_reader_that_holds_the_old_file_sees_it_whole(tmp_path: Path) -> None:
-    """The point of a rename: nobody ever reads a half."""
+    """The point of a rename: no program ever reads half a file."""
     path = hosts_file(tmp_path)
     with path.open("rb") as held:
         apply(path)

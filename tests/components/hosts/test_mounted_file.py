@@ -42,7 +42,7 @@ def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
 
 
 def test_mount_points_are_read_with_their_octal_escapes() -> None:
-    """A space, a tab, a newline and a backslash stand as octal numbers (proc(5))."""
+    """A space, a tab, a newline and a backslash are octal numbers (proc(5))."""
     mountinfo = (
         b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n"
         b"37 35 98:0 /hosts /host/a\\040b\\011c\\012d\\134e/hosts rw - ext4 /dev/vda rw\n"

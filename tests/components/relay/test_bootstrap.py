@@ -27,7 +27,7 @@ def test_a_directory_that_was_everybodys_is_made_this_users_alone(tmp_path: Path
 
 
 def test_an_earlier_configuration_is_replaced(tmp_path: Path) -> None:
-    """After a reboot its addresses stand no more, and HAProxy would not start."""
+    """After a reboot its addresses no longer exist, and HAProxy would not start."""
     prepare(tmp_path)
     fresh = (tmp_path / "haproxy.cfg").read_text()
     (tmp_path / "haproxy.cfg").write_text(f"{fresh}\nlisten old\n    bind 169.254.66.9:80\n")

@@ -107,7 +107,7 @@ def test_the_longest_wait_holds_for_a_connection_that_is_in_use() -> None:
 
 @isolated
 def test_a_haproxy_that_goes_on_keeps_its_idle_connections() -> None:
-    """The agent alone is told to end, or its pod's relay is not told in time."""
+    """Only the agent gets a signal to end, or its pod's relay does not get one in time."""
     with _serving() as sidecar, connect(A.bind) as idle:
         idle.sendall(b"echo\nhello\n")
         assert idle.recv(100) == b"hello\n"

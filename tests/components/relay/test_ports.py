@@ -49,7 +49,7 @@ def test_a_port_is_taken_by_a_listener_on_every_address(
 
 
 def test_both_families_count(tmp_path: Path) -> None:
-    """A listener on :: takes IPv4's port too, unless told otherwise."""
+    """A listener on :: takes IPv4's port too, unless it is IPV6_V6ONLY."""
     (tmp_path / "tcp").write_text(HEADER + row("00000000:0050") + row("00000000:0016"), encoding="ascii")
     (tmp_path / "tcp6").write_text(HEADER + row("0" * 32 + ":01BB"), encoding="ascii")
     assert wildcards(from_tables(tmp_path)) == {(4, 22), (4, 80), (4, 443), (6, 443)}

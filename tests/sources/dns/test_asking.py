@@ -93,7 +93,7 @@ def test_a_chain_of_aliases_is_followed_to_its_addresses() -> None:
 
 
 def test_addresses_that_no_alias_leads_to_do_not_count() -> None:
-    """A record beside the question proves nothing."""
+    """A record that does not match the query means nothing."""
     reply = ask(zone("other.example.com. 60 A 192.0.2.1"))
     assert (reply.outcome, reply.addresses) == (DnsOutcome.NO_ADDRESS, ())
 
@@ -165,7 +165,7 @@ def test_addresses_count_though_the_other_query_is_answered_badly(rcode: str) ->
     ],
 )
 def test_an_error_says_nothing_of_the_name(rcode: str, outcome: DnsOutcome) -> None:
-    """The server's word stands in the trouble."""
+    """The problem has the server's own words."""
     reply = ask(zone(rcode=rcode))
     assert (reply.outcome, reply.outcome.tells) == (outcome, False)
     assert reply.trouble == f"127.0.0.1: {rcode}"
@@ -255,7 +255,7 @@ def test_without_a_server_the_reason_is_reported() -> None:
 
 
 def test_a_server_out_of_reach_is_reported_as_such() -> None:
-    """No socket may send to a broadcast address that nobody allowed."""
+    """No socket may send to a broadcast address without permission."""
     nowhere = Endpoint(ip_address("255.255.255.255"), 53)
     reply = Resolver(lambda: Upstreams((nowhere,))).ask(NAME)
     assert reply.outcome is DnsOutcome.UNREACHABLE

@@ -1,4 +1,4 @@
-"""Which servers are asked, read from files as they stand on nodes of several kinds."""
+"""Which servers are queried, read from files as they are on nodes of several kinds."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_a_changed_file_is_seen_at_once(node: NodeRoot) -> None:
 
 
 def test_servers_of_the_configuration_are_asked_instead(node: NodeRoot) -> None:
-    """Whatever the node's file says, systemd-resolved's stub included if somebody insists."""
+    """Whatever the node's file says, even systemd-resolved's stub if the option names it."""
     node.resolv_conf.write_text("nameserver 192.0.2.53\n", encoding="utf-8")
     given = "dnsServers: [192.0.2.1, '192.0.2.2:5353', '2001:db8::53', '[2001:db8::54]:5353', 127.0.0.53]"
     assert node.servers(given) == [
@@ -134,7 +134,7 @@ def test_a_plan_made_on_another_machine_asks_the_servers_of_that_machine(node: N
 
 
 def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
-    """It may answer with what nodeagent told it."""
+    """It may answer with nodeagent's own entries."""
     node.resolv_conf.write_text(STUB, encoding="utf-8")
     node.own.write_text(CLUSTER, encoding="utf-8")
     assert node.found().servers == ()
@@ -147,7 +147,7 @@ def test_the_clusters_own_dns_is_never_asked(node: NodeRoot) -> None:
 
 @pytest.mark.parametrize("text", ["", "# No DNS servers known.\n", "nameserver localhost\n", "\xff\x00"])
 def test_a_file_without_a_server_is_reported(node: NodeRoot, text: str) -> None:
-    """The C libraries would ask 127.0.0.1, where mostly nobody answers."""
+    """The C libraries would ask 127.0.0.1, where mostly no server answers."""
     node.resolv_conf.write_text(text, encoding="latin-1")
     assert node.found().servers == ()
     assert f"{node.resolv_conf} names no server" in node.found().problem

@@ -22,7 +22,7 @@ def told(watched: Watched) -> dict[str, str]:
 
 
 def test_only_the_named_one_is_asked_for(api: ApiServer, connection: Connection) -> None:
-    """A namespace's other ConfigMaps are nobody's business."""
+    """A namespace's other ConfigMaps are not read."""
     api.store.create(config_map("ingress-nginx", "true"))
     api.store.create(config_map("ingress-nginx", "true", "unrelated"))
     snapshot = read_cluster(connection, NODE, config_maps=[CONTROLLER])

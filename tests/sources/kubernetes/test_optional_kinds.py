@@ -58,7 +58,7 @@ def coverage(watched: Watched, name: str = ROUTES) -> Coverage:
 
 
 def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connection) -> None:
-    """Each is told as not served; nothing is asked for in vain."""
+    """Each is reported as not served; nothing is requested in vain."""
     with watching(api, connection) as watched:
         states = {state.name: state for state in watched.cluster.states()}
         absent = {name for name, state in states.items() if state.coverage is Coverage.NOT_SERVED}
@@ -150,7 +150,7 @@ def test_a_definition_that_is_made_again_between_two_polls_loses_nothing_and_kee
 def test_the_best_version_that_can_be_read_is_taken(
     api: ApiServer, connection: Connection, served: str, read: str | None
 ) -> None:
-    """One that nobody knows yet is as good as none."""
+    """An unknown version counts as none."""
     api.store.serve(*custom(GROUP, served, "HTTPRoute"))
     with watching(api, connection):
         paths = {seen.path for seen in api.traffic.seen("watch", "*/httproutes")}
@@ -194,7 +194,7 @@ def test_a_kind_that_rbac_denies_is_reported_and_the_rest_is_served(
 
 
 def test_a_kind_that_is_refused_later_stays_as_it_was_known(api: ApiServer, connection: Connection) -> None:
-    """Somebody takes a right away: no name goes for it."""
+    """A right is revoked: no hostname is removed because of that."""
     api.store.serve(*GATEWAY_API)
     api.store.create(objects.http_route("a"))
     with watching(api, connection) as watched:

@@ -64,7 +64,7 @@ def test_what_becomes_unreadable_is_news() -> None:
 
 
 def test_what_is_shown_stays_the_same_until_a_value_changes() -> None:
-    """Whoever remembers what it made of the values need not compare them."""
+    """A caller that remembers the result for the values need not compare them."""
     store = held(b=Item(5, ["b"]), a=Item(6, ["a"]))
     before = store.values()
     assert before == (["a"], ["b"])

@@ -1,4 +1,4 @@
-"""Every ending of a connection is told from the others; the servers are real sockets."""
+"""Every ending of a connection is distinguished from the others; the servers are real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rehearsal of a pull against a registry that behaves as it is told to, over TLS."""
+"""The test of a pull against a registry with configured behavior, over TLS."""
 
 from __future__ import annotations
 
