@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nodeagent.cli.main import run
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import detections
 from nodeagent.doctor.load_balancer_findings import remedies
@@ -17,7 +18,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.questions import ClusterAnswers, ask_cluster
 from nodeagent.sources.manifests import read_manifests
-from tests.apiserver import ApiServer, Resource, faults
+from tests.apiserver import ApiServer, Resource, faults, objects
 from tests.daemonset.kubernetes_schemas import validate
 from tests.daemonset.kustomize import documents
 from tests.doctor.admission import Policy
@@ -172,6 +173,25 @@ def test_the_policy_is_a_fix_if_the_server_has_it() -> None:
     found = service(points=(point("192.0.2.1"),))
     assert any("doctor --policy" in step for step in remedies(found, None, "v1.36.0", "v1"))
     assert not any("policy" in step for step in remedies(found, None, "v1.36.0"))
+
+
+def test_the_command_prints_a_policy_for_the_clusters_services(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ApiServer() as api:
+        api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
+        api.store.create(
+            objects.load_balancer(
+                "blue", "ingress", addresses=["192.0.2.1"], annotations={_DIGITALOCEAN: "true"}
+            )
+        )
+        assert (
+            run(["doctor", "--policy", "--kubeconfig", str(api.write_kubeconfig(tmp_path / "kubeconfig"))])
+            == 0
+        )
+        (balancer,) = api.store.all("services")
+    admitted = Policy(capsys.readouterr().out).admit(balancer)
+    assert {entry["ipMode"] for entry in _entries(admitted)} == {"Proxy"}
 
 
 def test_the_reason_is_reported_if_there_is_no_such_api() -> None:

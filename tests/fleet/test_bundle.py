@@ -149,7 +149,7 @@ def test_it_holds_what_a_report_needs_and_no_secret(api: ApiServer, ask: Ask, tm
 def test_hostnames_become_pseudonyms_everywhere(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
     _cluster(api, "node1")
     file = tmp_path / "report.tar.gz"
-    assert ask("bundle", "--anonymize", "-o", str(file)).exit_code == 0
+    assert ask("bundle", "--node", "node1", "--anonymize", "-o", str(file)).exit_code == 0
     members = _members(file)
     assert "secret-customer" not in "".join(members.values())
     pseudonym = json.loads(members["nodes/node1/status.json"])["names"][0]["name"]

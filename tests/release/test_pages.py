@@ -1,6 +1,7 @@
 """The pages for users: their length, their sentences, and the commands that they show.
 
-Every command is checked (it exists, with its options), or its page says that no test runs it.
+Every command of the project exists with its options. A test or the gate runs each command, or its page says
+that no test runs it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _PAGES = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]
 _TARGETS = set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-_CHECKED = frozenset({"nodeagent", "make", "python"})
 _LONGEST_PAGE = 250
 _LONGER = {"runbook.md": 300}
 """It has a section for each alert and Event, and a row for each code: to be looked up, not read."""
@@ -30,10 +31,46 @@ _LONGEST_SENTENCE = 25
 """Words, on average."""
 
 # Programs that are taken for a command without a prompt before it.
-_BARE = _CHECKED | {"curl", "docker", "eval", "git", "helm", "kubectl", "nft", "vagrant"}
+_BARE = frozenset(
+    {"curl", "docker", "eval", "git", "helm", "kubectl", "make", "nft", "nodeagent", "python", "vagrant"}
+)
 _PROMPT = re.compile(r"[\w-]*[$#] ")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
-_NOTE = re.compile(r"No test runs the ([^.]+?) commands? on this page")
+_NOTE = re.compile(r"No test runs the ((?:`[^`]+`(?:, | and )?)+) commands? on this page")
+
+# The test that runs a command with these options; some tests add one for their input, such as --kubeconfig.
+_TESTS = {
+    "ctr": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
+    "curl": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
+    "nodeagent": "cli/test_completion.py::test_each_shell_gets_its_script",
+    "nodeagent apply --manifests --config": "endtoend/test_traffic.py::test_the_node_and_its_pods_are_served",
+    "nodeagent bundle --node --anonymize": (
+        "fleet/test_bundle.py::test_hostnames_become_pseudonyms_everywhere"
+    ),
+    "nodeagent coredns cleanup --config": (
+        "coredns/test_commands.py::test_cleanup_restores_byte_for_byte_and_twice_is_once"
+    ),
+    "nodeagent coredns plan --config": (
+        "coredns/test_commands.py::test_plan_shows_a_diff_with_reasons_and_changes_nothing"
+    ),
+    "nodeagent doctor": "doctor/test_states.py::test_the_state_is_recognised",
+    "nodeagent doctor --host": "doctor/test_document.py::test_nothing_is_connected_to_off_a_node",
+    "nodeagent doctor --kubeconfig --node": (
+        "doctor/test_trust.py::test_the_doctor_prints_the_nodes_own_addresses_to_paste"
+    ),
+    "nodeagent doctor --policy": (
+        "doctor/test_policy.py::test_the_command_prints_a_policy_for_the_clusters_services"
+    ),
+    "nodeagent doctor --pull": "doctor/test_states.py::test_the_state_is_recognised",
+    "nodeagent fleet": "daemon/test_fleet.py::test_a_real_agent_is_asked_and_its_document_goes_with_it",
+    "nodeagent plan --manifests --config --node": "daemonset/test_image.py::test_a_plan_needs_no_root",
+    "nodeagent plan --config --node": "daemon/test_drift.py::test_damage_is_repaired_within_a_second",
+    "nodeagent run --config --node": "daemon/test_ending.py::test_a_restart_changes_nothing_on_the_node",
+    "nodeagent status": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
+    "python -m nodeagent.agent.reporting.probe": (
+        "agent/reporting/test_service.py::test_the_probe_program_prints_the_page_and_exits_by_it"
+    ),
+}
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -101,11 +138,45 @@ def test_commands_of_the_project_exist_with_their_options(page: Path) -> None:
             assert find_spec(words[1]), words
 
 
-@pytest.mark.parametrize("page", _PAGES[1:], ids=lambda page: page.name)
-def test_a_page_names_the_programs_whose_commands_no_test_runs(page: Path) -> None:
+def _key(program: str, words: list[str]) -> str:
+    """Return the name of a command: program, subcommand and options; of any other program, its name alone."""
+    if program not in {"nodeagent", "make", "python"}:
+        return program
+    named = takewhile(re.compile(r"(-m|[a-z][\w.-]*)$").match, words)
+    return " ".join([program, *named, *(word for word in words if word.startswith("--"))])
+
+
+def _gate() -> set[str]:
+    """Return the targets of the Makefile that `.ci/run` makes, as commands."""
+    rules = dict(
+        re.findall(r"^([a-z-]+):(.*\n(?:\t.*\n)*)", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    )
+    made: set[str] = set()
+    new = set(re.findall(r"^make ([a-z-]+)$", (_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE))
+    while new:
+        made |= new
+        text = " ".join(rules[target].replace("$(MAKE) --no-print-directory", "make") for target in new)
+        called = re.findall(r"\bmake ([a-z-]+)", text)
+        needed = " ".join(rules[target].split("\n", 1)[0].split("##")[0] for target in new).split()
+        new = (set(called) | set(needed)) & rules.keys() - made
+    return {f"make {target}" for target in made}
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_a_page_names_the_commands_that_no_test_runs(page: Path) -> None:
     notes = _NOTE.findall(" ".join(page.read_text("utf-8").split()))
-    noted = {name for note in notes for name in re.findall(r"`(\w+)`", note)}
-    assert noted == {program for program, _ in _shown(page)} - _CHECKED
+    noted = {name for note in notes for name in re.findall(r"`([^`]+)`", note)}
+    assert noted == {_key(*one) for one in _shown(page)} - _TESTS.keys() - _gate()
+
+
+def test_each_test_that_runs_a_command_exists() -> None:
+    for test in _TESTS.values():
+        file, name = test.split("::")
+        assert f"\ndef {name}(" in (_ROOT / "tests" / file).read_text("utf-8"), test
+
+
+def test_each_command_with_a_test_is_on_a_page() -> None:
+    assert _TESTS.keys() <= {_key(*one) for page in _PAGES for one in _shown(page)}
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
