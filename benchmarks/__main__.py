@@ -36,7 +36,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure what the command line asks for. A goal that is missed is told, but is no error."""
+    """Measure what the command line asks for. A goal that is missed is reported, but is not an error."""
     arguments = _arguments()
     figures: list[Figure] = []
     about = machine()

@@ -65,7 +65,7 @@ class Daemon:
         return self.node.etc / "hosts"
 
     def await_names(self, names: list[str]) -> None:
-        """Wait until all these names stand in the hosts file, all parts are applied, and it rests."""
+        """Wait until all these names are in the hosts file, all parts are applied, and it rests."""
         expected = {host_of(name).encode() for name in names}
 
         def synced() -> bool:
@@ -76,7 +76,7 @@ class Daemon:
         self.await_rest()
 
     def await_hosts(self, names: list[str], seconds: float) -> None:
-        """Wait until all these names stand in the hosts file."""
+        """Wait until all these names are in the hosts file."""
         self.await_names_of(map(host_of, names), seconds)
 
     def await_names_of(self, hosts: Iterable[str], seconds: float = _START_SECONDS) -> None:
@@ -145,7 +145,7 @@ class Daemon:
 
 @contextmanager
 def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Iterator[Daemon]:
-    """Run an agent on a node that bears no trace of an earlier one, and clean up after it.
+    """Run an agent on a node without a trace of an earlier one, and clean up after it.
 
     Options of the section `hosts`, if given, replace those of the testbed's configuration.
     """

@@ -15,7 +15,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def socket_in(host: Host, family: int, kind: int, protocol: int = 0) -> socket.socket:
-    """Make a socket in a host's network namespace: it belongs there for ever, whoever uses it.
+    """Make a socket in a host's network namespace: it stays there, whichever thread uses it.
 
     A thread of its own enters the namespace and ends with it.
 

@@ -21,7 +21,7 @@ class Figure:
         part: the table.
         what: what was measured.
         unit: of all columns but `events`.
-        names: how many names stood meanwhile; None where it does not matter.
+        names: how many names were in the hosts file meanwhile; None if it does not matter.
         columns: the numbers by their heading.
         goal: what is asked for.
     """

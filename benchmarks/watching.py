@@ -1,4 +1,4 @@
-"""Sees what the agent did at the moment it is done: told by the kernel, never by polling.
+"""Sees what the agent did at the moment it is done: the kernel reports it, without polling.
 
 Times are CLOCK_MONOTONIC, which all namespaces share.
 """

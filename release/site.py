@@ -1,4 +1,4 @@
-"""What mkdocs is told beyond mkdocs.yml: pages made from code, and links to files outside of docs/.
+"""Settings for mkdocs beyond mkdocs.yml: pages made from code, and links to files outside of docs/.
 
 The pages below reference/ are made at each build, so that they can't differ from the code. A link to a file
 of the tree leads to its public home where that is known (REPOSITORY_URL); elsewhere the file is named. A link

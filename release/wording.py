@@ -1,7 +1,8 @@
 """The words that texts avoid, with what to write instead: `make lint` looks for them.
 
 It reads the pages at the top and in docs/, the manifests and the chart. From nodeagent/ it reads help texts
-and messages (string literals of more than one word), docstrings and comments.
+and messages (string literals of more than one word), docstrings and comments; from the other Python code, the
+docstrings and comments alone.
 """
 
 import ast
@@ -9,7 +10,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,6 +36,8 @@ INSTEAD: Final = {
     r"colours?|behaviours?|honours?|licences?": "the US spelling",
 }
 
+_ANY: Final = re.compile(rf"\b(?:{'|'.join(INSTEAD)})\b", re.IGNORECASE)
+
 # A text in which the word is right, with the reason.
 EXCEPTIONS: Final = {
     "user nobody": "the name of a user",
@@ -43,6 +46,10 @@ EXCEPTIONS: Final = {
     "remedy: what to do": "the name of a field",
     "remedies: what it offers": "the name of a field",
 }
+
+
+# A change there, even of a comment, needs a run of its own tests: `make test-apiserver`.
+UNREAD: Final = ROOT / "tests" / "apiserver"
 
 
 class Hit(NamedTuple):
@@ -61,15 +68,20 @@ def hits(place: str, text: str, first_line: int = 1) -> Iterator[Hit]:
     """Yield the words to avoid in a text, each with its line. Pure."""
     for kept in EXCEPTIONS:
         text = text.replace(kept, "")
+    if not _ANY.search(text):
+        return
     for number, line in enumerate(text.split("\n"), first_line):
         for pattern, instead in INSTEAD.items():
             for found in re.finditer(rf"\b(?:{pattern})\b", line, re.IGNORECASE):
                 yield Hit(f"{place}:{number}", found.group(), instead)
 
 
-def texts(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the string literals of more than one word and the comments, each with its line. Pure."""
-    for node in ast.walk(ast.parse(source)):
+def texts(source: str, *, messages: bool) -> Iterator[tuple[int, str]]:
+    """Yield docstrings, comments and, if wanted, all strings of several words, each with its line. Pure."""
+    nodes: Iterable[ast.AST] = ast.walk(ast.parse(source))
+    if not messages:
+        nodes = (node.value for node in nodes if isinstance(node, ast.Expr))
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, node.value
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -86,9 +98,12 @@ def main() -> int:
     found = [
         hit for page in pages for hit in hits(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8"))
     ]
-    for module in sorted((ROOT / "nodeagent").rglob("*.py")):
-        for line, text in texts(module.read_text(encoding="utf-8")):
-            found += hits(str(module.relative_to(ROOT)), text, line)
+    for folder in ("nodeagent", "benchmarks", "release", "tests"):
+        for module in sorted((ROOT / folder).rglob("*.py")):
+            if module.is_relative_to(UNREAD):
+                continue
+            for line, text in texts(module.read_text(encoding="utf-8"), messages=folder == "nodeagent"):
+                found += hits(str(module.relative_to(ROOT)), text, line)
     for hit in found:
         print(hit)
     return 1 if found else 0

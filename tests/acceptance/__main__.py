@@ -1,4 +1,4 @@
-"""`python -m tests.acceptance`: the acceptance steps, in the little world or on a real cluster.
+"""`python -m tests.acceptance`: the acceptance steps, in the testbed or on a real cluster.
 
 Exits with 0 only when every step was observed.
 """
@@ -38,7 +38,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(args)
     if options.place == "namespaces" and os.geteuid() != 0:
-        print("The little world is made of namespaces: run this as root.", file=sys.stderr)
+        print("The testbed is made of namespaces: run this as root.", file=sys.stderr)
         return FAILED
     screen = Screen(len(STEPS))
     if options.place == "namespaces":
@@ -81,7 +81,7 @@ def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.acceptance", description=__doc__)
     places = parser.add_subparsers(dest="place", required=True)
-    namespaces = places.add_parser("namespaces", help="the little world in network namespaces (as root)")
+    namespaces = places.add_parser("namespaces", help="the testbed of network namespaces (as root)")
     namespaces.add_argument("--kube-proxy", choices=KUBE_PROXY_KINDS, default=KUBE_PROXY_KINDS[0])
     cluster = places.add_parser("cluster", help="a real cluster: docs/testbed.md says what it must offer")
     cluster.add_argument("--kubeconfig", type=Path, required=True)

@@ -97,7 +97,7 @@ class ClusterPlace:
         self._await_rollout()
 
     def upgrade(self) -> None:
-        """Change the image if another one is given, and have every pod made anew in any case."""
+        """Change the image if another one is given, and have every pod recreated in any case."""
         now = datetime.now(UTC).isoformat()
         template: Object = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": now}}}
         if self._setting.upgrade_to:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.acceptance.place import Place, Said
 
 _LONGEST_SECONDS = 1800
-# It ends when the file is gone; and after half an hour, should nobody be left to remove it.
+# It ends when the file is removed; and after half an hour, if no process is left to remove it.
 _REQUESTS = """
 : >"$1"
 end=$(($(date +%s) + $3))

@@ -1,4 +1,4 @@
-"""The little world as a place: two nodes, each with a pod behind it, and the DaemonSet's pods on both.
+"""The testbed as a place: two nodes, each with a pod behind it, and the DaemonSet's pods on both.
 
 What is not a cluster's here: the API server is the simulated one; containerd pulls without a kubelet that
 tells it to; and daemonset_pods.py is who makes the DaemonSet's pods.

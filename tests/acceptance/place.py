@@ -38,7 +38,7 @@ class Pulled:
 
 
 class Place(Protocol):
-    """A cluster whose load balancer sends the PROXY line, with nodeagent not installed.
+    """A cluster whose load balancer sends the PROXY header, with nodeagent not installed.
 
     Every method raises a WorldError when the place itself fails; a command that fails is an answer.
     """

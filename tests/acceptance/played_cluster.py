@@ -61,7 +61,7 @@ def start_sshd(world: World) -> Path:
     for node, address in ((world.node1, NODE1), (world.node2, NODE2)):
         file = world.tmp / f"sshd-{node.name}"
         file.write_text(_SSHD.format(address=address, key=key), encoding="ascii")
-        # sshd lets nobody in whose account counts as locked: no password is not the same.
+        # sshd rejects a locked account; one without a valid password does not count as locked.
         (node.etc / "shadow").write_text("root:none:1::::::\n", encoding="ascii")
         node.run(["mkdir", "-m", "0755", "/run/sshd"])
         node.await_port(22, node.popen(["/usr/sbin/sshd", "-D", "-e", "-f", file]))
@@ -72,7 +72,7 @@ def start_sshd(world: World) -> Path:
 def following(api: ApiServer, plural: str, take: Callable[[Object], None]) -> Iterator[None]:
     """Hand each new state of a resource's objects to a thread, in order.
 
-    When the thread fails, the API server goes away, so that nobody waits for what it would have done; the
+    If the thread fails, the API server ends, so that nothing waits for what the thread would have done; the
     thread's error is raised at the end.
     """
     resource = api.store.resource(plural)

@@ -27,7 +27,7 @@ ls -A /run/nodeagent 2>/dev/null || :
 
 @dataclass(frozen=True)
 class Remains:
-    """The hosts file's digest, mode and owner; and everything that bears nodeagent's mark, a line each."""
+    """The hosts file's digest, mode and owner; and everything that has nodeagent's mark, one line each."""
 
     hosts: str
     traces: str

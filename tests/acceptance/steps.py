@@ -34,7 +34,7 @@ class Scene:
 
 
 def nothing_stands(scene: Scene) -> None:
-    """No node bears a trace of nodeagent; what its hosts file is like is kept for the end."""
+    """No node has a trace of nodeagent; what its hosts file is like is kept for the end."""
     for node in scene.place.nodes:
         found = look(scene.place, node)
         if found.traces:

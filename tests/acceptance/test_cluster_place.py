@@ -212,7 +212,7 @@ def _controller(api: ApiServer) -> Iterator[list[int]]:
             "numberAvailable": available,
         }
         api.store.patch(*DAEMONSET, {"status": status}, part=Part.STATUS)
-        # Nobody goes on before the rollout is complete, however often he asks.
+        # No caller continues before the rollout is complete, however often it asks.
         before = asked()
         complete = observed > len(generations) and updated == available == 2
         wait_until(lambda: complete or asked() > before, "the DaemonSet being asked for")

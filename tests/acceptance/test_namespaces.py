@@ -1,4 +1,4 @@
-"""The acceptance steps pass in the little world on two nodes; and they fail where they must."""
+"""The acceptance steps pass in the testbed on two nodes; and they fail if they must."""
 
 from __future__ import annotations
 

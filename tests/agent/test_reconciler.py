@@ -22,7 +22,7 @@ _CONTEXT = NodeContext(ApiServers(), (), (), {}, ServiceRules())
 
 
 class Passes:
-    """A reconciler at a time of one's choosing, over a node whose components do as they are told.
+    """A reconciler at a time of one's choosing, over a node whose components do what the test asks for.
 
     The node is no node: what matters here is when it is looked at.
     """
@@ -34,7 +34,7 @@ class Passes:
         self.mends: tuple[ComponentName, ...] = ()
         """What another program has undone each time."""
         self.silent = ""
-        """What a relay that does not answer is told as, in every pass."""
+        """The error that every pass reports for a relay that does not answer."""
         config = Config(
             relay=RelayOptions(run_dir=AbsolutePath(directory)),
             hosts=HostsOptions(file=AbsolutePath(directory / "hosts")),

@@ -51,7 +51,7 @@ class Node:
         self.reconciler = Reconciler(NODE, self.config, self.components, self._read)
 
     def balanced(self, name: str, address: str) -> Snapshot:
-        """Create a load balancer in the API; returns the snapshot once its watch has told of it."""
+        """Create a load balancer in the API; returns the snapshot once its watch has reported it."""
         service = objects.service(
             name, kind="LoadBalancer", cluster_ips=[SERVICE], addresses=[address], annotations=SENDS_PROXY
         )

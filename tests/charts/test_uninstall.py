@@ -108,7 +108,7 @@ class Cluster:
         )
 
     def await_deletion(self, plural: str, name: str) -> None:
-        """Wait until a workload is being deleted: its pods are told to end now."""
+        """Wait until a workload is being deleted: its pods are terminated now."""
         wait_until(
             lambda: "deletionTimestamp" in self.api.store.get(plural, name, NAMESPACE)["metadata"],
             f"the deletion of {plural}/{name}",
@@ -125,7 +125,7 @@ class Cluster:
         self.api.store.patch("jobs", "nodeagent-uninstall", NAMESPACE, {"status": status})
 
     def an_agent_knows_that_it_leaves(self) -> bool:
-        """Ask what an agent asks when it is told to end; after a ForbiddenError it changes nothing."""
+        """Ask what an agent asks when it is terminated; after a ForbiddenError it changes nothing."""
         with connect(self.kubeconfig_of("nodeagent")) as connection:
             return is_going(connection, OwnDaemonSet(NAMESPACE, "nodeagent"))
 

@@ -83,7 +83,7 @@ class CommandLine:
         self.config.write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def __call__(self, command: str, *options: str) -> Reply:
-        """Run a command on what stands in the directory."""
+        """Run a command on what is in the directory."""
         return self.bare(command, *self.options, *options)
 
     def bare(self, *arguments: str) -> Reply:

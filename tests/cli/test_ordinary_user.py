@@ -38,7 +38,7 @@ sys.exit(run([command, *options]))
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that everybody may read, unlike pytest's own."""
+    """A directory that every user can read, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="nodeagent-cli-") as made:
         Path(made).chmod(0o755)
         yield Path(made)
@@ -46,7 +46,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def readable(place: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """A command line all of whose files everybody may read."""
+    """A command line all of whose files every user can read."""
     return CommandLine(place, capsys)
 
 

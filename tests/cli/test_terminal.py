@@ -70,7 +70,7 @@ def _odd(text: str, chance: Random) -> str:
 
 
 def _assert_harmless(text: str) -> None:
-    # Colours are ours: click's own codes, and no others, are taken out.
+    # Colors are nodeagent's: click's own codes, and no others, are removed.
     shown = click.unstyle(text)
     assert [letter for letter in shown if not (letter.isprintable() or letter == "\n")] == []
     assert not any(line.startswith("  served   forged") for line in shown.split("\n"))

@@ -58,7 +58,7 @@ def _read(terminal: FileIO) -> bytes:
     try:
         return terminal.read(4096)
     except OSError as error:
-        # So Linux says that nobody writes to a terminal any more.
+        # With this error, Linux reports that no process writes to the terminal any more.
         if error.errno == errno.EIO:
             return b""
         raise

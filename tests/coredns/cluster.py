@@ -44,13 +44,13 @@ def add_name(api: ApiServer, name: str) -> None:
 
 
 def config_map(api: ApiServer, name: str = "coredns") -> Object:
-    """One of CoreDNS's ConfigMaps as it stands."""
+    """One of CoreDNS's ConfigMaps as it is now."""
     found: Object = api.store.get("configmaps", name, NAMESPACE)
     return found
 
 
 def corefile(api: ApiServer) -> str:
-    """The Corefile as it stands."""
+    """The Corefile as it is now."""
     text: str = config_map(api)["data"]["Corefile"]
     return text
 

@@ -1,4 +1,4 @@
-"""Plans by hand: names with their relay addresses, as the planner would decide them."""
+"""Handwritten plans: names with their relay addresses, as the planner would decide them."""
 
 from ipaddress import ip_address
 

@@ -22,7 +22,7 @@ _SECONDS = 20.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 on which nobody listens now."""
+    """Ports of 127.0.0.1 on which no process listens now."""
     with ExitStack() as stack:
         free = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(count)]
         for each in free:

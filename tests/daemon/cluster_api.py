@@ -1,4 +1,4 @@
-"""The simulated API server where a cluster's would stand: reached by the nodes over the network."""
+"""The simulated API server where a cluster's would be: reached by the nodes over the network."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class OpenConnection:
         else:
             self.http = HTTPConnection(name, port)
             self.http.sock = raw
-        # It must be this connection: a cut one is not to be made anew in silence.
+        # It must be this connection: a closed one must not be reopened silently.
         self.http.auto_open = 0
 
     def __enter__(self) -> Self:

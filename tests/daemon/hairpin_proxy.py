@@ -1,4 +1,4 @@
-"""An installed hairpin-proxy: an HAProxy in a pod, which adds the PROXY line and knows nothing else."""
+"""An installed hairpin-proxy: an HAProxy in a pod, which adds the PROXY header and does nothing else."""
 
 from __future__ import annotations
 

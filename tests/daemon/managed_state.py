@@ -44,7 +44,7 @@ def redirects(node: Host) -> dict[str, str]:
 
 
 def table(node: Host) -> str:
-    """Give the whole table with the kernel's handles: the same text means that nothing was written anew."""
+    """Give the whole table with the kernel's handles: the same text means that nothing was rewritten."""
     return _nft(node, "--handle", "list", "table", "inet", "nodeagent")
 
 
@@ -65,7 +65,7 @@ def user_lines(node: Host) -> list[str]:
 
 
 def hosts_inode(node: Host) -> tuple[int, int]:
-    """Give the hosts file's inode and the time of its last change: the same means that nobody wrote it."""
+    """Return the hosts file's inode and the time of its last change: the same if no process wrote it."""
     status = (node.etc / "hosts").stat()
     return status.st_ino, status.st_mtime_ns
 

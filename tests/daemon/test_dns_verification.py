@@ -105,7 +105,7 @@ def test_a_name_follows_its_dns(world: World, agent: RunningAgent) -> None:
 def test_while_dns_does_not_respond_the_node_keeps_what_was_verified(
     world: World, api: ClusterApi, agents: Agents, agent: RunningAgent
 ) -> None:
-    """Even if somebody removes the block, and across the agent's restart; nothing new is proven.
+    """Even if another program removes the block, and across the agent's restart; nothing new is verified.
 
     When DNS is back the hosts file follows what it says by then.
     """

@@ -30,9 +30,9 @@ _LIMIT = 5
 
 @dataclass(frozen=True)
 class Damage:
-    """What somebody does to a node, as a shell command; what of it is seen; and the words of the log.
+    """What another program does to a node, as a shell command; how it is seen; and the words of the log.
 
-    `seen` tells whether the damage still stands.
+    `seen` shows whether the damage still exists.
     """
 
     component: str

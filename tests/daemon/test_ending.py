@@ -88,7 +88,7 @@ def test_when_its_daemonset_goes_the_agent_cleans_up(
     assert node.run(["test", "-e", RUN_DIRECTORY], check=False).returncode != 0
     for component in ("hosts", "dnat", "relay", "addresses"):
         assert agent.lines("Cleaned up a component", component=component), component
-    # What is left of it must not stand in the way of the tests' own end.
+    # What is left of it must not block the tests' own end.
     api.store.replace_all("daemonsets", [])
 
 

@@ -104,7 +104,7 @@ def test_where_events_are_forbidden_the_agent_goes_on(world: World, api: Cluster
     told = agent.await_line("Could not post an Event")
     assert '{apiGroups: [""], resources: ["events"], verbs: ["create"]}' in told["reason"]
     for number in range(_CHANGES):
-        # Other names are refused on other Services: there is more that could be told.
+        # Other names are refused on other Services: there is more that could be reported.
         api.store.apply(made_service(number, address=str(addresses.LOAD_BALANCER_IP)))
         api.store.apply(ingress("more", [f"more-{number}.example.test", "localhost"]))
         agent.await_that(lambda name=f"more-{number}.example.test": name in names(world.node1), "the change")

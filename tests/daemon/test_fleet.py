@@ -72,7 +72,7 @@ def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api
     assert node["hostnames"]["served"] >= 1
     assert 0 <= node["lastSyncSeconds"] < 120
 
-    # What it can't do is told within seconds, with the part and the reason.
+    # What it can't do is reported within seconds, with the component and the reason.
     broken = api.faults.add(faults.Answer(500), path="*/services", times=None)
     api.end_watches()
     agent.await_that(lambda: _asked(agents, api.kubeconfig)[0] == 2, "the trouble to be told")

@@ -142,7 +142,7 @@ def _doing(agent: RunningAgent) -> str:
 
 
 def _assert_sound(node: Host, whole: str, start_seconds: float) -> int:
-    """No agent runs: what stands stays so until the next one. Gives the number of redirects tried.
+    """No agent runs: the node stays as it is until the next one. Returns the number of redirects tried.
 
     An agent that was killed may have just started HAProxy, which listens within `start_seconds`.
     """

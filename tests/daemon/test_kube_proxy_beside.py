@@ -43,7 +43,7 @@ def world(as_root: None) -> Iterator[World]:
 
 
 class Restores:
-    """iptables-restore over and over, each with another mark; after each the mark must stand.
+    """iptables-restore over and over, each with another mark; after each the mark must exist.
 
     Args:
         node: Where they run.

@@ -51,7 +51,7 @@ class Writer:
     def spoil(self) -> None:
         """Let many of the next events come twice, or in pieces.
 
-        Not in disorder: who is cut off before a late event came is told to go on behind it, and no client
+        Not in disorder: a client that is cut off before a late event must continue after it, and no client
         could make that good. Real servers don't; test_api_troubles.py has disorder without cuts.
         """
         times = self.dice.randrange(1, 60)
@@ -159,7 +159,7 @@ def _served(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _planned_redirects(document: Mapping[str, Any]) -> dict[str, str]:
-    """What the plan says of DNAT; a port that is another Service's is told in the remarks."""
+    """What the plan says of DNAT; a port that is another Service's is reported in the notes."""
     return {
         f"{address}:{port}": f"{one['relayAddresses'][0]}:{port}"
         for one in _served(document)

@@ -1,4 +1,4 @@
-"""The DaemonSet in the testbed: its manifests as they stand, an API server with its RBAC, its pods."""
+"""The DaemonSet in the testbed: its manifests as they are, an API server with its RBAC, its pods."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Deployment:
 
     Args:
         world: The world.
-        image: The agent's image. The relay's is not to be had here: the machine's own haproxy stands for it.
+        image: The agent's image. The relay's is not available here: the machine's own haproxy replaces it.
         directory: For what belongs to the pods; made here.
         kustomization: What is applied: `daemonset/` itself, or an overlay.
         options: What an administrator of this world would set in the configuration.

@@ -1,4 +1,4 @@
-"""Renders the kustomizations in daemonset/: the few features of kustomize that stand there, and no others.
+"""Renders the kustomizations in daemonset/: the few features of kustomize that are used there, and no others.
 
 No package of a Debian or Python brings kustomize, and the rendered file must be made and compared everywhere.
 What this does not know is an error, never passed over. Where a `kubectl` with a kustomize of its own is at

@@ -1,4 +1,4 @@
-"""What stands in daemonset/, as tests look at it."""
+"""What daemonset/ contains, as tests look at it."""
 
 import os
 from collections.abc import Sequence

@@ -148,7 +148,7 @@ class Container:
         own: A directory of its own, which need not exist.
     """
 
-    def __init__(  # noqa: PLR0913 - what a runtime is told of a container
+    def __init__(  # noqa: PLR0913 - what a runtime needs for a container
         self,
         node: Host,
         spec: Object,
@@ -257,7 +257,7 @@ class Container:
         os.kill(self.pid, number)
 
     def run_pre_stop(self, *, timeout: float = 30.0) -> None:
-        """Run the command that stands before its end, if there is one."""
+        """Run its preStop command, if there is one."""
         hook = self.spec.get("lifecycle", {}).get("preStop")
         if hook is not None and self.running:
             self.execute(hook["exec"]["command"], timeout=timeout)

@@ -98,7 +98,7 @@ def _answers(component: Deployment, name: str, folder: Path) -> bool:
 def test_one_replica_writes_and_the_other_takes_over(
     world: World, component: Deployment, replica: Callable[[Host], Pod], tmp_path: Path
 ) -> None:
-    """As nobody, with a root that can't be written; the kubelet's probes ask by the pod's address."""
+    """As the user nobody, with a root that can't be written; the kubelet's probes use the pod's address."""
     first = replica(world.pod1).containers["controller"]
     first.await_line('"message": "Became the leader; this controller writes"', seconds=_SECONDS)
     wait_until(lambda: _answers(component, SITE, tmp_path), "CoreDNS to know the site", seconds=_SECONDS)

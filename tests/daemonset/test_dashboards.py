@@ -128,7 +128,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
 
 
 def test_the_dashboard_is_one_that_grafana_can_lay_out() -> None:
-    """Panels have their own numbers and places, and no source that stands in somebody's Grafana only."""
+    """Panels have their own numbers and places, and no source that exists in one Grafana only."""
     panels = _dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()

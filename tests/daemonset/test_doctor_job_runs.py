@@ -81,7 +81,7 @@ def job(world: World, api: ApiServer, image: ImageRoot, tmp_path: Path) -> Itera
 def test_it_reports_that_the_node_is_affected_and_leaves_no_trace(
     world: World, api: ApiServer, job: Pod
 ) -> None:
-    """Without a capability, as nobody, with a root that can't be written."""
+    """Without a capability, as the user nobody, with a root that can't be written."""
     before, revision = read_state(world.node1), api.store.revision
     job.start()
     doctor = job.containers["doctor"]

@@ -216,7 +216,7 @@ def test_the_prometheus_annotations_are_where_the_agent_listens(tmp_path: Path) 
         environment["NODEAGENT_TELEMETRY_LISTEN"]["value"]
         == f"$(HOST_IP):{annotations['prometheus.io/port']}"
     )
-    # A reference to a variable counts only when the variable stands before it.
+    # A reference to a variable counts only if the variable is defined before it.
     assert list(environment).index("HOST_IP") < list(environment).index("NODEAGENT_TELEMETRY_LISTEN")
     monitor, _ = yaml.safe_load_all((DAEMONSET / "monitoring/podmonitor.yaml").read_text("utf-8"))
     replaced = [

@@ -235,7 +235,7 @@ def test_hostnames_are_verified_by_the_nodes_dns(world: World, deployment: Deplo
 
 
 def _shut_down_and_boot(world: World, deployment: Deployment) -> ManagedState:
-    """Let a pod serve the node and the node lose its power; gives what stood. The hosts file stays."""
+    """Let a pod serve the node, and cut the node's power; returns the state before. The hosts file stays."""
     node = world.node1
     pod = deployment.ready_pod()
     before = read_managed_state(node)

@@ -13,7 +13,7 @@ from tests.daemonset.kustomize import DAEMONSET, RENDERED, Object, UnknownFeatur
 from tests.daemonset.manifests import COMPONENTS, KUSTOMIZATIONS, with_components
 
 _OLDEST_KUSTOMIZE = (4, 0)
-"""Components and `patches` as they stand in daemonset/ need it: kubectl 1.21."""
+"""Components and `patches` as they are in daemonset/ need it: kubectl 1.21."""
 
 
 def _kustomize_of_kubectl() -> tuple[int, ...]:

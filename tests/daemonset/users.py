@@ -100,7 +100,7 @@ class Download:
         connected.connect((str(LOAD_BALANCER_IP), 80))
         self._connection = HTTPConnection(REGISTRY)
         self._connection.sock = connected
-        # A cut connection is not to be made anew in silence.
+        # A closed connection must not be reopened silently.
         self._connection.auto_open = 0
         repository = image.reference.removeprefix(f"{REGISTRY}/").removesuffix(":latest")
         self._connection.request("GET", f"/v2/{repository}/blobs/sha256:{image.layer.digest}")

@@ -1,1 +1,1 @@
-"""nodeagent doctor: judgements on values, and states that are made for real in the little world."""
+"""nodeagent doctor: judgements on values, and states that are made for real in the testbed."""

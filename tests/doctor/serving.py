@@ -1,4 +1,4 @@
-"""Other ingress controllers and certificates for the little world."""
+"""Other ingress controllers and certificates for the testbed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ subjectAltName = {names}
 
 @contextmanager
 def controller_without_proxy(world: World, directory: Path) -> Iterator[None]:
-    """An nginx that reads no PROXY line, in the first pod."""
+    """An nginx that reads no PROXY header, in the first pod."""
     listen = "".join(
         f"listen {inner}{'' if port == 80 else ' ssl'};" for port, inner in sorted(PORTS.items())
     )
@@ -72,7 +72,7 @@ def controller_without_proxy(world: World, directory: Path) -> Iterator[None]:
 
 @contextmanager
 def controller_of_version_1(world: World, directory: Path) -> Iterator[None]:
-    """The ingress controller behind an HAProxy that lets no PROXY line of version 2 through."""
+    """The ingress controller behind an HAProxy that lets no PROXY header of version 2 through."""
     lines = ["defaults", " mode tcp", " timeout connect 3s", " timeout client 20s", " timeout server 20s"]
     for port, inner in sorted(PORTS.items()):
         lines += [

@@ -1,6 +1,6 @@
-"""States of a node, made for real in the little world, and what the doctor says of each.
+"""States of a node, made for real in the testbed, and what the doctor says of each.
 
-`python -m tests.doctor.states` writes golden/ anew (as root): read its diff.
+`python -m tests.doctor.states` rewrites golden/ (as root): read its diff.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _undetected(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _remedied_beside(scene: Scene, line: str) -> Iterator[None]:
-    """Nodeagent serves, and the node's hosts file has a line of somebody else's."""
+    """Nodeagent serves, and the node's hosts file has another program's line."""
     node = scene.world.node1
     before = node.read_hosts()
     node.write_hosts(before + f"{line}\n".encode())
@@ -316,7 +316,7 @@ def shown(state: State, answer: Answer) -> str:
 
 
 def main() -> None:
-    """Write every golden file anew."""
+    """Rewrite every golden file."""
     with World() as world, tempfile.TemporaryDirectory() as directory:
         scene = stage(world, Path(directory))
         for state in STATES:

@@ -63,7 +63,7 @@ def clinic(scene: Scene) -> Iterator[Clinic]:
                 "apiVersion": "v1",
                 "kind": "Service",
                 "metadata": {"namespace": "kube-system", "name": "kube-dns"},
-                # The world's DNS server stands in for CoreDNS.
+                # The world's DNS server takes the place of CoreDNS.
                 "spec": {
                     "type": "ClusterIP",
                     "clusterIP": str(LB),

@@ -38,7 +38,7 @@ _PATHS = {
     "foreign-certificate": "RemediedByDnat",
     "from-nowhere": "",
 }
-"""What is said of every port's path: stated here by hand, whatever the golden files say."""
+"""What is said of every port's path: stated here, independently of the golden files."""
 _ALSO = {
     "remedied": {"LoadBalancerRemedied", "PullWorks"},
     "broken": {"ShortCircuited", "PullCut", "AgentAbsent"},

@@ -1,1 +1,1 @@
-"""The commands on a node of the little world, judged by what its users see and by what is left behind."""
+"""The commands on a node of the testbed, judged by what its users see and by what is left behind."""

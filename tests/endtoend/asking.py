@@ -38,7 +38,7 @@ def assert_served(world: World, host: Host, *urls: str) -> None:
 
 
 def assert_cut(world: World, host: Host, *urls: str) -> None:
-    """Ask in each family: the connection is cut for want of the PROXY line."""
+    """Ask in each family: the connection is rejected because the PROXY header is missing."""
     for url, family, answer in _answers(world, host, urls):
         assert answer.cut, (url, family, answer)
 

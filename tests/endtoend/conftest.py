@@ -76,7 +76,7 @@ def hosts_file(world: World, agent: Agent) -> Iterator[bytes]:
     before = node.read_hosts()
     node.run(["cp", "--preserve=all", "/etc/hosts", "/etc/saved"])
     yield before
-    # Whatever stands there, even a symbolic link or an immutable file, makes room for what was saved.
+    # Whatever is there, even a symbolic link or an immutable file, makes room for what was saved.
     node.run(["chattr", "-f", "-i", "/etc/hosts"], check=False)
     node.run(["mv", "--force", "--no-target-directory", "/etc/saved", "/etc/hosts"])
     assert world.node1.read_hosts() == before

@@ -2,7 +2,7 @@
 
 Three are left out: legacy iptables beside a kube-proxy that writes nftables. Both hook at priority -100, and
 of equals the one that was registered last runs first (nf_hook_entries_grow()): a table that kube-proxy makes
-anew takes its traffic back. Such a kernel has nf_tables, and `auto` takes that.
+again takes its traffic back. Such a kernel has nf_tables, and `auto` takes that.
 
 Every test runs over all of them with `make test-matrix`. By default, those whose outcome is a packet's way
 run over nine in which any two values meet (`in_pairs`), and the others over four in which each value is used
@@ -37,7 +37,7 @@ class Combination:
     kube_proxy: KubeProxyKind
 
     def __str__(self) -> str:
-        """As it stands in a test's name."""
+        """As it is written in a test's name."""
         return f"{self.backend}-{self.family}-kube-proxy-{self.kube_proxy}"
 
 

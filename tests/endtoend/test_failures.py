@@ -135,6 +135,6 @@ def _assert_nothing_points_at_the_relay(world: World, hosts: bytes) -> None:
     assert living_processes(world.node1, "haproxy") == []
     assert world.node1.read_hosts() == hosts
     state = read_state(world.node1)
-    # The guard stands, and names the ranges; no entry leads there.
+    # The guard exists, and names the ranges; no entry leads there.
     assert _LEADS_TO_A_RELAY.findall(state.ruleset + state.iptables) == []
     assert_cut(world, world.node1, _URL)

@@ -48,7 +48,7 @@ def _agent(
 def _told_of_both(
     world: World, directory: Path, backend: Backend, cluster_ips: tuple[Address, ...] | None = None
 ) -> Agent:
-    """Nodeagent on node1, told of a load balancer of both families."""
+    """Nodeagent on node1, with a load balancer of both families."""
     manifests, config = directory / "manifests", directory / "nodeagent.yaml"
     write_manifests(manifests, (4, 6), cluster_ips)
     # What the cluster says of its nodes is what they speak.

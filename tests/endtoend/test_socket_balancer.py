@@ -1,6 +1,6 @@
 """A node whose connections are rewritten at connect(), before netfilter: what the overlay cilium is for.
 
-DNAT alone serves nobody there. With the overlay's configuration hosts lines serve the node, and what the
+DNAT alone serves no program there. With the overlay's configuration hosts lines serve the node, and what the
 controllers give CoreDNS serves pods.
 """
 
@@ -41,7 +41,7 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """A world in which node1 has no kube-proxy: the socket load balancer stands in for it."""
+    """A world in which node1 has no kube-proxy: the socket load balancer takes its place."""
     with World(kube_proxy="nftables") as standing, ExitStack() as stack:
         standing.node1.kube_proxy.remove(standing.service.key)
         stack.enter_context(socket_balancer(standing.node1, standing.service, standing.tmp))

@@ -61,7 +61,7 @@ def test_traffic_from_outside_is_not_touched(
 ) -> None:
     _apply(kept_agent, combination, _BOTH)
     with world.client_through(world.node1):
-        # It bears its own PROXY line, or none: either way nodeagent adds none.
+        # It has its own PROXY header, or none: either way nodeagent adds none.
         for url in NAMED:
             for family in world.families:
                 answer = world.client.curl(url, proxy_protocol=True, extra=[f"-{family}"])

@@ -2,7 +2,7 @@
 
 A folder of tests/clusters/ holds `manifests/`, `config.yaml`, `node.yaml` (facts of the node) and
 `expected.json`; config.yaml and node.yaml may be absent. `python -m tests.plan.golden` writes each
-`expected.json` anew: read its diff.
+`expected.json` again: read its diff.
 """
 
 import json
@@ -45,7 +45,7 @@ class NodeFile(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     dns: dict[str, str] = {}
     """Name to the addresses DNS answers, `198.51.100.4, 2001:db8::4`, or to another outcome, `nxdomain`."""
     standing_names: dict[str, str] = {}
-    """Name to its addresses in the managed block as it stands."""
+    """Name to its addresses in the managed block as it is now."""
 
     def facts(self) -> Facts:
         """The facts, as the planner takes them."""

@@ -128,7 +128,7 @@ class Maker:
         return Service(
             self.ref("Service"),
             created=self.age(),
-            # The API server gives each ClusterIP once: the tenant's is nobody else's address.
+            # The API server gives each ClusterIP once: no one else has the tenant's address.
             cluster_ips=(ip_address("10.96.0.8" if TENANT in self.namespaces else "10.96.0.7"),)
             if self.often()
             else (),

@@ -12,7 +12,7 @@ hostnames = st.one_of(names, names.map("*.{}".format))
 
 
 def stands_for(hostname: str, name: str) -> bool:
-    """Whether a name is one of those that a hostname stands for, said label by label."""
+    """Whether a name is one of those that a hostname matches, compared label by label."""
     if not hostname.startswith("*."):
         return hostname == name
     suffix, labels = hostname[2:].split("."), name.split(".")

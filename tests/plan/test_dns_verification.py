@@ -41,7 +41,7 @@ def failed(outcome: DnsOutcome = DnsOutcome.TIMEOUT) -> DnsReply:
 
 
 def knowing(latest: DnsReply | None, before: DnsReply | None, stands_at: Iterable[str]) -> Facts:
-    """Facts in which DNS said so of the name, which stands in the block at these addresses."""
+    """Facts in which DNS said so of the name, which is in the block at these addresses."""
     dns = {}
     if latest:
         dns[NAME] = DnsAnswer(latest, latest if latest.outcome.tells else before)
@@ -52,7 +52,7 @@ def knowing(latest: DnsReply | None, before: DnsReply | None, stands_at: Iterabl
 def planned(
     latest: DnsReply | None, before: DnsReply | None = None, *, stands_at: Iterable[str] = ()
 ) -> Desired:
-    """What is planned when DNS says so, for a name that stands in the block at these addresses."""
+    """What is planned when DNS says so, for a name that is in the block at these addresses."""
     return desired(service(), ingress(NAME), facts=knowing(latest, before, stands_at), options=DNS)
 
 
@@ -267,7 +267,7 @@ _REPLIES = st.one_of(
 def test_no_name_is_written_without_a_reason_to_trust_it(
     latest: DnsReply | None, before: DnsReply | None, *, stands: bool
 ) -> None:
-    """What DNS answers with the load balancer's address, or did last; or what stands, until told against."""
+    """What DNS answers with the load balancer's address, or did last; or the block's, until DNS denies it."""
     before = before if before and before.outcome.tells else None
     desire = planned(latest, before, stands_at=[RELAY] if stands else [])
     owner = ip_address("192.0.2.1")

@@ -68,7 +68,7 @@ def test_the_total_of_listeners_holds_for_listed_services_too_but_they_come_firs
 
 
 def test_listeners_of_one_namespace_leave_the_others_theirs() -> None:
-    """Its oldest are served, and whoever is younger in another namespace."""
+    """Its oldest are served, and so are younger ones in another namespace."""
     options = config("limits: {listenersPerNamespace: 3}", proxies=())
     planned = desired(
         of("team-a", "one", created=0),
@@ -131,7 +131,7 @@ def test_a_hostname_that_is_never_written_takes_no_place(excluded: str) -> None:
 def test_a_load_balancer_that_is_created_later_brings_no_hostname_before_those_that_have_their_place(
     limit: str,
 ) -> None:
-    """Though the claim is older: its status named an address at which nobody was yet."""
+    """Though the claim is older: its status named an address that no Service had yet."""
     early = replace(
         ingress("early.example.com", name="early", points=(point("192.0.2.9"),), created=0),
         ref=ObjectRef("Ingress", "web", "early"),

@@ -131,7 +131,7 @@ def test_a_proxy_load_balancer_that_is_not_served_counts_as_the_only_one() -> No
 
 
 def test_a_status_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None:
-    """It names a load balancer; which one can't be told."""
+    """It names a load balancer; which one is unknown."""
     problem = "status.loadBalancer.ingress[0].ip: 'x' is not an IP address"
     decision = of_name(desired(service(), ingress(NAME, points=(), problems=(problem,))), NAME)
     assert (decision.verdict, decision.code, decision.reason) == (Verdict.SKIPPED, "BadStatus", problem)
@@ -152,7 +152,7 @@ def test_where_two_services_share_an_address_the_one_that_is_relayed_is_meant(ag
 
 
 def test_of_several_reported_the_first_gets_no_line_while_it_is_not_served() -> None:
-    """A name that is trusted without proof has nowhere to point then."""
+    """A name that is trusted without verification has nowhere to point then."""
     silent = service("green", ips=("192.0.2.2",), cluster_ips=())
     third = service("red", ips=("192.0.2.3",))
     reports = [

@@ -109,7 +109,7 @@ def claimed_by_the_tenant(world: World) -> frozenset[str]:
 def names_the_tenants_address(world: World) -> frozenset[str]:
     """The hostnames of objects whose own status names an address that is the tenant's.
 
-    The same of objects without a status, whose class such a status tells of: others say so themselves. If the
+    The same of objects without a status, whose class such a status shows: others state it themselves. If the
     tenant's load balancer comes before others, these count for their namespace's share from then on
     (capacity): so the hostnames that it leaves out, too.
     """
@@ -326,7 +326,7 @@ def is_won(decision: NameDecision) -> bool:
 def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
     """Neither one that is excluded, nor one whose load balancer is not served, nor any other of the tenant's.
 
-    Exempt: DNS names an address of the tenant's as well, or bears out an older claim of the tenant's for
+    Exempt: DNS names an address of the tenant's as well, or confirms an older claim of the tenant's for
     another one's load balancer; the load balancer lost its address, see above.
     """
     world = make_world(seed)

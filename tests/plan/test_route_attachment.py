@@ -14,7 +14,7 @@ TRUSTED = LabelRule("team", "In", ("web", "shop"))
 
 
 def asked(*found: Found) -> set[str]:
-    """The names by which somebody is reached through a listener."""
+    """The names by which a backend is reached through a listener."""
     names = desired(service(), *found).names
     return {decision.name for decision in names if decision.code != "NotAttached"}
 

@@ -353,7 +353,7 @@ spec: {{type: LoadBalancer}}
 
 
 def test_what_detection_needs_of_service_and_node_is_read(tmp_path: Path) -> None:
-    """Class, externalIPs and the cloud's name for the node; an address that is none is told."""
+    """Class, externalIPs and the cloud's name for the node; an invalid address is reported."""
     text = """\
 kind: Service
 metadata: {name: lb, namespace: ingress}

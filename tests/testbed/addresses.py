@@ -59,7 +59,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one host stands: its addresses on eth0, its routes, and the node it is behind, if it is a pod."""
+    """The place of one host: its addresses on eth0, its routes, and the node it is behind, if it is a pod."""
 
     host: str
     addresses: tuple[Interface, ...]
@@ -126,7 +126,7 @@ ANOTHER = "another.example.test"
 NAMES = (SITE, REGISTRY, ANOTHER)
 FRONTED = "fronted.example.test"
 EDGE = "edge.cdn.test"
-"""What FRONTED is an alias of: it stands before the load balancer and has addresses of its own, if any."""
+"""What FRONTED is an alias of: it is before the load balancer and has addresses of its own, if any."""
 
 REGISTRY_PORT = 5000
 DNS_PORT = 53
@@ -134,7 +134,7 @@ DNS_PORT = 53
 
 # The pod networks are routed to the load balancer too: a pod whose traffic to it is not short-circuited
 # must get its answer. The load balancer has no default route, so the world has no way out.
-# A node reaches the client without the load balancer, which would drop answers that bear its own address.
+# A node reaches the client without the load balancer, which would drop answers that have its own address.
 PLACES: tuple[Place, ...] = (
     Place(
         "lb",
@@ -198,12 +198,12 @@ PLACES: tuple[Place, ...] = (
 
 
 def bracketed(address: Address) -> str:
-    """An address as it stands before a port."""
+    """An address as it is written before a port."""
     return f"[{address}]" if address.version == 6 else str(address)
 
 
 def place_of(host: str) -> Place:
-    """Where a host stands; a name that is not in the plan is a KeyError."""
+    """Return the place of a host; a name that is not in the plan is a KeyError."""
     return {place.host: place for place in PLACES}[host]
 
 

@@ -1,6 +1,6 @@
 """The world as the Kubernetes API would describe it, in the families that a world speaks.
 
-manifests/ holds the description of an IPv4 world, to be read and used as it stands; here the same objects
+manifests/ holds the description of an IPv4 world, to be read and used as it is; here the same objects
 get the addresses of other families.
 """
 

@@ -102,7 +102,7 @@ class ContainerRuntime:
         )
 
     def remove(self, image: Image) -> None:
-        """Remove a pulled image and its content, so that it can be pulled anew."""
+        """Remove a pulled image and its content, so that it can be pulled again."""
         self.host.run(self._ctr("rm", "--sync", image.reference))
         wait_until(lambda: not self._blob(image).exists(), "containerd removing the layer")
 

@@ -1,4 +1,4 @@
-"""The main job of nodeagent, shown step by step in the little world: `python -m tests.testbed.demo`.
+"""The main job of nodeagent, shown step by step in the testbed: `python -m tests.testbed.demo`.
 
 Exits with 0 only when everything that the story tells was observed. Nothing of it stays on the machine.
 """

@@ -10,7 +10,7 @@ _BOLD, _DIM, _RED, _GREEN = "1", "2", "31", "32"
 
 
 class Screen:
-    """Writes to standard output, with colours only where that is a terminal.
+    """Writes to standard output, with colors only if that is a terminal.
 
     Args:
         steps: How many steps there will be.

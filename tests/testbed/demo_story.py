@@ -50,7 +50,7 @@ def outside_works(scene: Scene) -> None:
 
 
 def inside_is_cut(scene: Scene) -> None:
-    """The node and its pod get nothing: kube-proxy takes them past the load balancer and its PROXY line."""
+    """The node and its pod get nothing: kube-proxy takes them past the load balancer and its PROXY header."""
     for host in (scene.world.node1, scene.world.pod1):
         _cut(scene, host)
 
@@ -174,7 +174,7 @@ def _cut(scene: Scene, host: Host) -> None:
     # A TLS greeting in a log is no pleasure to read: the line of the plain request is shown.
     new = set(scene.world.broken_headers()) - set(before)
     line = next((line for line in sorted(new) if 'broken header: "GET' in line), min(new))
-    # Time, level and process stand before it, the rest of the request after it.
+    # Time, level and process are before it, the rest of the request after it.
     excerpt = line[line.index("broken header") :].encode("ascii", "backslashreplace").decode("ascii")
     scene.screen.said(f"nginx: ... {excerpt[:_EXCERPT]} ...")
     scene.screen.observed(f"{host.name} gets nothing; nginx logs `broken header`")

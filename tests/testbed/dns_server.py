@@ -30,7 +30,7 @@ table inet silence {{
 
 
 class DnsServer:
-    """dnsmasq on one host; it asks nobody else, and knows nothing but its records.
+    """dnsmasq on one host; it asks no other server, and knows nothing but its records.
 
     Args:
         host: Where it runs.
@@ -69,7 +69,7 @@ class DnsServer:
         self.host.await_port(DNS_PORT, self.process, protocol="udp")
 
     def set_records(self, records: Mapping[str, Sequence[Address]]) -> None:
-        """Answer from now on with these records and no others; returns when they are in force."""
+        """Answer from now on with these records and no others; returns when they are active."""
         before = self._times_read()
         self._write(records)
         self.process.signal(signal.SIGHUP)
@@ -77,7 +77,7 @@ class DnsServer:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Answer nobody as long as this lasts: questions get lost on their way."""
+        """Answer no one as long as this lasts: queries get lost on their way."""
         self.host.run(["nft", "--file", "-"], stdin=_SILENCE)
         try:
             yield

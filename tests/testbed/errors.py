@@ -1,4 +1,4 @@
-"""What goes wrong in the little world."""
+"""What goes wrong in the testbed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log_tail(log: Path, most: int = _TAIL_LINES) -> str:
         most: How many lines at most.
 
     Returns:
-        The last lines under a heading with the file's name, ready to stand at the end of an error.
+        The last lines under a heading with the file's name, ready for the end of an error.
     """
     if not log.exists():
         return f"\n(no log at {log})"

@@ -1,4 +1,4 @@
-"""Fixtures for every test that lives in the little world; import them into a conftest.py."""
+"""Fixtures for every test that uses the testbed; import them into a conftest.py."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TLS_CONNECT_ERROR = 35
 RESET = 56
 """curl's exit code for a connection that was reset while it read."""
 CUT = frozenset({EMPTY_REPLY, TLS_CONNECT_ERROR, RESET})
-"""The exit codes by which curl tells that the ingress controller missed the PROXY line."""
+"""curl's exit codes if the ingress controller did not receive the PROXY header."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The ingress controller: an nginx in a pod that takes nothing without a PROXY line."""
+"""The ingress controller: an nginx in a pod that accepts nothing without a PROXY header."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TLS_PORTS = (443, 8443)
 CHALLENGE = "/.well-known/acme-challenge/"
 """Where an ACME server, and cert-manager before it, looks for the key of the token that follows."""
 KEY_SUFFIX = ".key-of-the-testbed"
-"""What stands after the token in that key."""
+"""What follows the token in that key."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class IngressController:
             self.host.await_port(port, self.process)
 
     def broken_headers(self) -> list[str]:
-        """List the error log's lines about connections that came without a PROXY line."""
+        """List the error log's lines about connections that came without a PROXY header."""
         lines = self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if "broken header" in line]
 

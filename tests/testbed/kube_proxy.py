@@ -61,7 +61,7 @@ class KubeProxy:
         self.sync()
 
     def sync(self) -> None:
-        """Write all rules anew, as kube-proxy does every now and then even when nothing changed."""
+        """Write all rules again, as kube-proxy does every now and then even when nothing changed."""
         for family in self._node_addresses:
             found = [service.within((family,)) for service in self.services]
             services = [service for service in found if service.cluster_ips]

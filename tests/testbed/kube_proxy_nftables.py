@@ -48,7 +48,7 @@ _BASE = """\
 
 
 def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr: Network) -> str:
-    """Write the whole table of a family as one transaction that replaces whatever table stood before.
+    """Write the whole table of a family as one transaction that replaces whatever table existed before.
 
     Args:
         services: Every Service, with the addresses of that family.

@@ -1,4 +1,4 @@
-"""The cloud's load balancer: an HAProxy that puts a PROXY line before every connection it passes on."""
+"""The cloud's load balancer: an HAProxy that puts a PROXY header before every connection it passes on."""
 
 from __future__ import annotations
 

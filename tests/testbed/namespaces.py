@@ -259,7 +259,7 @@ class Host:
         Args:
             url: What to ask for; its name is looked up in this host's hosts file and DNS.
             resolve: The address to use in place of looking the name up.
-            proxy_protocol: Whether curl itself sends the PROXY line.
+            proxy_protocol: Whether curl itself sends the PROXY header.
             timeout: Seconds for the whole request.
             source: The address to connect from.
             extra: Further options of curl.

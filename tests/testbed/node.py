@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Node(Host):
-    """A host that the cluster runs on; the world gives it its parts once its network stands."""
+    """A host that the cluster runs on; the world gives it its parts once its network exists."""
 
     kube_proxy: KubeProxy
     containers: ContainerRuntime

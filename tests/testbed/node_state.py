@@ -33,7 +33,7 @@ class NodeState:
     runtime: str
 
     def differences(self, other: NodeState) -> list[str]:
-        """Name what differs, each with what stands here and what stands there."""
+        """Name what differs, each with what is here and what is there."""
         return [
             f"{field.name}:\n--- before\n{ours}\n--- after\n{theirs}"
             for field in fields(self)

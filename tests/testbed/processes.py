@@ -24,7 +24,7 @@ leaves it so.
 class Process:
     """A background program of one host, and the log it writes.
 
-    Between the test and the program stands `nsenter`, which stays outside the host's process namespace
+    Between the test and the program is `nsenter`, which stays outside the host's process namespace
     and passes no signal on: signals go to the program itself.
 
     Args:

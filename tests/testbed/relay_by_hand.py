@@ -1,4 +1,4 @@
-"""What nodeagent is to do for a node, done by hand: the testbed is proven without it."""
+"""What nodeagent is to do for a node, done manually: the testbed is verified without it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def relay_by_hand(world: World, host: Host, directory: Path) -> Iterator[None]:
     file = directory / "relay.cfg"
     file.write_text("\n".join(configuration) + "\n", encoding="ascii")
     for relay in relays.values():
-        # Not preferred, lest it be the source of other traffic.
+        # Not preferred, so that it is not the source of other traffic.
         host.run(["ip", "address", "add", str(relay), "dev", "lo", "preferred_lft", "0"])
     haproxy = host.popen(["haproxy", "-db", "-f", file], log="relay")
     try:

@@ -36,7 +36,7 @@ def socket_balancer(node: Host, service: ServiceRules, directory: Path) -> Itera
     """Rewrite connect() to a Service's IPv4 addresses, for what this process starts as long as this lasts.
 
     Args:
-        node: Where the sign stands by which Cilium is known: its pins in /sys/fs/bpf.
+        node: Where Cilium's recognizable trace is: its pins in /sys/fs/bpf.
         service: Its ClusterIP and its load balancer's address lead to its first pod.
         directory: For the program.
     """

@@ -1,4 +1,4 @@
-"""A story told on a screen: steps in order, up to the first that does not show what it must."""
+"""A story shown on a screen: steps in order, up to the first that does not show what it must."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
     Args:
         perform: Plays the steps; gives how many there were.
         screen: Where it is shown.
-        what_is_left: How things stand after an early end.
+        what_is_left: The state after an early end.
 
     Returns:
         The exit code: 0 only when every step was observed.

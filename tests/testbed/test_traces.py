@@ -88,7 +88,7 @@ def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
         process.wait(timeout=10)
     wait_until(lambda: not namespaces & _standing_namespaces(), "every process of the world having died")
     if end == "SIGKILL":
-        # Nobody was left to remove it; the next world does.
+        # No process was left to remove it; the next world does.
         assert directory.exists()
         with World():
             pass

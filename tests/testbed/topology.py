@@ -59,7 +59,7 @@ def _addresses(place: Place) -> list[str]:
 
 
 def _add(address: Interface, device: str) -> str:
-    # Nobody else is on the cable, so an IPv6 address need not be asked about for a second first.
+    # No other host is on the cable, so an IPv6 address needs no second of duplicate detection first.
     return f"address add {address} dev {device}" + (" nodad" if address.version == 6 else "")
 
 

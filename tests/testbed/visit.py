@@ -1,6 +1,6 @@
-"""The little world to look around in, and to break: `python -m tests.testbed.visit` (docs/testbed.md).
+"""The testbed to look around in, and to break: `python -m tests.testbed.visit` (docs/testbed.md).
 
-It stands until its standard input ends (Ctrl-D) or it is interrupted.
+It exists until its standard input ends (Ctrl-D) or it is interrupted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The little world put together.
+"""The testbed put together.
 
 with World(kube_proxy="nftables") as world:
     world.client.curl("https://site.example.test/")
@@ -118,7 +118,7 @@ class World:
         return self.registry.push(f"image{self._images}", size_mib)
 
     def broken_headers(self) -> list[str]:
-        """List what the ingress controller said about connections without a PROXY line."""
+        """List what the ingress controller said about connections without a PROXY header."""
         return [line for controller in self.ingress for line in controller.broken_headers()]
 
     def accesses(self) -> list[Access]:
@@ -134,7 +134,7 @@ class World:
         """Let the client's traffic to the load balancer's address arrive at a node, unproxied.
 
         Some load balancers (direct server return) hand packets on without changing their destination. As
-        long as this lasts the client is such a one: it must send the PROXY line itself.
+        long as this lasts the client is such a one: it must send the PROXY header itself.
         """
         routes = [
             [f"{ip}/{ip.max_prefixlen}", "via", str(self.address(node, ip.version)), "dev", "eth0", "onlink"]
@@ -210,7 +210,7 @@ class World:
 def _directory() -> Iterator[Path]:
     """Make the world's directory, and remove those of worlds whose process was killed.
 
-    The lock on a directory goes with the process that holds it: a free lock means nobody's directory.
+    The lock on a directory ends with the process that holds it: if it is free, no process uses the directory.
     """
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{_PREFIX}*"):

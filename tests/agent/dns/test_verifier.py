@@ -33,7 +33,7 @@ def told(*addresses: str, ttl: int = 0) -> DnsReply:
 
 
 class MadeUpDns:
-    """Answers what the test says, counts the questions, and how often its prover told of a change."""
+    """Answers what the test says, counts the questions, and how often its verifier reported a change."""
 
     def __init__(self, **replies: DnsReply) -> None:
         self.replies = replies
@@ -47,7 +47,7 @@ class MadeUpDns:
         return self.replies[name]
 
     def changed(self) -> None:
-        """Be told."""
+        """Count a reported change."""
         self.changes += 1
 
     def await_asked(self, name: str, more: int = 2) -> None:

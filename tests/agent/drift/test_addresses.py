@@ -22,7 +22,7 @@ WEB = ObjectRef("Service", "ingress-nginx", "controller")
 
 @dataclass
 class Watched:
-    """A namespace with the relay's addresses on a bridge, which stands in for a dummy device."""
+    """A namespace with the relay's addresses on a bridge, in place of a dummy device."""
 
     node: Namespace
     watcher: AddressWatcher
@@ -37,7 +37,7 @@ class Watched:
             self.watcher.expect(self.component.shrink(self.component.diff(grown, desired)))
 
     def finally_drifts(self) -> None:
-        """The last thing that a test of silence does: drift, which must be the first that is told."""
+        """The last thing that a test of silence does: drift, which must be the first that is reported."""
         self.node.ip("addr add 169.254.66.99/32 dev lo")
         assert self.said.next() == "169.254.66.99 was added to lo"
 

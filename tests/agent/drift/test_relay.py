@@ -116,7 +116,7 @@ def test_a_socket_without_an_answer_is_tried_again() -> None:
 
 @isolated
 def test_a_connection_without_a_word_is_not_timed_out() -> None:
-    # 500 s were tried by hand; the statistics socket's own limit of 10 s would show here.
+    # 500 s were tried manually; the statistics socket's own limit of 10 s would show here.
     with watched() as (_, _, said):
         began = time.monotonic()
         assert said.next(11.0) == "nothing"

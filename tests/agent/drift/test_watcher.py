@@ -71,7 +71,7 @@ def test_a_watcher_that_fails_says_so_and_restarts(failure: Exception) -> None:
         watcher.happen()
         assert said.next().startswith("the watch was interrupted: ")
         assert said.next().startswith("the watch was interrupted and was restarted (")
-        # What happened meanwhile, and what happens from then on, is told as ever.
+        # What happened meanwhile, and what happens from then on, is reported as usual.
         watcher.happen()
         assert said.until("events")
     assert watcher.opened == 2

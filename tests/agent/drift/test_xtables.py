@@ -32,7 +32,7 @@ class Watched:
             self.watcher.expect(backend.run(difference(backend.read(), desired(count))))
 
     def finally_drifts(self) -> None:
-        """The last thing that a test of silence does: drift, which must be the first that is told."""
+        """The last thing that a test of silence does: drift, which must be the first that is reported."""
         self.node.legacy("*nat\n-F NODEAGENT-OUTPUT\nCOMMIT\n")
         assert "rules of chain NODEAGENT-OUTPUT" in self.said.next()
 

@@ -1,1 +1,1 @@
-"""What the agent tells of itself: metrics, health, and the pages over real sockets."""
+"""What the agent reports about itself: metrics, health, and the pages over real sockets."""

@@ -24,7 +24,7 @@ def name(text: str, verdict: Verdict, code: str) -> NameDecision:
 
 
 def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
-    """What HAProxy tells of one listener's server."""
+    """What HAProxy reports about one listener's server."""
     bind = Endpoint(ip_address("169.254.66.7"), port)
     return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 7, 3)
 

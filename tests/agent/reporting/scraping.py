@@ -38,7 +38,7 @@ class Scrape:
 
 
 def read(exposition: bytes) -> Scrape:
-    """Parses the text of a scrape; a series that stands twice is an error."""
+    """Parses the text of a scrape; a series that occurs twice is an error."""
     families = {}
     for family in text_string_to_metric_families(exposition.decode()):
         samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}

@@ -57,7 +57,7 @@ def test_addresses_localhost_and_the_nodes_own_names_are_answered(host: str) -> 
 )
 @pytest.mark.parametrize("path", ["/healthz", "/nothing"])
 def test_a_name_that_is_not_this_machines_is_refused(headers: str, path: str) -> None:
-    """DNS rebinding: a page of somebody else's, whose name was made to resolve to this address."""
+    """DNS rebinding: another site's page, whose name was made to resolve to this address."""
     with serving(PAGES) as service:
         reply = get(service.bound, path, headers=headers)
     assert (reply.status, reply.body) == (421, "ask by address, as localhost, or by this node's own name\n")

@@ -69,7 +69,7 @@ def test_it_is_written_by_the_nodes_writer_alone(tmp_path: Path) -> None:
     board.became_writer()
     file.keep()
     assert _read(tmp_path)["lastSyncSeconds"] is None
-    # The other one took over: its document is none of ours to remove.
+    # The other one took over: its document is not for this one to remove.
     board.became_standby("a newer agent writes")
     file.remove()
     assert status_path(tmp_path).exists()

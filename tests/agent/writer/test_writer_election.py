@@ -40,7 +40,7 @@ class Agent:
         self._reader.start()
 
     def becomes(self, what: str, seconds: float = HANDOVER_SECONDS) -> float:
-        """Wait until the agent says that it is the writer, or stands by; returns the seconds it took."""
+        """Wait until the agent says that it is the writer, or on standby; returns the seconds it took."""
         began = time.monotonic()
         while True:
             left = began + seconds - time.monotonic()

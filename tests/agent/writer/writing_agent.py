@@ -2,8 +2,8 @@
 
     python -m tests.agent.writer.writing_agent RUN_DIR PASSES
 
-PASSES is a directory for the proof that nobody else writes at the same time. Prints `writer` and `standby` as
-it becomes one or the other, and `violation` when it finds another at work. SIGTERM ends it in order.
+PASSES is a directory that shows whether another agent writes at the same time. Prints `writer` and `standby`
+as it becomes one or the other, and `violation` when it finds another at work. SIGTERM ends it in order.
 """
 
 import fcntl

@@ -12,7 +12,7 @@ from tests.testbed.waiting import wait_until
 
 @pytest.fixture
 def node(as_root: None) -> Iterator[Namespace]:
-    """The namespace; the test's thread stands in it."""
+    """The namespace; the test's thread is in it."""
     namespace = Namespace()
     namespace.ip(
         "link add eth0 type veth peer name eth0peer",

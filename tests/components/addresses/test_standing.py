@@ -21,7 +21,7 @@ def test_an_address_can_be_bound_and_reached_at_once(
 
 @pytest.mark.usefixtures("node")
 def test_an_ipv6_address_is_never_one_moment_late(component: Addresses) -> None:
-    """The kernel makes its route after its answer: one connection in fifty was told "unreachable"."""
+    """The kernel makes its route after its answer: one connection in fifty got "unreachable"."""
     with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
         for _ in range(200):
             component.grow(difference(component, SIX))

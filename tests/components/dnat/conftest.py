@@ -14,14 +14,14 @@ from tests.components.dnat.world import World
 
 @pytest.fixture
 def world(as_root: None) -> Iterator[World]:
-    """A node, its pod, the outside; the test's own thread stands on the node."""
+    """A node, its pod, the outside; the test's own thread is on the node."""
     with World() as made, made.node.inside():
         yield made
 
 
 @pytest.fixture
 def node(as_root: None) -> Iterator[Namespace]:
-    """A bare namespace that the test's thread stands in."""
+    """A bare namespace that the test's thread is in."""
     namespace = Namespace()
     with namespace.inside():
         yield namespace

@@ -74,7 +74,7 @@ class Namespace:
             subprocess.run([program, "--noflush"], input=commands, text=True, check=True)
 
     def rules(self) -> str:
-        """Every rule that stands, of nftables and legacy xtables; a table without any is left out."""
+        """Every rule that exists, of nftables and legacy xtables; a table without any is left out."""
         saved = self.output("iptables-legacy-save") + self.output("ip6tables-legacy-save")
         rules = [line for line in saved.splitlines() if line.startswith("-A")]
         chains = [line.partition(" [")[0] for line in saved.splitlines() if line.startswith(":")]
@@ -105,7 +105,7 @@ class Namespace:
 
 
 class Server:
-    """Says `says`, a space and the client's address to whoever connects."""
+    """Says `says`, a space and the client's address to every client that connects."""
 
     def __init__(self, namespace: Namespace, address: str, port: int, says: str) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

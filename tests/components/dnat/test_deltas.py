@@ -40,7 +40,7 @@ DESIRED = st.builds(
     st.lists(NETWORKS, max_size=3).map(tuple),
 )
 GUARDED = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"))
-# Someone else's, in every table that is changed and at every place where ours come to stand.
+# Someone else's, in every table that is changed and at every place where nodeagent's are added.
 FOREIGN_CHAINS = """*nat
 :KUBE-SERVICES - [0:0]
 :NODEAGENTS - [0:0]

@@ -35,7 +35,7 @@ def test_a_host_port_takes_nothing_that_is_sent_to_the_relay(world: World, backe
     assert world.node.answer(RELAY[4], 443) == f"relay {RELAY[4]}"
     assert world.pod.answer(RELAY[4], 443) == f"relay {POD[4]}"
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    # Its own address, and so everybody else's host ports, are left alone.
+    # Its own address, and so all other programs' host ports, are left unchanged.
     assert world.node.answer(NODE[4], 443).startswith("pod ")
     apply(backend, DnatRules())
     assert world.node.answer(RELAY[4], 443).startswith("pod ")

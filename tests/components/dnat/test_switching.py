@@ -32,7 +32,7 @@ def standing() -> list[str]:
 
 @BOTH_WAYS
 def test_a_switch_removes_what_the_other_backend_left(world: World, before: Option, after: Option) -> None:
-    """Told in the change, even where nothing else is to do; and packets go the same way as before."""
+    """Reported in the change, even if there is nothing else to do; and packets go the same way as before."""
     clean = world.node.rules()
     apply(choose(before), guarded())
     assert standing() == [before]
@@ -62,9 +62,9 @@ def test_none_and_a_cleanup_remove_whichever_rules_exist(before: Option, after: 
 
 @BOTH_WAYS
 def test_no_connection_is_cut_by_a_switch(world: World, before: Option, after: Option) -> None:
-    """Not one of those made all the while ends up with kube-proxy's pod, where the PROXY line is missing.
+    """No connection made meanwhile ends up with kube-proxy's pod, where the PROXY header is missing.
 
-    Some wait a second for TCP to send again. kube-proxy's rules are nftables', which stood before both.
+    Some wait a second for TCP to send again. kube-proxy's rules are in nftables, which existed before both.
     """
     world.node.nft(KUBE_PROXY)
     assert world.node.answer(LB[4], 443).startswith("pod ")

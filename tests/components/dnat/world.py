@@ -109,7 +109,7 @@ def both_families() -> DnatRules:
 
 
 def guarded() -> DnatRules:
-    """The same, and the relay's ranges for nobody but the node and its pods."""
+    """The same, and the relay's ranges for the node and its pods alone."""
     return replace(
         both_families(),
         guarded=tuple(RELAY_RANGE[family] for family in (4, 6)),

@@ -1,4 +1,4 @@
-"""Runs a test in a mount namespace of its own: what it mounts, nobody else sees, and it ends with it."""
+"""Runs a test in a mount namespace of its own: no other process sees its mounts, which end with it."""
 
 import ctypes
 import functools

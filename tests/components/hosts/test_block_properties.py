@@ -111,7 +111,7 @@ def test_user_edits_around_the_block_survive_any_sequence_of_apply_and_cleanup(
 ) -> None:
     """The model beside it is what the user would have without us.
 
-    The one liberty: where the user's last line lacks its newline while a block stands, the newline we wrote
+    The one liberty: if the user's last line lacks its newline while a block exists, the newline we wrote
     is there when the user edits, and then is the user's.
     """
     content, model = user, user

@@ -1,4 +1,4 @@
-"""A server that insists on the PROXY line, as an ingress controller does, and tells whom it names."""
+"""A server that requires the PROXY header, as an ingress controller does, and reports whom it names."""
 
 import hashlib
 import socket
@@ -19,7 +19,7 @@ _BLOCK = bytes(hashlib.sha256(b"block").digest()) * 32769
 
 @dataclass(frozen=True)
 class Seen:
-    """What the PROXY line said; `source` is "local" for a health check."""
+    """What the PROXY header said; `source` is "local" for a health check."""
 
     version: str
     source: str
@@ -125,7 +125,7 @@ def connect(endpoint: Endpoint, source: str | None = None) -> socket.socket:
 
 
 def who(endpoint: Endpoint, source: str | None = None) -> str:
-    """Version and source of the PROXY line that the server got for a connection of ours."""
+    """Version and source of the PROXY header that the server got for a connection of ours."""
     with connect(endpoint, source) as connection:
         connection.sendall(b"who\n")
         with connection.makefile("r") as answer:

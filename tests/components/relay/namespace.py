@@ -71,7 +71,7 @@ def listener(
 
 
 def relay_component(*, launch: bool = True, drain_seconds: float = 5.0) -> Relay:
-    """A relay on /run/nodeagent, which in here is nobody else's."""
+    """A relay on /run/nodeagent, which no other program uses here."""
     return Relay(RelayOptions(launch=launch), drain_seconds)
 
 

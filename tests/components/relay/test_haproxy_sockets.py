@@ -61,7 +61,7 @@ def _answering(path: Path, *answers: str | None) -> Iterator[None]:
 
 def test_the_processes_of_a_master(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    # A master that executes itself anew says nothing at first.
+    # A master that executes itself again says nothing at first.
     with _answering(path, "", PROCESSES):
         assert read_processes(path, 5) == Processes(
             master=1162,

@@ -73,7 +73,7 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     for words in ("no HAProxy answers at /run/nodeagent/master.sock", "relay.launch: true", str(CONFIG)):
         assert words in str(caught.value)
     assert alive("haproxy") == []
-    # What was asked for stands in the file, and a sidecar that comes later serves it.
+    # What was asked for is in the file, and a sidecar that starts later serves it.
     assert relays.read().listeners == (A,)
     _sidecar()
     assert eventually(lambda: not difference(relays, [A]))

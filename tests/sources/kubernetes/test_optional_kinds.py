@@ -176,7 +176,7 @@ def test_a_better_version_is_moved_to_without_losing_anything(api: ApiServer, co
 def test_a_kind_that_rbac_denies_is_reported_and_the_rest_is_served(
     api: ApiServer, connection: Connection
 ) -> None:
-    """In the same words by the daemon and by a single look; until somebody grants the right."""
+    """In the same words by the daemon and by a single look; until the permission is granted."""
     api.store.serve(*GATEWAY_API)
     api.store.create_many([objects.gateway("public"), objects.http_route("a"), objects.ingress("i")])
     api.access.allow_only(ALL_BUT_ROUTES)

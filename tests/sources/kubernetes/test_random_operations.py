@@ -95,9 +95,9 @@ class Chaos:
 
     def trouble(self) -> None:
         """Let something go wrong."""
-        # A stream that was cut before its late event came can't be resumed rightly by anybody: what is
-        # behind has been told to be ahead. Real servers never reorder, so one run has cuts, the other late
-        # events.
+        # A stream that was cut before its late event came can't be resumed correctly by any client: it
+        # is behind, but has a later version. Real servers never reorder, so one run has cuts, the other has
+        # late events.
         of_a_run = (
             [faults.Reorder(window=0.01)]
             if self.reordering

@@ -83,11 +83,11 @@ class Watched:
         self.on_change()
 
     def state(self, name: str = "ingresses") -> ResourceState:
-        """Give how it stands with one resource."""
+        """Return the state of one resource."""
         return next(state for state in self.cluster.states() if state.name == name)
 
     def watched(self) -> list[ResourceState]:
-        """Give how it stands with what the server has and gives."""
+        """Return the states of the resources that the server has and allows to watch."""
         states = self.cluster.states()
         return [one for one in states if one.coverage is Coverage.WATCHED and one.name != DISCOVERY]
 

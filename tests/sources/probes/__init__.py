@@ -1,1 +1,1 @@
-"""Probes against servers that behave as they are told to."""
+"""Probes against servers that behave as the tests ask."""

@@ -11,7 +11,7 @@ fail() {
     exit 1
 }
 
-# What the environment says already stands above testbed.env.
+# What is set in the environment overrides testbed.env.
 while IFS='=' read -r name value; do
     [[ -v $name ]] || declare -x "$name=$value"
 done < <(grep -E '^[A-Z0-9_]+=' "$here/testbed.env")
@@ -23,7 +23,7 @@ install_packages() {
     "$repository/scripts/install-packages" <(printf '%s\n' "$@")
 }
 
-# Fetches a file unless it stands there whole already; what does not match its digest is never left behind.
+# Fetches a file unless it is there completely already; what does not match its digest is never left behind.
 # Usage: fetch URL SHA256 FILE
 fetch() {
     local url=$1 sha256=$2 file=$3

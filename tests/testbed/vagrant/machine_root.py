@@ -64,7 +64,7 @@ class MachineRoot:
         Args:
             script: Its file name.
             args: Its arguments.
-            variables: What the Vagrantfile would set, and what stands above testbed.env.
+            variables: What the Vagrantfile would set, and what overrides testbed.env.
         """
         return self.run([f"{_SCRIPTS}/{script}", *args], check=False, **variables)
 

@@ -31,7 +31,7 @@ _CERTIFICATE_DAYS = 3650
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Read testbed.env; a variable of the environment stands above it."""
+    """Read testbed.env; a variable of the environment overrides it."""
     lines = SETTINGS.read_text(encoding="utf-8").splitlines()
     found = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     return {name: environment.get(name, value) for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""acceptance.sh, run whole on a copy of the tree; programs stand for `vagrant` and for its Python."""
+"""acceptance.sh, run whole on a copy of the tree; programs replace `vagrant` and its Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ printf '%s\\n' "$PWD" "$@" >"${0%/*}/noted"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the working tree, as far as the script reads it, with the stand-ins beside it."""
+    """A copy of the working tree, as far as the script reads it, with the replacements next to it."""
     tree = tmp_path / "tree"
     shutil.copytree(_SCRIPTS, tree / "tests" / "testbed" / "vagrant")
     programs = tmp_path / "programs"

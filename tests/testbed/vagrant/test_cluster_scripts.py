@@ -1,6 +1,6 @@
-"""cluster.sh, nodeagent.sh and joined.sh, run whole without the internet; programs stand for k3s and buildah.
+"""cluster.sh, nodeagent.sh and joined.sh, run whole without the internet; programs replace k3s and buildah.
 
-The stand-ins note each call and keep what was applied. The one for k3s answers as a young API server:
+The replacements note each call and keep what was applied. The one for k3s answers as a young API server:
 not at first.
 """
 

@@ -68,7 +68,7 @@ def _controller(api: ApiServer, account: Path) -> Iterator[subprocess.Popen[str]
 
 
 def _load_balancer(name: str, namespace: str) -> Object:
-    """Give a Service as it is when nobody has given it an address yet."""
+    """Return a Service as it is before it has an address."""
     return objects.service(name, namespace, kind="LoadBalancer")
 
 

@@ -38,7 +38,7 @@ _MIRROR = "http://127.0.0.1:8001"
 
 @pytest.fixture(scope="module")
 def lb(machines: Mapping[str, MachineRoot]) -> MachineRoot:
-    """The machine lb, provisioned for one node, with what it was told to start."""
+    """The machine lb, provisioned for one node, with what it was asked to start."""
     machine = machines["lb"]
     _succeeds(machine.provision("lb.sh", NODES="1"))
     machine.host.await_port(53, machine.start_unit("testbed-dns.service"), protocol="udp")
@@ -50,7 +50,7 @@ def lb(machines: Mapping[str, MachineRoot]) -> MachineRoot:
 
 @pytest.fixture(scope="module")
 def cp(machines: Mapping[str, MachineRoot]) -> MachineRoot:
-    """The machine cp with k3s' server; an image stands for those that images.sh would have built."""
+    """The machine cp with k3s' server; one image replaces those that images.sh would have built."""
     machine = machines["cp"]
     _mirror(machine)
     _succeeds(machine.provision("files.sh"))
@@ -217,7 +217,7 @@ def _k3s(machine: MachineRoot, role: str, name: str, address: str, **variables: 
 
 
 def _mirror(machine: MachineRoot) -> None:
-    """Serve a file that stands for k3s, as its releases are served."""
+    """Serve a file in place of k3s, as its releases are served."""
     machine.write(f"/mirror/{_PINNED['K3S_VERSION']}/k3s", _K3S)
     server = ["python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", "/mirror", "8001"]
     machine.host.await_port(8001, machine.start(server, "mirror"))
