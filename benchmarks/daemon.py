@@ -89,7 +89,7 @@ class Daemon:
         )
 
     def reload(self, hosts: Mapping[str, object]) -> None:
-        """Replace options of the section `hosts` in the configuration, and tell the agent to read it."""
+        """Replace options of the section `hosts` in the configuration, and have the agent reload it."""
         _write_config(self._config_file, hosts)
         self._process.signal(SIGHUP)
 

@@ -1,4 +1,4 @@
-"""What a pass is made of, each part timed in this process, beside the least that the disk allows.
+"""What a pass is made of, each part timed in this process, next to the least that the disk allows.
 
 In turns, so that a busy machine slows all of them alike: the ratios hold where the times don't.
 """

@@ -35,7 +35,7 @@ def socket_in(host: Host, family: int, kind: int, protocol: int = 0) -> socket.s
 
 
 class HttpConnection(http.client.HTTPConnection):
-    """HTTP as a client on one of the hosts speaks it; the connection is kept.
+    """HTTP from a client on one of the hosts; the connection is kept.
 
     Args:
         host: where the client is.

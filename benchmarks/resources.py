@@ -39,13 +39,13 @@ def memory_later(daemon: Daemon, names: int) -> Figure:
 
 
 def first_list(daemon: Daemon, names: int) -> Figure:
-    """Tell what the first list took."""
+    """Return what the first list took."""
     total = daemon.api_bytes()
     return Figure(BYTES, "first list", "bytes", names, {"whole": total, "each": total / max(1, names)})
 
 
 def each_event(api: Api, daemon: Daemon, names: int, events: int = 50) -> Figure:
-    """Measure what one Ingress that comes or goes takes."""
+    """Measure what the creation or deletion of one Ingress takes."""
     before = daemon.api_bytes()
     for number in range(events):
         api.create_ingress(f"read-{number}")

@@ -69,7 +69,7 @@ class Witness(ABC):
 
 
 class HostsFileWitness(Witness):
-    """Watches a hosts file being replaced by a rename, as its directory tells it.
+    """Watches a hosts file being replaced by a rename, as events of its directory show it.
 
     Args:
         path: the file, as this process reaches it.

@@ -21,7 +21,7 @@ def test_a_value_of_long_ago_is_let_go_of() -> None:
     """Or an agent of many months would hold every hostname that ever was."""
 
     class Value:
-        """A weak reference to it tells whether anybody holds it."""
+        """A weak reference to it shows whether anything holds it."""
 
     value = Value()
     gone = weakref.ref(shared(value))

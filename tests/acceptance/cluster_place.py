@@ -111,7 +111,7 @@ class ClusterPlace:
             raise WorldError("nothing of nodeagent was there to be deleted")
 
     def uninstall_what_stands(self) -> bool:
-        """Delete what is there of it; tells whether anything was."""
+        """Delete what is there of it; returns whether anything was."""
         found = self._delete([self._daemonset])
         return self._delete([obj for obj in reversed(self._objects) if obj != self._daemonset]) or found
 
@@ -166,7 +166,7 @@ class ClusterPlace:
             raise WorldError(f"{error}; the DaemonSet's status was last {seen[-1:]}") from error
 
     def _delete(self, objects: list[Object]) -> bool:
-        """Delete objects and wait until all are gone; tells whether any was there."""
+        """Delete objects and wait until all are deleted; returns whether any was there."""
         there = [obj for obj in objects if self._api.delete(obj)]
         wait_until(
             lambda: all(self._api.read(obj) is None for obj in there),

@@ -82,7 +82,7 @@ class KubeApi:
         return self._ask("PATCH", _path(obj), change, "application/merge-patch+json")
 
     def delete(self, obj: Object) -> bool:
-        """Delete an object after all that it owns; tells whether it was there."""
+        """Delete an object after all that it owns; returns whether it was there."""
         try:
             self._ask("DELETE", _path(obj), {"propagationPolicy": "Foreground"})
         except ApiRefusalError as error:

@@ -18,7 +18,7 @@ _CURL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Said:
-    """What a command came to, and the address that its machine or pod is known by."""
+    """The result of a command, and the address that its machine or pod is known by."""
 
     done: CompletedProcess[str]
     address: Address
@@ -31,7 +31,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pull came to: `ok` only when all of it arrived; else the reason in the runtime's words."""
+    """The result of a pull: `ok` only when all of it arrived; else the reason in the runtime's words."""
 
     ok: bool
     reason: str

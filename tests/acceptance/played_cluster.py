@@ -144,7 +144,7 @@ def kubelets(
 
 @contextmanager
 def daemonset_controller(api: ApiServer, pods: DaemonSetPods) -> Iterator[None]:
-    """Start, replace and end the DaemonSet's pods as its object says; it goes when they have gone."""
+    """Start, replace and end the DaemonSet's pods as its object says; it is removed after them."""
     templates: list[Object] = []
 
     def take(found: Object) -> None:

@@ -1,4 +1,4 @@
-"""An inotify instance tells what happens to what it watches."""
+"""An inotify instance reports what happens to what it watches."""
 
 from __future__ import annotations
 

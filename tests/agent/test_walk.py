@@ -1,4 +1,4 @@
-"""The walk of one load balancer, as docs/architecture.md tells it: from a watch event to the kernel and back.
+"""One load balancer's walk, as docs/architecture.md describes it: from a watch event to the kernel and back.
 
 Through the public seams alone: the simulated API over HTTP, the real kernel, nft and HAProxy.
 """

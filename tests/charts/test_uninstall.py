@@ -116,7 +116,7 @@ class Cluster:
         )
 
     def let_pods_end(self, plural: str, name: str) -> None:
-        """Let the last pod of a workload be gone, as the garbage collector sees it."""
+        """Let the last pod of a workload be deleted, as the garbage collector sees it."""
         self.api.store.patch(plural, name, NAMESPACE, {"metadata": {"finalizers": None}})
 
     def finish_job(self, condition: str) -> None:
@@ -189,7 +189,7 @@ def test_a_failed_clean_up_deletes_nothing_and_can_be_repeated(release: Cluster)
 
 
 def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
-    """Pods would be sent to relays that are gone."""
+    """Pods would be sent to relays that no longer run."""
     api = release.api
     cluster.fill(api)
     original = cluster.corefile(api)

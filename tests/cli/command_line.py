@@ -28,7 +28,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a command line came to."""
+    """The result of a command line."""
 
     exit_code: int
     stdout: str

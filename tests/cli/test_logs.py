@@ -92,7 +92,7 @@ def test_a_value_with_anything_unusual_is_quoted_and_escaped(value: str, written
 
 @given(st.text(), st.text(), st.text())
 def test_no_text_breaks_out_of_its_line(message: str, key: str, value: str) -> None:
-    """Whatever comes: one line, all of it printable; and JSON that can be read."""
+    """Whatever the message: one line, all of it printable; and JSON that can be read."""
     hostile = record(message, **{key: value})
     assert text_line(hostile).isprintable()
     line = json_line(hostile)

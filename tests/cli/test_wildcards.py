@@ -25,7 +25,7 @@ WILDCARD = "*.tenants.example.test"
 def test_a_wildcard_is_listed_with_what_covers_it(
     command_line: CommandLine, command: str, backend: str, verdict: str, words: str
 ) -> None:
-    """In text and in JSON, beside the names that the hosts file holds."""
+    """In text and in JSON, next to the names that the hosts file holds."""
     command_line.write(ingress=ingress(HOST, WILDCARD))
     command_line.configure(dnat={"backend": backend})
     (line,) = [line for line in command_line(command).stdout.splitlines() if WILDCARD in line]

@@ -107,7 +107,7 @@ def test_an_option_with_nothing_behind_it_means_its_default(option: str) -> None
 
 
 def test_what_is_not_given_keeps_its_default() -> None:
-    """One option given leaves those beside it alone."""
+    """One option given leaves the others unchanged."""
     config = parse_config("dnat: {pods: false}", "nodeagent.yaml")
     assert config.dnat.pods is False
     assert config.dnat.backend == "auto"

@@ -1,4 +1,4 @@
-"""A clock that goes on when the test says so."""
+"""A clock that advances when the test says so."""
 
 
 class Clock:
@@ -8,7 +8,7 @@ class Clock:
         self.now = 1000.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
     def pass_by(self, seconds: float) -> None:

@@ -68,7 +68,7 @@ def ask(port: int, name: str, kind: str) -> str:
 
 
 def answer_of(corefile: str, name: str, folder: Path) -> str:
-    """What a CoreDNS with this Corefile tells pods: a real one if there is one, else the model.
+    """What a CoreDNS with this Corefile answers to pods: a real one if there is one, else the model.
 
     Args:
         corefile: With one server block, for `.:53`; a real one listens on another port of 127.0.0.1.

@@ -74,7 +74,7 @@ def test_a_killed_leader_is_followed_when_its_lease_is_over_and_no_sooner(
 def test_never_two_leaders_whatever_happens_to_the_first_one_s_connection(
     api: ApiServer, elector: Making, clock: Clock
 ) -> None:
-    """The lease can be renewed no more; the holder gives up before anybody else may take it."""
+    """The lease can be renewed no more; the holder gives up before any other candidate may take it."""
     one, two = elector("one"), elector("two")
     one.try_once()
     two.try_once()
@@ -110,7 +110,7 @@ def test_a_partitioned_leader_that_comes_back_writes_nothing(
 def test_a_lease_taken_by_force_ends_the_leader_before_its_next_write(
     api: ApiServer, elector: Making
 ) -> None:
-    """An administrator edits it, say: the clock alone would not tell."""
+    """An administrator edits it, say: the clock alone would not show it."""
     one = elector("one")
     one.try_once()
     taken = standing(api)

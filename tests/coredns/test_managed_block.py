@@ -1,4 +1,4 @@
-"""Our block comes and goes; every other byte of a Corefile stays."""
+"""nodeagent's block is added and removed; every other byte of a Corefile stays."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""Agents of one node: started by tests, and gone in the end with all that they made."""
+"""Agents of one node: started by tests, and removed at the end with all that they made."""
 
 from __future__ import annotations
 

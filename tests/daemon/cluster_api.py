@@ -24,7 +24,7 @@ _PORT = 6443
 
 
 class ClusterApi(ApiServer):
-    """An API server that listens in a host's network and knows what the testbed's manifests tell.
+    """An API server that listens in a host's network and knows what the testbed's manifests contain.
 
     Args:
         host: Where it listens.

@@ -42,7 +42,7 @@ class OpenConnection:
         world: The world.
         address: The load balancer's.
         name: The server's name.
-        tls: Whether it speaks TLS; otherwise plain HTTP.
+        tls: Whether it uses TLS; otherwise plain HTTP.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class SlowDownload:
 
 
 class InFlight:
-    """What is open through the relay while a test goes on: an idle TLS connection and a slow download.
+    """What is open through the relay while a test runs: an idle TLS connection and a slow download.
 
     Args:
         world: The world.
@@ -167,12 +167,12 @@ class Requests:
 
     @property
     def answers(self) -> list[str]:
-        """What came back so far: `200 0` for each that was well."""
+        """The answers so far: `200 0` for each that succeeded."""
         return self._process.log.read_text(encoding="ascii").splitlines()
 
     @property
     def failures(self) -> list[str]:
-        """What came back from those that were not well."""
+        """The answers of those that failed."""
         return [answer for answer in self.answers if answer != "200 0"]
 
     def await_more(self, more: int = 5) -> None:

@@ -165,7 +165,7 @@ class RunningAgent:
         return self._run("plan", *options)
 
     def in_sync(self) -> bool:
-        """Tell whether a fresh plan finds nothing to do."""
+        """Return whether a fresh plan finds nothing to do."""
         return self.plan().exit_code == 0
 
     def await_in_sync(self, *, seconds: float = _SECONDS) -> None:

@@ -65,7 +65,7 @@ def _broken_lists(api: ClusterApi) -> None:
 
 
 def _duplicates(api: ClusterApi) -> None:
-    """Every event comes twice."""
+    """Every event arrives twice."""
     api.faults.add(faults.Duplicate(), times=None)
     _change(api)
 
@@ -78,7 +78,7 @@ def _disorder(api: ClusterApi) -> None:
 
 
 def _change(api: ClusterApi) -> None:
-    """One Ingress goes, one gets another name, two come, one of which goes again."""
+    """One Ingress is deleted, one gets another name, two are created, one of which is deleted again."""
     api.store.delete("ingresses", "web", "default")
     api.store.apply(ingress("short", ["short.example.test"]))
     api.store.apply(ingress("kept", ["first.example.test"]))

@@ -23,7 +23,7 @@ _LAYER_MIB = 96
 def test_without_the_api_at_startup_the_node_keeps_what_it_has(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
-    """An agent that finds no API says so, is alive and not ready, touches nothing, and goes on later."""
+    """An agent that finds no API says so, is alive and not ready, touches nothing, and continues later."""
     node = world.node1
     agents.start_ready().stop()
     before = (read_managed_state(node), table(node), hosts_inode(node))

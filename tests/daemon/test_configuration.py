@@ -1,4 +1,4 @@
-"""SIGHUP: a good configuration takes over, a bad one is refused, and the agent goes on in either case."""
+"""SIGHUP: a good configuration takes over, a bad one is rejected, and the agent keeps running either way."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def agent(world: World, api: ClusterApi, agents: Agents) -> Iterator[RunningAgen
 def test_no_claim_takes_over_a_hostname_of_others(world: World, api: ClusterApi, agent: RunningAgent) -> None:
     """An Ingress for a public registry's name changes nothing on the node; status and an Event say why.
 
-    A name behind a CDN stays untouched in the same way: the node goes on to the CDN.
+    A name behind a CDN stays untouched in the same way: the node still connects to the CDN.
     """
     node = world.node1
     world.dns.set_records({**_ALL, _HIJACKED: (_ELSEWHERE,), EDGE: (_ELSEWHERE,)})
@@ -87,7 +87,7 @@ def test_no_claim_takes_over_a_hostname_of_others(world: World, api: ClusterApi,
 
 
 def test_a_name_follows_its_dns(world: World, agent: RunningAgent) -> None:
-    """Moved elsewhere, or gone: withdrawn. Back: written again. The others stay all the while."""
+    """Moved elsewhere, or removed: withdrawn. Back: written again. The others stay all the while."""
     node = world.node1
     others = names(node).keys() - {REGISTRY}
     for answer in ((_ELSEWHERE,), ()):

@@ -25,7 +25,7 @@ _BOUND_SECONDS = 3.0
 """The promise is one second; the rest is for a machine that does other things too."""
 _REWRITES = 30
 _LIMIT = 5
-"""So many repairs within a minute are a fight."""
+"""So many repairs within a minute are a conflict."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def test_all_rules_of_the_node_flushed_at_once(world: World, agents: Agents) -> 
 def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> None:
     """Another program that drops our block again and again is not answered with a busy loop.
 
-    Its first rewrites are repaired at once, the following ones after growing delays; log and metrics tell of
+    Its first rewrites are repaired at once, the following ones after growing delays; log and metrics show
     it. When it has given up, the block is back after the last delay, or at once in a new agent.
     """
     node = world.node1
@@ -152,7 +152,7 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
     repaired_until = began
     for _ in range(_REWRITES):
         node.write_hosts(users)
-        # The other program comes back as soon as it sees our block, or after a while of peace.
+        # The other program acts again as soon as it sees nodeagent's block, or after a while of peace.
         waited_until = time.monotonic() + 0.2
         agent.await_that(
             lambda until=waited_until: bool(names(node)) or time.monotonic() > until, "block or peace"

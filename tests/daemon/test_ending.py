@@ -75,7 +75,7 @@ def _delete_slowly(api: ClusterApi) -> None:
 def test_when_its_daemonset_goes_the_agent_cleans_up(
     world: World, api: ClusterApi, agents: Agents, delete: Callable[[ClusterApi], None]
 ) -> None:
-    """The node is as it was before nodeagent came, to the byte."""
+    """The node is as it was before nodeagent was installed, to the byte."""
     node = world.node1
     before = read_state(node)
     api.store.create(objects.daemon_set(_NAME, _NAMESPACE))

@@ -1,4 +1,4 @@
-"""Kubernetes Events tell an administrator what he must know, once, and are no condition of anything."""
+"""Kubernetes Events tell an administrator what is necessary, once; nothing depends on them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_exhausted_range_is_reported_on_the_service_that_is_left_out(
         f"{event['involvedObject']['namespace']}/{event['involvedObject']['name']}"
     ]
 
-    # One goes: the one that was left out is served, and no further Event is needed.
+    # One is deleted: the one that was left out is served, and no further Event is needed.
     served = next(
         number
         for number in range(_MADE)

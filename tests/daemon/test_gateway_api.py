@@ -1,4 +1,4 @@
-"""The Gateway API beside Ingresses: its names are served like theirs, and go when the API itself goes."""
+"""The Gateway API next to Ingresses: its names are served like theirs, and removed with the API itself."""
 
 from __future__ import annotations
 

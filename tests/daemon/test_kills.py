@@ -1,4 +1,4 @@
-"""Killed at any moment, an agent leaves a node that works, and the next one goes on from there."""
+"""Killed at any moment, an agent leaves a node that works, and the next one continues from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kube-proxy in its legacy iptables mode beside an agent with the iptables backend: both keep their rules."""
+"""kube-proxy in legacy iptables mode next to an agent with the iptables backend: both keep their rules."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
 ) -> None:
     """For a while: restores without a pause, our own commits between them, and jumps pushed down.
 
-    More often than kube-proxy would: it is neither a fight that slows repairs nor a race that loses rules.
+    More often than kube-proxy would: it is neither a conflict that slows repairs nor a race that loses rules.
     """
     node = world.node1
     config = write_config(world.tmp / "nodeagent.yaml", dnat={"backend": "iptables"})

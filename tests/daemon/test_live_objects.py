@@ -60,7 +60,7 @@ def test_an_ingress_comes_changes_and_goes(
 def test_a_load_balancer_comes_moves_and_goes(
     world: World, api: ClusterApi, agent: RunningAgent, in_flight: InFlight
 ) -> None:
-    """Address, relay, DNAT and names come with it, DNAT follows its address, and all goes with it.
+    """Address, relay, DNAT and names are added with it, DNAT follows its address, and all is removed with it.
 
     A connection through it survives its move, and those through the other one survive everything.
     """

@@ -1,4 +1,4 @@
-"""Being refused by the API server tells an agent nothing of the cluster, and changes nothing on the node."""
+"""A denial by the API server tells an agent nothing about the cluster, and changes nothing on the node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _forbidden(api: ClusterApi) -> None:
 def test_a_refusal_is_not_read_as_no_objects(
     world: World, api: ClusterApi, agents: Agents, refuse: Callable[[ClusterApi], None], verb: str
 ) -> None:
-    """401 and 403, for watches and for lists, withdraw nothing; log, metrics and /readyz tell of them."""
+    """401 and 403, for watches and for lists, withdraw nothing; log, metrics and /readyz report them."""
     node = world.node1
     agent = agents.start_ready()
     before = (read_managed_state(node), table(node), hosts_inode(node))

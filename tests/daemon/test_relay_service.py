@@ -1,4 +1,4 @@
-"""Beside an installed hairpin-proxy: names at its ClusterIP, DNAT to one of its pods, nothing of our own."""
+"""Next to an installed hairpin-proxy: names at its ClusterIP, DNAT to one of its pods, nothing of our own."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_dnat_moves_when_its_endpoint_goes(world: World, api: ClusterApi, beside
 def test_dnat_is_withdrawn_when_no_endpoint_is_ready(
     world: World, api: ClusterApi, beside: RunningAgent
 ) -> None:
-    """The log says why; the names stay at the ClusterIP, and DNAT comes back with the first ready pod."""
+    """The log says why; the names stay at the ClusterIP, and DNAT is restored with the first ready pod."""
     node = world.node1
     _endpoints(api, ready=[])
     beside.await_that(lambda: redirects(node) == {}, "DNAT being withdrawn")

@@ -29,7 +29,7 @@ _TAKEN = f"{addresses.LOAD_BALANCER_IP}:8443"
 def test_a_taken_port_is_reported_as_an_event_and_used_again_when_free(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
-    """Nothing tells the agent that it is free: it looks."""
+    """No event reports that it is free: the agent checks."""
     with squatting(world.node1, "0.0.0.0", 8443):
         agent = agents.start_ready()
         agent.await_that(lambda: api.store.all("events"), "the Event")

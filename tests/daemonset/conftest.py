@@ -37,7 +37,7 @@ def world(as_root: None) -> Iterator[World]:
 
 @pytest.fixture
 def deployment(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
-    """The DaemonSet known to an API server; its pods are the test's to start, and gone after it."""
+    """The DaemonSet known to an API server; its pods are the test's to start, and removed after it."""
     with Deployment(world, image, tmp_path / "deployment") as deployed:
         yield deployed
 

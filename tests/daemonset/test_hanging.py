@@ -101,7 +101,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _served(world: World) -> bool:
-    """Whether a page comes; a try is short, for a SYN that met the dying listener is sent again after 1 s."""
+    """Whether a page is served; a try is short: a SYN that met the dying listener is sent again after 1 s."""
     try:
         with inside(world.pod1), socket.create_connection((str(LOAD_BALANCER_IP), 80), timeout=0.05) as made:
             made.sendall(f"GET / HTTP/1.0\r\nHost: {SITE}\r\n\r\n".encode())

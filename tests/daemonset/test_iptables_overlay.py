@@ -43,7 +43,7 @@ def world(as_root: None) -> Iterator[World]:
 
 @pytest.fixture
 def overlay(world: World, image: ImageRoot, tmp_path: Path) -> Iterator[Deployment]:
-    """The overlay known to an API server; its pods are the test's to start, and gone after it."""
+    """The overlay known to an API server; its pods are the test's to start, and removed after it."""
     with Deployment(world, image, tmp_path / "deployment", _OVERLAY) as deployed:
         yield deployed
 

@@ -1,4 +1,4 @@
-"""The overlay k3s as pods: its own configuration finds k3s' Traefik Service, beside iptables' rules."""
+"""The overlay k3s as pods: its own configuration finds k3s' Traefik Service, next to iptables' rules."""
 
 from __future__ import annotations
 

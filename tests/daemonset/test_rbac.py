@@ -196,7 +196,7 @@ def test_the_component_lets_one_config_map_be_read(api: ApiServer, tmp_path: Pat
 
 
 def test_without_the_component_no_config_map_can_be_read(api: ApiServer, tmp_path: Path) -> None:
-    """The error tells which rule is missing."""
+    """The error names which rule is missing."""
     api.access.allow_only(_rules("base"))
     with (
         connected(api, tmp_path) as connection,

@@ -136,7 +136,7 @@ def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: D
 
 
 def test_the_old_agent_takes_over_again_when_the_new_pod_fails(world: World, deployment: Deployment) -> None:
-    """An upgrade to a release that can't run: the new pod's containers end, the old one goes on."""
+    """An upgrade to a release that can't run: the new pod's containers end, the old one keeps running."""
     old = deployment.ready_pod()
     new = deployment.ready_pod()
     old.agent.await_line("A newer agent took over")

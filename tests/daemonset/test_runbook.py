@@ -42,7 +42,7 @@ def _sections(title: str) -> list[str]:
 
 
 def _refused(path: Path) -> Iterator[str]:
-    """The codes that a module of the plan refuses something with: the words beside `Verdict.REFUSED`.
+    """The codes that a module of the plan rejects something with: the words next to `Verdict.REFUSED`.
 
     Or those that its function `_refusal` is called with, which adds the verdict.
     """

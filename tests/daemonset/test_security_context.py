@@ -153,7 +153,7 @@ def test_a_relay_of_another_user_could_not_bind_443(world: World, pod: Pod) -> N
 
 
 def _binds(relay: Container, spec: Object, address: str) -> bool:
-    """Tell whether a program of a container could bind port 443, beside the relay that listens there."""
+    """Return whether a program of a container could bind port 443, next to the relay that listens there."""
     program = (
         "use IO::Socket::INET; "
         f"IO::Socket::INET->new(LocalAddr => '{address}', LocalPort => 443, Listen => 1, ReusePort => 1) "

@@ -131,7 +131,7 @@ def expired_certificate(world: World, directory: Path) -> Certificates:
 
 
 def _reload(world: World) -> None:
-    """Let nginx read its certificate again, and wait until the workers with the old one are gone."""
+    """Let nginx read its certificate again, and wait until the workers with the old one have ended."""
     before = [_ended_workers(controller.error_log) for controller in world.ingress]
     for controller in world.ingress:
         controller.process.signal(signal.SIGHUP)

@@ -112,7 +112,7 @@ def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
     with subprocess.Popen(command, stdout=theirs, env=environment) as process:
         os.close(theirs)
         said = b""
-        # A terminal whose last writer is gone ends in EIO, a pipe in nothing to read.
+        # A terminal whose last writer has ended ends in EIO, a pipe in nothing to read.
         with contextlib.suppress(OSError):
             while piece := os.read(ours, 65536):
                 said += piece

@@ -1,4 +1,4 @@
-"""Asking for pages in every family that a world speaks, and what must come back."""
+"""Requests for pages in every family that a world supports, and what they must return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.testbed.world import World
 
 NAMED = (f"http://{SITE}/", f"https://{SITE}/", f"https://{SITE}:8443/")
-"""Pages whose names an Ingress tells."""
+"""Pages whose names an Ingress has."""
 
 
 def by_address(world: World) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def unnamed(world: World) -> tuple[str, ...]:
 
 
 def assert_served(world: World, host: Host, *urls: str) -> None:
-    """Ask in each family: the page comes, and the ingress controller knows the host by its own address."""
+    """Ask in each family: the page is served, and the ingress controller sees the host's own address."""
     for url, family, answer in _answers(world, host, urls):
         assert answer.ok, (url, family, answer)
         assert answer.body.startswith(f"client={world.address(host, family)} "), (url, family, answer)

@@ -1,6 +1,6 @@
 """Over what the tests run: backend x families x shape of kube-proxy's rules, 15 combinations of 18.
 
-Three are left out: legacy iptables beside a kube-proxy that writes nftables. Both hook at priority -100, and
+Three are left out: legacy iptables next to a kube-proxy that writes nftables. Both hook at priority -100, and
 of equals the one that was registered last runs first (nf_hook_entries_grow()): a table that kube-proxy makes
 again takes its traffic back. Such a kernel has nf_tables, and `auto` takes that.
 
@@ -30,7 +30,7 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 @dataclass(frozen=True)
 class Combination:
-    """By what nodeagent redirects, what the world speaks, and how kube-proxy writes its rules."""
+    """By what nodeagent redirects, the world's families, and how kube-proxy writes its rules."""
 
     backend: Backend
     family: Stack

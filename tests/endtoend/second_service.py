@@ -37,7 +37,7 @@ def write_manifest(agent: Agent, families: Iterable[Family]) -> Path:
 
     Args:
         agent: Whose manifests and configuration get it.
-        families: Those that the world speaks.
+        families: Those that the world supports.
 
     Returns:
         The manifest: removing it removes both objects.

@@ -1,4 +1,4 @@
-"""A node and a load balancer that don't speak the same families, and Services that speak fewer than both."""
+"""A node and a load balancer with different families, and Services that support fewer than both."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _told_of_both(
     """Nodeagent on node1, with a load balancer of both families."""
     manifests, config = directory / "manifests", directory / "nodeagent.yaml"
     write_manifests(manifests, (4, 6), cluster_ips)
-    # What the cluster says of its nodes is what they speak.
+    # What the cluster says of its nodes is what they support.
     shutil.copy(world.manifests / "nodes.yaml", manifests)
     shutil.copy(NODEAGENT_CONFIG, config)
     made = Agent(world.node1, manifests, config)
@@ -85,7 +85,7 @@ def test_a_node_of_one_family_is_served_in_it_and_the_other_reported_once(
 
 
 def test_ipv6_switched_off_later_is_drift_that_heals(tmp_path: Path, backend: Backend) -> None:
-    """The kernel takes the addresses; what pointed at them goes, IPv4 stays."""
+    """The kernel takes the addresses; what pointed at them is removed, IPv4 stays."""
     with World(family="dual") as world:
         agent = _told_of_both(world, tmp_path, backend)
         assert agent.apply().exit_code == 0

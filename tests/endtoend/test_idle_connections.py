@@ -51,7 +51,7 @@ def _idle(world: World, count: int) -> Iterator[int]:
 
 
 def _assert_about(left: int, kept: int) -> None:
-    """Never more; a few less, for one that is just being rejected still counts when the next one comes."""
+    """Never more; a few less, for one that is just being rejected still counts when the next one arrives."""
     assert kept - 10 <= left <= kept
 
 
@@ -62,7 +62,7 @@ def _assert_the_node_is_served(world: World) -> None:
 def test_nine_thousand_idle_connections_of_one_pod_take_nothing_from_the_node(
     world: World, agent: Agent
 ) -> None:
-    """Nor is anything to repair: status tells how many were rejected."""
+    """Nor is there anything to repair: status shows how many were rejected."""
     assert agent.apply().exit_code == 0
     assert_served(world, world.pod1, *by_address(world))
     with _idle(world, 9000) as left:

@@ -1,4 +1,4 @@
-"""What CoreDNS tells pods (nodeagent coredns) is true: the relay's address is there for them, on every node.
+"""What CoreDNS answers to pods (nodeagent coredns) is true: on every node, they reach the relay's address.
 
 Here a pod that DNAT does not serve asks under the address that CoreDNS would have answered.
 """

@@ -20,7 +20,7 @@ _PORT = 8443
 
 
 def test_a_port_that_a_local_user_took_first_costs_that_listener_alone(world: World, agent: Agent) -> None:
-    """And comes back with the next pass once it is free."""
+    """And is restored with the next pass once it is free."""
     before = world.node1.read_hosts()
     (planned,) = agent.plan("-o", "json").document["loadBalancers"]
     with ExitStack() as squatters:

@@ -28,7 +28,7 @@ def considered(*ingresses: Ingress) -> set[tuple[str, int]]:
 
 
 def shown(claim: Claim) -> tuple[str, int]:
-    """What tells claims of a test apart."""
+    """What distinguishes a test's claims."""
     return claim.ref.path, len(claim.names)
 
 

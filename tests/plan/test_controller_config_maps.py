@@ -1,4 +1,4 @@
-"""`loadBalancers.controllerConfigMaps`: where no annotation tells, the controller's configuration does."""
+"""`loadBalancers.controllerConfigMaps`: if no annotation shows it, the controller's configuration does."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -78,7 +78,7 @@ def test_an_annotation_is_stronger(annotations: Mapping[str, str]) -> None:
 
 
 def test_another_clouds_left_over_annotation_is_not() -> None:
-    """It tells nothing of this cloud's load balancer."""
+    """It says nothing about this cloud's load balancer."""
     found = service(annotations={AWS: "*"})
     assert of_service(planned({"use-proxy-protocol": "true"}, found=found)).code == "ControllerConfigMap"
     assert of_service(planned({"use-proxy-protocol": "false"}, found=found)).code == "NotProxy"

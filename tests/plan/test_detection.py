@@ -65,7 +65,7 @@ def test_ignore_is_stronger_than_services() -> None:
 
 
 def test_unreadable_parts_of_a_skipped_service_are_reported() -> None:
-    """Its remarks, beside the reason it is skipped."""
+    """Its notes, next to the reason it is skipped."""
     planned = desired(service("red", problems=("spec.ports: 0 is not a port number",)))
     assert of_service(planned, "red").remarks == ("spec.ports: 0 is not a port number",)
 

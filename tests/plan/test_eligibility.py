@@ -46,7 +46,7 @@ def test_an_address_given_twice_is_redirected_once() -> None:
 
 @pytest.mark.parametrize("protocol", ["UDP", "SCTP"])
 def test_a_port_that_is_not_tcp_is_left_alone_and_named(protocol: str) -> None:
-    """HTTP/3 beside HTTPS on one number."""
+    """HTTP/3 next to HTTPS on one number."""
     planned = desired(service(ports=("443", f"443/{protocol}")))
     assert set(redirects(planned)) == {"192.0.2.1:443"}
     assert of_service(planned).remarks == (f"port 443/{protocol}: ignored, the PROXY header is only for TCP",)
@@ -82,7 +82,7 @@ def test_a_service_without_a_cluster_ip_is_refused() -> None:
 
 
 def test_the_only_cluster_ip_serves_the_other_family_too() -> None:
-    """The relay speaks both."""
+    """The relay supports both."""
     planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)))
     assert [str(listener.server) for listener in planned.listeners] == ["10.96.0.7:443", "10.96.0.7:443"]
     assert [listener.bind.address.version for listener in planned.listeners] == [4, 6]

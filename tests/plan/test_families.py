@@ -30,7 +30,7 @@ SYSCTL = "sysctl net.ipv6.conf.all.disable_ipv6"
 
 
 def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:
-    """Facts of a node with these addresses, beside those that every node has."""
+    """Facts of a node with these addresses, in addition to those that every node has."""
     standing = []
     for text in (*ALWAYS, *addresses):
         address, interface = text.split()

@@ -198,7 +198,7 @@ def test_an_ingress_without_a_creation_time_counts_as_the_newest() -> None:
 
 
 def test_several_ingresses_of_one_load_balancer_share_a_name_in_peace() -> None:
-    """As cert-manager's solver does beside the site."""
+    """As cert-manager's solver does next to the site."""
     planned = desired(service(), ingress(NAME, name="site"), ingress(NAME, name="solver", created=3))
     assert of_name(planned, NAME).claimed_by.name == "site"
     assert len(planned.hosts) == 1

@@ -1,4 +1,4 @@
-"""Which load balancer an Ingress belongs to when its own status is empty: what its class tells."""
+"""Which load balancer an Ingress belongs to if its own status is empty: what its class shows."""
 
 import pytest
 

@@ -31,7 +31,7 @@ def test_any_of_several_addresses_will_do() -> None:
 
 
 def test_an_ingress_may_name_its_load_balancer_by_hostname() -> None:
-    """Where the Service's status has that hostname beside the address."""
+    """If the Service's status has that hostname next to the address."""
     planned = desired(
         service(points=(point("192.0.2.1", hostname="lb.example.net"),)),
         service("green", ips=("192.0.2.2",)),

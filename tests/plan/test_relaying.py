@@ -207,7 +207,7 @@ def test_the_range_of_the_other_family_is_named_when_it_is_that_one() -> None:
 
 
 def test_the_proxy_header_names_the_nodes_address_of_the_family() -> None:
-    """What its Node object reports goes before what its sockets say."""
+    """What its Node object reports has precedence over what its sockets say."""
     facts = replace(FACTS, source_addresses=(ip_address("203.0.113.5"), ip_address("2001:db8:1::1")))
     planned = desired(service(ips=("192.0.2.1", "2001:db8::1"), ports=("443",)), facts=facts)
     assert [str(each.node_address) for each in planned.listeners] == ["198.51.100.1", "2001:db8:1::1"]

@@ -25,7 +25,7 @@ def test_a_kernel_without_ipv6_is_known_by_what_it_lacks(tmp_path: Path) -> None
 
 
 def test_a_hidden_sysctl_says_nothing(tmp_path: Path) -> None:
-    """The addresses tell then."""
+    """The addresses show it then."""
     (tmp_path / "thread-self" / "net").mkdir(parents=True)
     (tmp_path / "thread-self" / "net" / "if_inet6").touch()
     assert ipv6_switched_off(tmp_path) == ""

@@ -77,7 +77,7 @@ def test_in_iptables_mode_the_chain_shows_it_in_legacy_xtables() -> None:
 
 @isolated
 def test_only_the_service_proxys_own_rules_count() -> None:
-    """Neither our own table's elements nor anybody else's rules are a short circuit."""
+    """Neither nodeagent's own elements nor another program's rules are short-circuiting."""
     run(
         "nft -f -",
         "add table inet nodeagent\n"

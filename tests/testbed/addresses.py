@@ -16,7 +16,7 @@ Interface: TypeAlias = IPv4Interface | IPv6Interface
 Network: TypeAlias = IPv4Network | IPv6Network
 Family: TypeAlias = Literal[4, 6]
 Stack: TypeAlias = Literal[4, 6, "dual"]
-"""What a world speaks: IPv4 alone, IPv6 alone, or both."""
+"""A world's families: IPv4 alone, IPv6 alone, or both."""
 STACKS: tuple[Stack, ...] = get_args(Stack)
 
 

@@ -1,4 +1,4 @@
-"""The world as the Kubernetes API would describe it, in the families that a world speaks.
+"""The world as the Kubernetes API would describe it, in the families that a world supports.
 
 manifests/ holds the description of an IPv4 world, to be read and used as it is; here the same objects
 get the addresses of other families.
@@ -34,7 +34,7 @@ def write_manifests(
 
     Args:
         directory: Where to; made here if need be.
-        families: Those that the world speaks.
+        families: Those that the world supports.
         cluster_ips: The Service's, if not those of the families: a Service may have one family where its load
             balancer has two.
     """
@@ -47,7 +47,7 @@ def write_manifests(
 
 
 def service_addresses(cluster_ips: Sequence[Address]) -> dict[str, object]:
-    """Give the part of a Service's spec that tells its ClusterIPs and families."""
+    """Return the part of a Service's spec that holds its ClusterIPs and families."""
     return {
         "clusterIP": str(cluster_ips[0]),
         "clusterIPs": [str(address) for address in cluster_ips],

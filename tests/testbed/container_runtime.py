@@ -30,7 +30,7 @@ _PULL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class PullResult:
-    """What a pull came to: `ok` only when the layer lies there whole, with the right digest and size."""
+    """The result of a pull: `ok` only if the layer is there completely, with the right digest and size."""
 
     ok: bool
     stderr: str

@@ -1,6 +1,6 @@
 """The main job of nodeagent, shown step by step in the testbed: `python -m tests.testbed.demo`.
 
-Exits with 0 only when everything that the story tells was observed. Nothing of it stays on the machine.
+Exits with 0 only when everything that the story shows was observed. Nothing of it stays on the machine.
 """
 
 from __future__ import annotations

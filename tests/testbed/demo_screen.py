@@ -1,4 +1,4 @@
-"""How the demo speaks: numbered steps, commands and what they said, what was observed."""
+"""How the demo shows its steps: numbered steps, commands and what they said, what was observed."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Screen:
             self._write(f"        {self._styled('|', _DIM)} {line}".rstrip())
 
     def observed(self, what: str) -> None:
-        """Tell that something was seen as expected."""
+        """Print that something was seen as expected."""
         self._write(f"     {self._styled('ok', _GREEN)} {what}")
 
     def note(self, text: str) -> None:
-        """Tell something that is neither a command nor an observation."""
+        """Print something that is neither a command nor an observation."""
         self._write(f"        {text}")
 
     def failure(self, expected: str, seen: str, logs: str) -> None:
-        """Tell that something was not seen as expected."""
+        """Print that something was not seen as expected."""
         self._write(f"{self._styled('NOT OK', _RED)} expected: {expected}")
         self._write(
             "           seen: " + "\n                 ".join(seen.rstrip().splitlines() or ["nothing"])

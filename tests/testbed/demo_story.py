@@ -61,7 +61,7 @@ def pull_is_cut(scene: Scene) -> None:
 
 
 def plan_shows(scene: Scene) -> None:
-    """The dry run tells all that is to change, and changes nothing."""
+    """The dry run shows all that is to change, and changes nothing."""
     answer = _nodeagent(scene, "plan", expected_code=_PENDING)
     proof = f"verified: DNS answers {addresses.LOAD_BALANCER_IP}"
     for word in (str(addresses.LOAD_BALANCER_IP), addresses.SITE, addresses.REGISTRY, proof):
@@ -115,7 +115,7 @@ def cleanup_removes(scene: Scene) -> None:
 
 
 def node_is_as_before(scene: Scene) -> None:
-    """Not a byte, a rule, an address or a route differs; and the old trouble is back."""
+    """Not a byte, a rule, an address or a route differs; and the old problem is back."""
     _same(scene, "node1 is as before")
     _cut(scene, scene.world.node1)
 

@@ -15,7 +15,7 @@ class WorldError(Exception):
 
 
 class NotObservedError(Exception):
-    """A step did not show what it must: what was expected, what was seen, and the log that may tell why."""
+    """A step did not show what it must: what was expected, what was seen, and the log that may show why."""
 
     def __init__(self, expected: str, seen: str, *logs: Path) -> None:
         super().__init__(f"expected: {expected}; seen: {seen}")

@@ -26,7 +26,7 @@ CUT = frozenset({EMPTY_REPLY, TLS_CONNECT_ERROR, RESET})
 
 @dataclass(frozen=True)
 class CurlResult:
-    """What a request came to: `status` is 0 when no answer was read."""
+    """The result of a request: `status` is 0 if no answer was read."""
 
     exit_code: int
     status: int

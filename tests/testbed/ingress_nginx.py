@@ -26,7 +26,7 @@ KEY_SUFFIX = ".key-of-the-testbed"
 
 @dataclass(frozen=True)
 class Access:
-    """One request in the access log: whom nginx believes to have asked, and what came of it."""
+    """One request in the access log: whom nginx believes to have asked, and the result."""
 
     client: str
     host: str

@@ -32,7 +32,7 @@ def render(services: Sequence[ServiceRules], cluster_cidr: Network, standing: st
     Args:
         services: Every Service, with the addresses of one family: that of `cluster_cidr`.
         cluster_cidr: Sources within it reach a ClusterIP with their own address.
-        standing: What `iptables-save -t nat` says, so that chains of Services that are gone go too.
+        standing: What `iptables-save -t nat` says, so that chains of deleted Services are removed too.
 
     Returns:
         Text for `iptables-restore --noflush`, or ip6tables-restore.

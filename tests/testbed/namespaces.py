@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.testbed.addresses import Address
 
-# $1 is the host's /etc, $2 its name, $3 whether it speaks IPv6. `cat` holds the namespaces open until its
+# $1 is the host's /etc, $2 its name, $3 whether it supports IPv6. `cat` holds the namespaces open until its
 # standard input, a pipe from the test process, is closed: by us, or by the kernel however the test process
 # ends. As process 1 it also inherits orphans; with SIGCHLD ignored the kernel buries them.
 _HOLD = """
@@ -72,7 +72,7 @@ class Host:
         name: Its host name.
         etc: The directory that becomes its /etc.
         logs: Where its programs' logs go.
-        ipv6: Whether it speaks IPv6; where it does not, IPv6 is switched off, even on `lo`.
+        ipv6: Whether it supports IPv6; if not, IPv6 is switched off, even on `lo`.
     """
 
     def __init__(self, name: str, etc: Path, logs: Path, *, ipv6: bool = False) -> None:
@@ -265,7 +265,7 @@ class Host:
             extra: Further options of curl.
 
         Returns:
-            What came back; a failed request is a result, not an error.
+            The answer; a failed request is a result, not an error.
         """
         command = curl_command(url, resolve, source, timeout, proxy_protocol=proxy_protocol)
         return curl_result(self.run([*command, *extra, url], timeout=timeout + 5, check=False))
@@ -279,5 +279,5 @@ class Host:
         (self.etc / "hosts").write_bytes(content)
 
     def network_namespace(self) -> int:
-        """Give the number that tells this host's network namespace from every other."""
+        """Return the number that identifies this host's network namespace."""
         return Path(f"/proc/{self.pid}/ns/net").stat().st_ino

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
 
 _IPTABLES = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
-# iptables-save tells the date, and counts the packets of each chain.
+# iptables-save prints the date, and counts the packets of each chain.
 _COMMENT = re.compile(r"^#.*\n", re.MULTILINE)
 _COUNTERS = re.compile(r"\[\d+:\d+\]")
 # A legacy table that was asked for once is there for good, empty; so is the lock file of its programs.
@@ -67,7 +67,7 @@ def living_processes(host: Host, name: str) -> list[str]:
 
 
 def _settled(host: Host) -> bool:
-    """Tell whether each cable has its link-local address and no address is still being checked for twins."""
+    """Return whether each cable has its link-local address and no duplicate detection is under way."""
     links: list[dict[str, Any]] = json.loads(host.run(["ip", "-json", "address"]).stdout)
     if not any(address["family"] == "inet6" for link in links for address in link["addr_info"]):
         return True  # IPv6 is switched off: even `lo` has none.

@@ -38,7 +38,7 @@ def write_image(layout: Path, size_mib: int) -> Blob:
     The layer is a plain tar: random bytes do not shrink, and compressing them would only take time.
 
     Args:
-        layout: Where it goes; made here.
+        layout: Where it is written; made here.
         size_mib: The size of the layer's only file.
 
     Returns:

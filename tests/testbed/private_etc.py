@@ -1,4 +1,4 @@
-"""A host's own /etc, so that no test ever comes near the machine's."""
+"""A host's own /etc, so that no test ever touches the machine's."""
 
 from __future__ import annotations
 

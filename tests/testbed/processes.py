@@ -30,7 +30,7 @@ class Process:
     Args:
         outer: The running `nsenter`.
         what: The program in words, for errors.
-        log: Where its output goes.
+        log: Where its output is written.
     """
 
     def __init__(self, outer: subprocess.Popen[bytes], what: str, log: Path) -> None:

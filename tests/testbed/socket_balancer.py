@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.testbed.services import ServiceRules
 
 _SOURCE = Path(__file__).with_suffix(".c")
-# $1 is the program, $2 the control group. The pin goes with the mount namespace; the attachment stays.
+# $1 is the program, $2 the control group. The pin ends with the mount namespace; the attachment stays.
 _ATTACH = """
 set -eu
 mount -t bpf bpf /sys/fs/bpf

@@ -49,11 +49,11 @@ NODEAGENT_CONFIG = Path(__file__).parent / "nodeagent.yaml"
 
 
 class World:
-    """Everything, started by `with` and gone after it, however it ends.
+    """Everything, started by `with` and removed after it, however it ends.
 
     Args:
         kube_proxy: In which shape the nodes' Service rules are written.
-        family: What the whole world speaks: 4 (IPv6 is switched off on every host), 6 (no host has an IPv4
+        family: The family of the whole world: 4 (IPv6 is switched off on every host), 6 (no host has an IPv4
             address beyond 127.0.0.1) or "dual".
     """
 
@@ -229,7 +229,7 @@ def _directory() -> Iterator[Path]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
-    """Hold a directory's lock and yield whether it was free; one that is gone meanwhile was not."""
+    """Hold a directory's lock and yield whether it was free; one that was removed meanwhile was not."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

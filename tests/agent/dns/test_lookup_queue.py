@@ -181,7 +181,7 @@ def test_another_configuration_makes_all_due() -> None:
     st.lists(st.tuples(st.sampled_from(["want", "take", "asked", "hasten"]), st.sets(st.sampled_from("abc"))))
 )
 def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
-    """However it comes and goes, each wanted name is being asked or waits for its turn."""
+    """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
     agenda, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
     for step, chosen in steps:
         now += 1

@@ -1,4 +1,4 @@
-"""What the prover knows, whom it tells, and how it ends. It asks a function that the test gives."""
+"""What the verifier knows, whom it notifies, and how it ends. It asks a function that the test gives."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_hostnames_whose_server_is_slow_keep_those_of_no_other_namespace_waiting
 
 
 def test_only_what_matters_is_a_change() -> None:
-    """A server that rotates its addresses calls for nothing; a load balancer's address that goes does."""
+    """A server that rotates its addresses calls for nothing; a removed load balancer's address does."""
     dns = MadeUpDns(a=told("192.0.2.1", "198.51.100.1"))
     with dns.prover() as prover:
         prover.want({"a": MATTERS})
@@ -226,7 +226,7 @@ def test_a_bug_in_nodeagent_costs_one_hostname_one_attempt(caplog: pytest.LogCap
 
 
 def test_it_ends_though_a_server_is_silent() -> None:
-    """Waiting threads end at once; one that asks does not keep anybody."""
+    """Waiting threads end at once; one that asks does not delay the end."""
     asked, go_on = threading.Event(), threading.Event()
 
     def ask(_name: str) -> DnsReply:

@@ -170,7 +170,7 @@ def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -
         edit_in_place(node / "hosts")
         assert "written by another program" in made.said.next()
         made.write(line("shop.example.com"))
-        # Replaced on the host: the mount keeps the orphan, and only the loss of its name tells.
+        # Replaced on the host: the mount keeps the orphan, and only the loss of its name shows it.
         replace(node / "hosts")
         made.said.until("mounted as a single file")
 

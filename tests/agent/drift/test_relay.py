@@ -23,7 +23,7 @@ A, B = listener(RELAY), listener(RELAY_2)
 def watched() -> Iterator[tuple[RelayWatcher, Relay, Recorder]]:
     """HAProxy with one listener, and its watcher."""
     RUN.mkdir(mode=0o700)
-    (RUN / "lock").touch()  # as beside a running agent: the directory stays when HAProxy is stopped
+    (RUN / "lock").touch()  # as with a running agent: the directory stays when HAProxy is stopped
     said = Recorder()
     watcher = RelayWatcher(MASTER, said)
     relay = relay_component(drain_seconds=0.1)

@@ -1,4 +1,4 @@
-"""A service on loopback, and a raw client: what goes over the wire is seen as it is."""
+"""A service on loopback, and a raw client: what is sent over the wire is seen as it is."""
 
 import socket
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def get(
 
 
 def receive(connection: socket.socket) -> Reply:
-    """All that comes until the other side closes."""
+    """All that arrives until the other side closes."""
     answer = b""
     try:
         while chunk := connection.recv(65536):

@@ -56,7 +56,7 @@ def test_what_the_agent_does_its_work_without_is_no_error(optional: ResourceStat
 
 
 def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """And again when it comes back."""
+    """And again when it is back."""
     caplog.set_level(logging.INFO, "nodeagent")
     Told([REFUSED], [REFUSED], [REFUSED])
     assert [record.message for record in caplog.records] == [

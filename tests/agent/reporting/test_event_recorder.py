@@ -76,5 +76,5 @@ def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
 
 
 def test_servers_that_do_not_answer_are_not_the_owners_business() -> None:
-    """Metrics and the log tell of them."""
+    """Metrics and the log report them."""
     assert events(Desired(names=(name("a.example.test", code="DnsTimeout"),))) == ()

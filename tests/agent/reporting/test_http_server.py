@@ -16,7 +16,7 @@ PAGES = {"/healthz": lambda: page("alive\n")}
 
 @pytest.mark.parametrize("path", ["/", "/healthz/", "/metric", "/../etc/passwd", "/%68ealthz"])
 def test_any_other_path_is_404_and_names_the_pages(path: str) -> None:
-    """Nothing of the request comes back."""
+    """Nothing of the request is returned."""
     with serving(PAGES) as service:
         reply = get(service.bound, path)
     assert (reply.status, reply.body) == (404, "no such page; there are /healthz\n")
@@ -64,7 +64,7 @@ def test_a_name_that_is_not_this_machines_is_refused(headers: str, path: str) ->
 
 
 def test_who_names_no_host_is_answered() -> None:
-    """HTTP/1.0, as simple probes speak it: no browser does."""
+    """HTTP/1.0, as simple probes use it: no browser does."""
     with serving(PAGES) as service, connect(service.bound) as connection:
         connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert receive(connection).status == 200
@@ -80,7 +80,7 @@ def test_any_other_method_is_refused(method: str) -> None:
 def test_no_probe_leaves_a_word_in_the_log_or_on_standard_error(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A probe every few seconds is no event; neither is a client that goes away."""
+    """A probe every few seconds is not worth a line; nor is a client that disconnects."""
     with caplog.at_level(logging.DEBUG), serving(PAGES) as service:
         get(service.bound, "/healthz")
         get(service.bound, "/nothing")

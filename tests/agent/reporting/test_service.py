@@ -135,7 +135,7 @@ def test_closing_leaves_no_socket() -> None:
 def test_what_a_crash_left_is_replaced_and_swept_and_the_living_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also of agents in containers that are gone; a socket made just now may be about to listen."""
+    """Also of agents in removed containers; a socket made just now may be about to listen."""
     monkeypatch.setattr("nodeagent.agent.reporting.socket_path._FRESH_SECONDS", 0.0)
     with short_directory() as run_dir:
         crashed = run_dir / "agent-1-1.http"

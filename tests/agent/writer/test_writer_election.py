@@ -315,7 +315,7 @@ def _await_progress(node: Node, seconds: float) -> float:
 
 
 def becomes_writer(ownership: WriterElection, seconds: float) -> bool:
-    """Tell whether the agent is the writer before that many seconds are over."""
+    """Return whether the agent is the writer before that many seconds are over."""
     try:
         wait_until(lambda: ownership.is_writer, "the agent writes", seconds=seconds)
     except WorldError:

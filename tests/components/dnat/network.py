@@ -1,6 +1,6 @@
 """Network namespaces, servers and clients for tests, all inside this process.
 
-A namespace is held by a file descriptor and goes with it: nothing stays behind, even after a kill. Only the
+A namespace is held by a file descriptor and ends with it: nothing stays behind, even after a kill. Only the
 calling thread enters one, so the machine's own rules and interfaces are never touched.
 """
 
@@ -29,7 +29,7 @@ class Namespace:
         finally:
             _checked(_libc.setns(home, _CLONE_NEWNET))
             os.close(home)
-        # Veth pairs made here can speak IPv6 at once, without a second or two of address detection.
+        # Veth pairs made here can use IPv6 at once, without a second or two of address detection.
         self.sysctl("net/ipv6/conf/default/accept_dad", "0")
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Namespace:
     def answer(self, address: str, port: int, timeout: float = 3.0, source: str = "") -> str:
         """What the server says that a connection to `address` ends up at.
 
-        "refused" if there is none; "nothing" if no answer comes at all.
+        "refused" if there is none; "nothing" if there is no answer at all.
         """
         try:
             with (

@@ -60,7 +60,7 @@ def test_pods_of_other_nodes_are_strangers(world: World, backend: DnatBackend, f
 
 @FAMILIES
 def test_the_guard_exists_without_any_redirect(world: World, backend: DnatBackend, family: int) -> None:
-    """As before the relay's first listener does; and it goes without a trace."""
+    """As before the relay's first listener does; and it is removed without a trace."""
     before = world.node.rules()
     apply(backend, replace(guarded(), redirects=()))
     assert world.outside.answer(RELAY[family], 443, PATIENCE) == "nothing"
@@ -72,7 +72,7 @@ def test_the_guard_exists_without_any_redirect(world: World, backend: DnatBacken
 
 @pytest.mark.usefixtures("node")
 def test_a_guard_is_read_back_and_named_in_the_change(backend: DnatBackend) -> None:
-    """Status and the dry run tell it."""
+    """Status and the dry run report it."""
     change = apply(backend, guarded())
     assert "+ guard 169.254.66.0/24" in str(change)
     assert "+ admitted to the relay 10.244.1.0/24" in str(change)

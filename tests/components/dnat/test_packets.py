@@ -41,7 +41,7 @@ def test_the_node_reaches_the_relay_with_the_entry_and_the_load_balancer_without
 def test_a_pod_reaches_the_relay_only_if_its_range_is_listed(
     world: World, backend: DnatBackend, family: int
 ) -> None:
-    """A pod of another range, say of a host-network bridge, goes on to the load balancer."""
+    """A pod of another range, say of a host-network bridge, still reaches the load balancer."""
     apply(backend, both_families())
     assert world.pod.answer(LB[family], 443) == f"relay {POD[family]}"
     apply(backend, DnatRules(both_families().redirects))

@@ -63,7 +63,7 @@ def test_every_entry_is_found_and_nothing_else(family: Family, data: st.DataObje
 
 @pytest.mark.parametrize("first", ["198.18.0.0", "2001:db8::"])
 def test_among_five_thousand_a_packet_walks_a_few_dozen_rules(first: str) -> None:
-    """One that is redirected, and one that lies beside."""
+    """One that is redirected, and one next to it."""
     start = ip_address(first)
     family: Family = 4 if start.version == 4 else 6
     entries = tuple(redirect(str(start + i), RELAYS[family]) for i in range(5000))

@@ -38,7 +38,7 @@ def hosts_file(directory: Path, content: bytes | None = USER) -> Path:
 
 
 def component(path: Path, *, adopt: bool = False) -> Hosts:
-    """Make a component whose state lies beside the directory of `path`."""
+    """Make a component whose state is next to the directory of `path`."""
     return Hosts(path, NETWORKS, path.parent.parent / "run", adopt=adopt)
 
 

@@ -109,7 +109,7 @@ edits: st.SearchStrategy[tuple[str, list[HostsLine] | bytes]] = st.one_of(
 def test_user_edits_around_the_block_survive_any_sequence_of_apply_and_cleanup(
     user: bytes, steps: list[tuple[str, list[HostsLine] | bytes]]
 ) -> None:
-    """The model beside it is what the user would have without us.
+    """The model next to it is what the user would have without us.
 
     The one liberty: if the user's last line lacks its newline while a block exists, the newline we wrote
     is there when the user edits, and then is the user's.
@@ -142,7 +142,7 @@ def test_torn_is_what_its_definition_says(old: bytes, new: bytes, current: bytes
 @unhurried
 @given(st.binary(max_size=30), st.binary(max_size=30), st.integers(0, 30))
 def test_every_broken_off_write_is_recognised(old: bytes, new: bytes, written: int) -> None:
-    """Wherever it broke off, the journal tells how it would have ended."""
+    """Wherever it broke off, the journal shows how it would have ended."""
     k = min(written, len(new))
     judged = write_state(Journal(Path("/etc/hosts"), old, new), new[:k] + old[k:])
     assert judged is not WriteState.FOREIGN

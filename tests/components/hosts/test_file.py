@@ -209,7 +209,7 @@ def test_a_file_without_end_is_refused_whole(tmp_path: Path) -> None:
 
 
 def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
-    """Without waiting for anybody to write into a FIFO."""
+    """Without waiting for a process to write into a FIFO."""
     path = hosts_file(tmp_path, None)
     path.mkdir()
     with pytest.raises(RefusedPathError, match="directory"):

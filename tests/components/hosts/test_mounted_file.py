@@ -52,13 +52,13 @@ def test_mount_points_are_read_with_their_octal_escapes() -> None:
 
 
 def test_without_proc_a_file_counts_as_not_mounted(tmp_path: Path) -> None:
-    """The kernel's EBUSY tells it then."""
+    """The kernel's EBUSY shows it then."""
     assert not is_mount_point(tmp_path / "hosts", mountinfo=tmp_path / "none")
 
 
 @in_private_mounts
 def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path) -> None:
-    """The inode stays, so the host sees it; nothing is left beside it."""
+    """The inode stays, so the host sees it; nothing is left next to it."""
     on_host, path = _mounted(tmp_path, USER + b"no newline")
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
@@ -104,7 +104,7 @@ def test_an_edit_on_the_host_is_kept(tmp_path: Path) -> None:
 
 @in_private_mounts
 def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) -> None:
-    """The journal of the write that did not happen is gone, too."""
+    """The journal of the write that did not happen is removed, too."""
     on_host, path = _mounted(tmp_path)
     before = read(path)
     on_host.write_bytes(b"edited\n")
@@ -145,7 +145,7 @@ def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> N
 
 @in_private_mounts
 def test_a_read_only_mount_is_reported(tmp_path: Path) -> None:
-    """EROFS comes when the file is opened for writing, before anything else is done."""
+    """EROFS occurs when the file is opened for writing, before anything else is done."""
     on_host = hosts_file(tmp_path)
     bind(on_host, on_host, read_only=True)
     with pytest.raises(ApplyError, match=r"EROFS.*left as it was"):

@@ -70,7 +70,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__((str(endpoint.address), endpoint.port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is no matter for the test's output; its own expectations tell."""
+        """Print nothing if a client disconnects: the test's own expectations show it if it matters."""
 
 
 @contextmanager
@@ -143,7 +143,7 @@ class Download:
         self._buffer = bytearray(1 << 20)
 
     def read(self, count: int) -> int:
-        """Reads up to that many bytes; returns how many came before the end."""
+        """Reads up to that many bytes; returns how many arrived before the end."""
         done = 0
         while done < count:
             got = self._connection.recv_into(self._buffer, min(count - done, len(self._buffer)))
@@ -154,7 +154,7 @@ class Download:
         return done
 
     def whole(self) -> bool:
-        """Reads the rest and tells whether exactly the right bytes came."""
+        """Reads the rest and returns whether exactly the right bytes arrived."""
         while self.read(1 << 24):
             pass
         self._connection.close()

@@ -245,7 +245,7 @@ def test_ready_has_only_haproxys_listeners_in_both_families() -> None:
 
 
 def _rest(connection: socket.socket) -> bytes | None:
-    """What still comes until the end; None if the connection was reset."""
+    """What still arrives until the end; None if the connection was reset."""
     try:
         return connection.recv(1000)
     except ConnectionResetError:

@@ -68,7 +68,7 @@ def test_a_kernel_without_ipv6_is_no_error(tmp_path: Path) -> None:
     ids=["IPv4", "IPv6 alone", "both on one socket"],
 )
 def test_a_real_listener_has_the_port_in_its_families(address: str, families: set[int]) -> None:
-    """And what the kernel tells is what it does: exactly there no other socket can listen."""
+    """And what the kernel reports is what it does: exactly there no other socket can listen."""
     with (
         _namespace() as namespace,
         namespace.inside(),

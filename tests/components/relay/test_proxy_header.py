@@ -122,7 +122,7 @@ _V2 = b"\r\n\r\n\0\r\nQUIT\n!\x11\0\x0c" + bytes([198, 51, 100, 66, 192, 0, 2, 1
 @pytest.mark.parametrize("cut", [None, 1, 4, 11])
 @isolated
 def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) -> None:
-    """However it comes in pieces, and however long the client waits in between."""
+    """In whatever pieces it arrives, and however long the client waits in between."""
     plain = listener(port=8080, proxy=None)
     relays = relay_component()
     with plain_backend(plain.server) as lines:

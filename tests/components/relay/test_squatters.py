@@ -155,7 +155,7 @@ def test_more_ports_than_the_soft_limit_are_held() -> None:
 
 @isolated
 def test_too_few_descriptors_to_hold_the_ports_are_reported() -> None:
-    """And what runs goes on."""
+    """And what runs keeps running."""
     relays = relay_component()
     many = [listener(port=port) for port in range(5000, 5400)]
     apply(relays, many)

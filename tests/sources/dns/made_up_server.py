@@ -70,7 +70,7 @@ class MadeUpServer:
 def answer(query: Message, *records: str, rcode: str = "NOERROR", flags: int = dns.flags.RA) -> Message:
     """Make the answer to a query with these records, each as in a zone file: `NAME TTL TYPE VALUE`.
 
-    An SOA goes where it belongs, into the authority section.
+    An SOA is put where it belongs, into the authority section.
     """
     made = dns.message.make_response(query)
     made.flags |= flags

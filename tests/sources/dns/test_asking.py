@@ -47,7 +47,7 @@ def addresses(reply: DnsReply) -> list[str]:
 
 
 def test_both_families_are_asked_for() -> None:
-    """IPv4 comes first, the shorter TTL counts."""
+    """IPv4 is first, the shorter TTL counts."""
     reply = ask(zone(f"{NAME}. 60 AAAA 2001:db8::1", f"{NAME}. 300 A 192.0.2.7", f"{NAME}. 300 A 192.0.2.1"))
     assert addresses(reply) == ["192.0.2.1", "192.0.2.7", "2001:db8::1"]
     assert (reply.outcome, reply.ttl, reply.trouble) == (DnsOutcome.ADDRESSES, 60, "")
@@ -99,7 +99,7 @@ def test_addresses_that_no_alias_leads_to_do_not_count() -> None:
 
 
 def test_a_chain_left_unfinished_is_asked_on() -> None:
-    """Some servers tell the alias alone."""
+    """Some servers return the alias alone."""
 
     def replying(query: Message, _transport: Transport) -> Iterable[bytes]:
         asked = query.question[0]

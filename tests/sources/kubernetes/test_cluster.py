@@ -82,7 +82,7 @@ def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connectio
     api.store.create(objects.ingress("a"))
     api.store.create(objects.node("other"))
     with watching(api, connection) as watched:
-        # After its first answer discovery has nothing to tell either.
+        # After its first answer discovery has nothing to report either.
         api.traffic.wait_for_requests("get", "/apis", 2)
         before = watched.changes
         heartbeat = {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "now"}]}}

@@ -190,7 +190,7 @@ def test_a_port_that_is_none(account: Path) -> None:
 
 
 def test_the_daemon_in_a_pod_loads_no_official_client(api: ApiServer, account: Path) -> None:
-    """It costs 25 MB on every node; urllib3 comes along with it."""
+    """It costs 25 MB on every node; urllib3 is imported with it."""
     program = (
         "import sys; from pathlib import Path; import nodeagent.cli.run\n"
         "from nodeagent.sources.kubernetes.connection import Connection\n"

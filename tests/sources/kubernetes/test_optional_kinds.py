@@ -53,7 +53,7 @@ def until_looked(api: ApiServer, times: int) -> None:
 
 
 def coverage(watched: Watched, name: str = ROUTES) -> Coverage:
-    """Tell what the server gives of a resource."""
+    """Return what the server has of a resource."""
     return watched.state(name).coverage
 
 
@@ -129,7 +129,7 @@ def test_kinds_that_go_take_their_objects_with_them(api: ApiServer, connection: 
 def test_a_definition_that_is_made_again_between_two_polls_loses_nothing_and_keeps_nothing(
     api: ApiServer, connection: Connection
 ) -> None:
-    """Discovery never saw it gone: the collection itself did."""
+    """Discovery never saw it missing: the collection itself did."""
     api.store.serve(*GATEWAY_API)
     api.store.create(objects.http_route("a", hostnames=["a.example"]))
     with watching(api, connection) as watched:

@@ -22,7 +22,7 @@ _RESOURCES = (
 
 
 def main(args: list[str] | None = None) -> None:
-    """Go on until killed; what goes wrong is said, and tried again."""
+    """Run until killed; what fails is reported, and tried again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", required=True, help="the load balancer's")
     parser.add_argument("--server", default="https://kubernetes.default.svc")

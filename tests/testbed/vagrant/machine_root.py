@@ -45,7 +45,7 @@ mount -o remount,bind,ro vagrant
 
 
 class MachineRoot:
-    """The filesystem of one machine; gone with its host.
+    """The filesystem of one machine; removed with its host.
 
     Args:
         host: Whose network and processes it has.

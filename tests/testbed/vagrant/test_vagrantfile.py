@@ -27,7 +27,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 def _vagrant(tmp_path: Path, **variables: str) -> CompletedProcess[str]:
     """Validate the Vagrantfile: all of it is run but the blocks of providers, of which none need be here."""
-    # Vagrant writes a directory beside the Vagrantfile.
+    # Vagrant writes a directory next to the Vagrantfile.
     shutil.copytree(_SCRIPTS, tmp_path / "tests" / "testbed" / "vagrant")
     shutil.copy(REPOSITORY / "Vagrantfile", tmp_path)
     home = {"HOME": str(tmp_path), "VAGRANT_HOME": str(tmp_path / "home")}
