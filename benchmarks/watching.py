@@ -92,11 +92,11 @@ class HostsFileWitness(Witness):
         return self._inotify
 
     def await_with(self, line: bytes) -> float:
-        """Wait for a rename that leaves a file with this text; gives its time."""
+        """Wait for a rename that leaves a file with this text; returns its time."""
         return self._await(line, there=True)
 
     def await_without(self, line: bytes) -> float:
-        """Wait for a rename that leaves a file without this text; gives its time."""
+        """Wait for a rename that leaves a file without this text; returns its time."""
         return self._await(line, there=False)
 
     def _await(self, line: bytes, *, there: bool) -> float:
@@ -137,7 +137,7 @@ class DnatWitness(Witness):
         return self._socket.fileno()
 
     def wait(self, kind: int, address: IPv4Address) -> float:
-        """Wait for a message of this kind about elements that hold the address; gives its time."""
+        """Wait for a message of this kind about elements that hold the address; returns its time."""
         for moment in self._moments(f"nftables element with {address}"):
             if _tells(self._socket.recv(_DATAGRAM), kind, address.packed):
                 return moment

@@ -136,7 +136,7 @@ class ClusterPlace:
         return ip_address(internal[0])
 
     def _with_image(self, image: str) -> Object:
-        """Give the part of a pod's spec that differs: a merge patch replaces lists whole."""
+        """Return the part of a pod's spec that differs: a merge patch replaces lists whole."""
         spec = self._daemonset["spec"]["template"]["spec"]
         agent = next(one["image"] for one in spec["containers"] if one["name"] == "agent")
         return {

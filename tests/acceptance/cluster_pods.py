@@ -133,7 +133,7 @@ def _await_state(api: KubeApi, pod: Object, wanted: str, seconds: float) -> Obje
 
 
 def _state(pod: Object) -> Object:
-    """Give the state of its only container; empty before the kubelet has said anything."""
+    """Return the state of its only container; empty before the kubelet has said anything."""
     statuses = pod.get("status", {}).get("containerStatuses") or [{}]
     state: Object = statuses[0].get("state", {})
     return state

@@ -18,7 +18,7 @@ _TIMED_OUT = 124
 
 
 def ssh_command(config: Path, node: str, command: Sequence[str]) -> list[str]:
-    """Give the command line that runs a command on a node as root.
+    """Return the command line that runs a command on a node as root.
 
     ssh hands the far shell one string: each word is quoted for it.
 

@@ -48,7 +48,7 @@ _FOREGROUND = {"metadata": {"finalizers": ["foregroundDeletion"]}}
 
 
 def start_sshd(world: World) -> Path:
-    """Let root into every node by a key; gives ssh's configuration, which knows the nodes by name."""
+    """Let root into every node by a key; returns ssh's configuration, which knows the nodes by name."""
     key = world.tmp / "ssh-key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     config = world.tmp / "ssh-config"
@@ -110,7 +110,7 @@ def kubelets(
     Args:
         api: Where pods are made.
         world: Where they run.
-        pull: Pulls an image on a node; gives why it could not, or nothing.
+        pull: Pulls an image on a node; returns why it could not, or nothing.
 
     Yields:
         The pods so far.

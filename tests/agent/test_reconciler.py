@@ -52,7 +52,7 @@ class Passes:
     def look(
         self, drift: Mapping[ComponentName, str] | None = None, *, everything: bool = False
     ) -> AbstractSet[ComponentName]:
-        """One pass; gives what it looked at."""
+        """One pass; returns what it looked at."""
         return self.reconciler.reconcile(Snapshot(), drift or {}, everything=everything).components
 
     def _converge(

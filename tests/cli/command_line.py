@@ -94,7 +94,7 @@ class CommandLine:
 
 
 def service(name: str = "controller", **spec: object) -> Manifest:
-    """Give a LoadBalancer Service; `spec` replaces fields of its own."""
+    """Return a LoadBalancer Service; `spec` replaces fields of its own."""
     ports = [{"name": "https", "port": PORT, "protocol": "TCP"}]
     return {
         "apiVersion": "v1",
@@ -106,7 +106,7 @@ def service(name: str = "controller", **spec: object) -> Manifest:
 
 
 def ingress(*hosts: str, name: str = "web") -> Manifest:
-    """Give an Ingress for these hosts."""
+    """Return an Ingress for these hosts."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",

@@ -15,7 +15,7 @@ _BIN = Path(sys.executable).parent
 
 
 def _complete(*words: str) -> list[str]:
-    """Give what the shell would offer for the last word."""
+    """Return what the shell would offer for the last word."""
     done = subprocess.run(
         [_BIN / "nodeagent"],
         env={

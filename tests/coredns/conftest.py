@@ -26,7 +26,7 @@ def api() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def connecting(api: ApiServer, tmp_path: Path) -> Iterator[Callable[[], Connection]]:
-    """Give a new connection to the server at each call."""
+    """Provide a new connection to the server at each call."""
     kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
     with ExitStack() as stack:
         yield lambda: stack.enter_context(connect(kubeconfig))

@@ -93,6 +93,6 @@ class Running:
         self.process.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Have it end; gives its exit code."""
+        """Have it end; returns its exit code."""
         self.process.send_signal(number)
         return self.process.wait(SECONDS)

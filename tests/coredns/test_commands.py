@@ -73,7 +73,7 @@ def test_plan_with_adopt_replaces_hairpin_proxys_lines(api: ApiServer, coredns: 
 
 
 def _written(api: ApiServer, coredns: Commands) -> str:
-    """Have a controller's pass write the names; gives the Corefile."""
+    """Have a controller's pass write the names; returns the Corefile."""
     with connect(coredns.kubeconfig) as connection:
         CoreDnsReconciler(connection, ApiServers(), lambda: 5.0).reconcile(
             read_cluster(connection, "n1"), {}, CONFIG

@@ -231,7 +231,7 @@ class _Bell:
 
 
 def _in_background(do: Callable[[], None]) -> Callable[[], None]:
-    """Begin it in a thread; gives what waits for its end."""
+    """Begin it in a thread; returns what waits for its end."""
     thread = threading.Thread(target=do)
     thread.start()
 

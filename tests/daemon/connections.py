@@ -76,7 +76,7 @@ class OpenConnection:
         assert body.startswith(f"client={NODE1} "), body
 
     def ask(self) -> str:
-        """Send one more request; gives the page."""
+        """Send one more request; returns the page."""
         self.http.request("GET", "/")
         return self.http.getresponse().read().decode()
 

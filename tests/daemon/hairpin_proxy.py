@@ -102,7 +102,7 @@ class PodOnNode1:
 
 
 def service_rules(*pods: IPv4Address) -> ServiceRules:
-    """Give the relay Service as kube-proxy knows it."""
+    """Return the relay Service as kube-proxy knows it."""
     return ServiceRules(
         namespace=NAMESPACE,
         name=NAME,

@@ -57,5 +57,5 @@ def made_service(number: int, *, ports: Sequence[int] = (80, 443), address: str 
 
 
 def made_address(number: int) -> str:
-    """Give the address of such a Service's load balancer."""
+    """Return the address of such a Service's load balancer."""
     return f"203.0.113.{100 + number}"

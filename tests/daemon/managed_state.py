@@ -38,23 +38,23 @@ def read_managed_state(node: Host) -> ManagedState:
 
 
 def redirects(node: Host) -> dict[str, str]:
-    """Give the elements of the DNAT map, `address:port` to `address:port`; none without the table."""
+    """Return the elements of the DNAT map, `address:port` to `address:port`; none without the table."""
     listing = _nft(node, "list", "map", "inet", "nodeagent", "lb4")
     return {f"{match[1]}:{match[2]}": f"{match[3]}:{match[4]}" for match in _ELEMENT.finditer(listing)}
 
 
 def table(node: Host) -> str:
-    """Give the whole table with the kernel's handles: the same text means that nothing was rewritten."""
+    """Return the whole table with the kernel's handles: the same text means that nothing was rewritten."""
     return _nft(node, "--handle", "list", "table", "inet", "nodeagent")
 
 
 def structure(node: Host) -> str:
-    """Give the table's chains, rules, maps and sets without the elements; empty without the table."""
+    """Return the table's chains, rules, maps and sets without the elements; empty without the table."""
     return _nft(node, "--terse", "list", "table", "inet", "nodeagent")
 
 
 def names(node: Host) -> dict[str, str]:
-    """Give the names of the managed block, each with its address."""
+    """Return the names of the managed block, each with its address."""
     block = _hosts_lines(node)[1]
     return {name: address for address, _, name in (line.partition("\t") for line in block)}
 

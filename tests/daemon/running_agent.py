@@ -70,7 +70,7 @@ class RunningAgent:
     def await_line(
         self, message: str, count: int = 1, *, seconds: float = _SECONDS, **fields: object
     ) -> Line:
-        """Wait until it has logged so many such lines; gives the last of them."""
+        """Wait until it has logged so many such lines; returns the last of them."""
         self.await_that(
             lambda: len(self.lines(message, **fields)) >= count, f"{message!r} {fields}", seconds=seconds
         )
@@ -105,7 +105,7 @@ class RunningAgent:
         return read(self.page("/metrics")[1].encode())
 
     def metric(self, name: str, **labels: str) -> float:
-        """Give the value of one series."""
+        """Return the value of one series."""
         value = self.metrics().value(name, **labels)
         if value is None:
             raise WorldError(f"no such series: {name} {labels}")
@@ -126,7 +126,7 @@ class RunningAgent:
             raise WorldError(f"{error}{log_tail(self.process.log)}") from error
 
     def await_page(self, path: str, status: int) -> str:
-        """Wait until a page answers with a status; gives its text."""
+        """Wait until a page answers with a status; returns its text."""
         found: list[str] = []
 
         def answers() -> bool:
@@ -151,7 +151,7 @@ class RunningAgent:
         self.process.signal(number)
 
     def stop(self) -> int:
-        """End it by SIGTERM; gives its exit code."""
+        """End it by SIGTERM; returns its exit code."""
         return self.process.stop(SIGTERM)
 
     def kill(self) -> None:

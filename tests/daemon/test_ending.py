@@ -142,7 +142,7 @@ def test_an_agent_that_never_reached_the_api_ends_in_time(
 
 
 def _end(agent: RunningAgent) -> float:
-    """Send SIGTERM; gives the seconds until the end, which must be a good one."""
+    """Send SIGTERM; returns the seconds until the end, which must be a good one."""
     began = time.monotonic()
     agent.signal(SIGTERM)
     assert agent.process.wait(seconds=2 * _BOUND_SECONDS) == 0

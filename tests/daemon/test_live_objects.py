@@ -126,7 +126,7 @@ def _tell(api: ClusterApi, address: IPv4Address) -> None:
 
 
 def _await_redirect(world: World, agent: RunningAgent, address: IPv4Address) -> str:
-    """Wait for the DNAT to the second relay address and for its name; gives that address."""
+    """Wait for the DNAT to the second relay address and for its name; returns that address."""
     node = world.node1
     agent.await_that(
         lambda: f"{address}:80" in redirects(node) and SECOND_NAME in names(node), f"{address} redirected"

@@ -133,7 +133,7 @@ def _endpoints(api: ClusterApi, *, ready: Sequence[IPv4Address]) -> None:
 
 
 def _redirected_to(pod: IPv4Address) -> dict[str, str]:
-    """Give the DNAT elements that lead to a pod; the load balancer's third port is none of the Service's."""
+    """Return the DNAT elements that lead to a pod; the load balancer's third port is not one of them."""
     return {f"{addresses.LOAD_BALANCER_IP}:{port}": f"{pod}:{target}" for port, target in PORTS.items()}
 
 

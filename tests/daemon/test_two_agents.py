@@ -110,7 +110,7 @@ def _make_events(api: ClusterApi, agent: RunningAgent, what: str) -> None:
 
 
 def _role(agent: RunningAgent) -> str:
-    """Give the role that the agent says it has."""
+    """Return the role that the agent says it has."""
     _, text = agent.page("/readyz")
     return text.splitlines()[1].removeprefix("role: ").partition(":")[0]
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def metadata_of(node: Host, path: str) -> str:
-    """Give a file's mode, owner, ACL and extended attributes."""
+    """Return a file's mode, owner, ACL and extended attributes."""
     return node.run(
         ["sh", "-c", 'stat --format="%a %u:%g" "$1"; getfattr --absolute-names -d -m - "$1"', "sh", path]
     ).stdout

@@ -98,7 +98,7 @@ def _build(repository: Path, directory: Path, failures: Path | None) -> None:
 
 
 def _digest_of_sources(repository: Path) -> str:
-    """Give a digest of all that the image is built of; Debian's packages count as new every day."""
+    """Return a digest of all that the image is built of; Debian's packages count as new every day."""
     digest = sha256(datetime.now(UTC).date().isoformat().encode())
     dockerfile = repository / DOCKERFILE.relative_to(REPOSITORY)
     ignored = dockerfile.with_name("Dockerfile.dockerignore")

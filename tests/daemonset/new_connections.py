@@ -48,7 +48,7 @@ def main(address: str, per_second: int) -> None:
 
 
 def _try(address: str) -> str:
-    """Make one; gives what went wrong."""
+    """Make one; returns what went wrong."""
     connection = HTTPConnection(address, timeout=_SECONDS)
     try:
         connection.request("GET", "/", headers={"Host": SITE})

@@ -115,7 +115,7 @@ class Mount:
 
 
 def privileges(spec: Object) -> list[str]:
-    """Give the command line that runs the rest of it with a container's user and capabilities.
+    """Return the command line that runs the rest of it with a container's user and capabilities.
 
     Args:
         spec: The container.
@@ -274,7 +274,7 @@ class Container:
             self.process.wait()
 
     def wait(self, *, seconds: float = 10.0) -> int:
-        """Wait for its end by itself; gives the exit code."""
+        """Wait for its end by itself; returns the exit code."""
         wait_until(lambda: not self.running, f"the end of {self.name}", seconds=seconds)
         return self.process.wait()
 
@@ -413,7 +413,7 @@ class Pod:
         }[path]
 
     def _make_volume(self, volume: Object) -> tuple[str, bool]:
-        """Make a volume; gives its path as the node sees it, and whether it is a directory."""
+        """Make a volume; returns its path as the node sees it, and whether it is a directory."""
         name: str = volume["name"]
         if "hostPath" in volume:
             return self._host_path(volume["hostPath"])
@@ -445,7 +445,7 @@ class Pod:
 
 
 def containers_of(template: Object) -> Iterator[Object]:
-    """Give every container of a template, those that prepare included."""
+    """Yield every container of a template, those that prepare included."""
     yield from template["spec"].get("initContainers", [])
     yield from template["spec"]["containers"]
 

@@ -28,7 +28,7 @@ class Selector:
 
 
 def selectors(expression: Expr) -> Iterator[Selector]:
-    """Give all selectors of a query."""
+    """Yield all selectors of a query."""
     for found in _all(expression):
         if isinstance(found, VectorSelector):
             labels = frozenset(str(one.name) for one in found.matchers.matchers)
@@ -36,7 +36,7 @@ def selectors(expression: Expr) -> Iterator[Selector]:
 
 
 def labels_of(expression: Expr) -> set[str]:
-    """Give the labels that a query groups or matches by."""
+    """Return the labels that a query groups or matches by."""
     found: set[str] = set()
     for one in _all(expression):
         modifier = getattr(one, "modifier", None)

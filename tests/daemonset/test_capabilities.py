@@ -92,7 +92,7 @@ def _started(deployment: Deployment, template: Object) -> Pod:
 
 
 def _capabilities(template: Object, container: str) -> list[str]:
-    """Give the list of what a container of a template adds, to be changed."""
+    """Return the list of what a container of a template adds, to be changed."""
     (spec,) = (spec for spec in containers_of(template) if spec["name"] == container)
     added: list[str] = spec["securityContext"]["capabilities"]["add"]
     return added

@@ -138,7 +138,7 @@ def api() -> Iterator[ApiServer]:
 
 
 def troubles(api: ApiServer, folder: Path, rules: list[Rule]) -> set[str]:
-    """Do everything that the controller does beyond what the agents do; gives what of it went wrong."""
+    """Do everything that the controller does beyond what the agents do; returns what of it went wrong."""
     with connect(api.write_kubeconfig(folder / "kubeconfig")) as connection:
         snapshot = read_cluster(connection, "n1")
         api.access.allow_only(rules)

@@ -70,7 +70,7 @@ def api() -> Iterator[ApiServer]:
 
 
 def troubles(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, str] | None) -> set[str]:
-    """Do everything that the agent does with the API under these rules; gives what of it went wrong."""
+    """Do everything that the agent does with the API under these rules; returns what of it went wrong."""
     api.access.allow_only(rules)
     with ExitStack() as stack:
         connection = stack.enter_context(connected(api, folder))

@@ -46,7 +46,7 @@ class Policy:
         self._patches = [program(one["jsonPatch"]["expression"]) for one in spec["mutations"]]
 
     def admit(self, obj: Object, resource: str = "services/status") -> Object:
-        """Give the object as it is stored when it is written to `resource`, as an update."""
+        """Return the object as it is stored when it is written to `resource`, as an update."""
         assert self.policy["spec"]["failurePolicy"] == "Ignore"
         rules = self.policy["spec"]["matchConstraints"]["resourceRules"]
         if not any(resource in rule["resources"] and "UPDATE" in rule["operations"] for rule in rules):

@@ -39,7 +39,7 @@ class Clinic:
     api: ClusterApi
 
     def examine(self, host: Host, *options: str) -> tuple[int, dict[str, Any]]:
-        """Give the exit code, and the findings by code."""
+        """Return the exit code, and the findings by code."""
         objects = ["--kubeconfig", str(self.api.kubeconfig), "--config", str(self.scene.agent.config)]
         done = host.run(
             [sys.executable, "-P", "-m", "nodeagent", "doctor", *objects, "-o", "json", *options],

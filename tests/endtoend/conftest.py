@@ -84,7 +84,7 @@ def hosts_file(world: World, agent: Agent) -> Iterator[bytes]:
 
 @pytest.fixture
 def second_service(world: World, agent: Agent) -> Iterator[Path]:
-    """A second LoadBalancer Service, in kube-proxy's rules and in nodeagent's manifests: gives that file."""
+    """A second LoadBalancer Service, in kube-proxy's rules and in nodeagent's manifests: yields that file."""
     world.node1.kube_proxy.add(SECOND_SERVICE)
     yield write_manifest(agent, world.families)
     world.node1.kube_proxy.remove(SECOND_SERVICE.key)

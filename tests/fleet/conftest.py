@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def api() -> Iterator[ApiServer]:
-    """Give a server that listens on loopback."""
+    """Provide a server that listens on loopback."""
     with ApiServer() as server:
         yield server
 

@@ -22,7 +22,7 @@ Answer = Callable[[Sequence[str]], Ended]
 
 
 def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an AgentStatus
-    """Give the document of a node that is in sync, but for the fields given."""
+    """Return the document of a node that is in sync, but for the fields given."""
     board = HealthBoard(("api", "plan", "dnat", "hosts"))
     for component in ("api", "plan", "dnat", "hosts"):
         board.component_ok(component)
@@ -40,12 +40,12 @@ def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an Age
 
 
 def failing(reason: str) -> dict[str, ComponentStatus]:
-    """Give the components of a node whose hosts file can't be written."""
+    """Return the components of a node whose hosts file can't be written."""
     return {"api": ComponentStatus("ok"), "hosts": ComponentStatus("failed", reason, 61.0)}
 
 
 def answering(document: AgentStatus | bytes) -> Answer:
-    """Give a container in which the document is in its place."""
+    """Return a container in which the document is in its place."""
     text = document if isinstance(document, bytes) else msgspec.json.encode(document)
 
     def program(command: Sequence[str]) -> Ended:
@@ -57,7 +57,7 @@ def answering(document: AgentStatus | bytes) -> Answer:
 
 
 def without_document(report: bytes, exit_code: int = 0) -> Answer:
-    """Give a container without the document, where `nodeagent status` answers."""
+    """Return a container without the document, where `nodeagent status` answers."""
 
     def program(command: Sequence[str]) -> Ended:
         if command[0] == "cat":
@@ -111,7 +111,7 @@ class Fleet:
             self.set_pod(name, answer, **pod)
 
     def set_pod(self, node: str, answer: Answer, *, running: bool = True, suffix: str = "") -> str:
-        """Make or change a node's pod; gives its name."""
+        """Make or change a node's pod; returns its name."""
         name = f"nodeagent-{node}{suffix}"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
         self.api.store.apply(

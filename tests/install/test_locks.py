@@ -43,7 +43,7 @@ _ALL = {name: pin for locked in _LOCKS.values() for name, pin in locked.items()}
 
 
 def _needed(asked_for: Iterable[str], extras: frozenset[str] = frozenset()) -> Iterator[Requirement]:
-    """Give the requirements that count with this Python."""
+    """Yield the requirements that count with this Python."""
     for text in asked_for:
         requirement = Requirement(text)
         environments = [{"extra": extra} for extra in extras or {""}]
@@ -52,7 +52,7 @@ def _needed(asked_for: Iterable[str], extras: frozenset[str] = frozenset()) -> I
 
 
 def _closure(asked_for: Iterable[str]) -> dict[str, list[Requirement]]:
-    """Follow what is asked for through what is installed; gives all that is asked of each package."""
+    """Follow what is asked for through what is installed; returns all that is asked of each package."""
     found: dict[str, list[Requirement]] = {}
     waiting = list(_needed(asked_for))
     done: set[tuple[str, frozenset[str]]] = set()

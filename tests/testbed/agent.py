@@ -122,7 +122,7 @@ class Agent:
 
 
 def hidden(programs: Sequence[str]) -> list[str]:
-    """Give the beginning of a command line that runs the rest of it where programs are missing.
+    """Return the beginning of a command line that runs the rest of it where programs are missing.
 
     Args:
         programs: Their names.

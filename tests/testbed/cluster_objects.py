@@ -57,7 +57,7 @@ def service_addresses(cluster_ips: Sequence[Address]) -> dict[str, object]:
 
 
 def load_balancer_status(ips: Iterable[Address], **more: str) -> dict[str, object]:
-    """Give the status of a Service or an Ingress behind these addresses; `more` goes to every entry."""
+    """Return the status of a Service or an Ingress behind these addresses; `more` goes to every entry."""
     return {"loadBalancer": {"ingress": [{"ip": str(address), **more} for address in ips]}}
 
 

@@ -47,7 +47,7 @@ class CurlResult:
 def curl_command(
     url: str, resolve: Address | None, source: Address | None, timeout: float, *, proxy_protocol: bool
 ) -> list[str]:
-    """Give curl's command line up to the URL.
+    """Return curl's command line up to the URL.
 
     The status follows the body on a line of its own, where `curl_result` finds it.
     """

@@ -143,7 +143,7 @@ class Host:
         return self._pid
 
     def enter(self, args: Sequence[str | Path]) -> list[str]:
-        """Give the command line that runs `args` in this host.
+        """Return the command line that runs `args` in this host.
 
         The program is set to die with `nsenter`: who kills the one he sees kills the one he means.
         """

@@ -72,7 +72,7 @@ class Registry:
 
 
 def registry_configuration(directory: Path, address: Address, port: int) -> dict[str, object]:
-    """Give the registry's configuration: plain HTTP on that address, and its files in the directory."""
+    """Return the registry's configuration: plain HTTP on that address, and its files in the directory."""
     return {
         "version": "0.1",
         "log": {"level": "info"},

@@ -70,7 +70,7 @@ def _translations(service: ServiceRules) -> str:
 
 
 def _own_group() -> Path:
-    """Give the control group (version 2) of this process."""
+    """Return the control group (version 2) of this process."""
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines()]
     unified = next((words[4] for words in mounts if words[words.index("-") + 1] == "cgroup2"), None)
     if unified is None:

@@ -43,7 +43,7 @@ def tell(perform: Callable[[], int], screen: Screen, what_is_left: str) -> int:
     """Perform, and say how it ended.
 
     Args:
-        perform: Plays the steps; gives how many there were.
+        perform: Plays the steps; returns how many there were.
         screen: Where it is shown.
         what_is_left: The state after an early end.
 

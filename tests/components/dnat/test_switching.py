@@ -149,7 +149,7 @@ def test_a_backend_that_is_missing_is_found_once_it_is_there(
 
 @contextmanager
 def answers(world: World) -> Iterator[list[str]]:
-    """Connect from the node all the while the block runs; gives what was heard."""
+    """Connect from the node all the while the block runs; yields what was heard."""
     heard: list[str] = []
     done = threading.Event()
 

@@ -22,7 +22,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def api() -> Iterator[ApiServer]:
-    """Give a server with this node's Node."""
+    """Provide a server with this node's Node."""
     with ApiServer() as server:
         server.store.create(objects.node(NODE))
         yield server

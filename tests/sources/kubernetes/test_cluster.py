@@ -16,12 +16,12 @@ INGRESSES = "*/ingresses"
 
 
 def renamed(host: str) -> dict[str, object]:
-    """Give a merge patch that gives an Ingress another host."""
+    """Return a merge patch that gives an Ingress another host."""
     return {"spec": {"tls": None, "rules": [{"host": host}]}}
 
 
 def hosts(watched: Watched) -> dict[str, tuple[str, ...]]:
-    """Give the hosts of each Ingress."""
+    """Return the hosts of each Ingress."""
     return {found.ref.name: found.hosts for found in watched.snapshot().ingresses}
 
 

@@ -41,7 +41,7 @@ def certificate(folder: Path, name: str, *extension: str) -> tuple[Path, Path]:
 
 
 def kinds(connection: Connection) -> str:
-    """Give what a list of services answers."""
+    """Return what a list of services answers."""
     return connection.get_json(SERVICES)[:21].decode()
 
 
@@ -182,7 +182,7 @@ def test_an_exec_plugin_is_run_again_once_its_token_is_refused(api: ApiServer, t
 
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
-    """Give a server that asks for a client's certificate, and a kubeconfig that has one."""
+    """Provide a server that asks for a client's certificate, and a kubeconfig that has one."""
     made, key = certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:127.0.0.1,DNS:kube.example")
     client_made, client_key = certificate(tmp_path, "node")
     api = ApiServer(tls=Tls(made, key, made))
@@ -301,7 +301,7 @@ def test_where_the_configuration_is_looked_for(
 
 @pytest.fixture
 def lines(api: ApiServer, connection: Connection) -> Iterator[Callable[[], Any]]:
-    """Give what opens a watch on services, closed in the end."""
+    """Provide what opens a watch on services, closed in the end."""
     opened = []
 
     def watch() -> Any:  # noqa: ANN401

@@ -37,7 +37,7 @@ _NAMES = "subjectAltName=IP:127.0.0.1"
 
 @pytest.fixture
 def account(tmp_path: Path) -> Path:
-    """Give the directory of a ServiceAccount."""
+    """Return the directory of a ServiceAccount."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text("first\n", encoding="ascii")
@@ -46,7 +46,7 @@ def account(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def api(tmp_path: Path, account: Path) -> Iterator[ApiServer]:
-    """Give a server with TLS that takes the account's token alone."""
+    """Provide a server with TLS that takes the account's token alone."""
     made, key = certificate(tmp_path, "kube-apiserver", _NAMES)
     (account / "ca.crt").write_bytes(made.read_bytes())
     with ApiServer(tls=Tls(made, key, made)) as server:

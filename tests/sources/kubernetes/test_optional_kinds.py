@@ -37,7 +37,7 @@ def ingress_route(host: str) -> Object:
 
 
 def hostnames(watched: Watched) -> list[str]:
-    """Give the hostnames of all Routes."""
+    """Return the hostnames of all Routes."""
     return sorted(name for route in watched.snapshot().routes for name in route.hostnames)
 
 

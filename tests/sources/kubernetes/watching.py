@@ -37,7 +37,7 @@ def until(done: Callable[[], bool], what: str, timeout: float = 5.0) -> None:
 
 
 def unordered(snapshot: Snapshot) -> Snapshot:
-    """Give the snapshot with its members in a fixed order."""
+    """Return the snapshot with its members in a fixed order."""
     return replace(
         snapshot,
         services=tuple(sorted(snapshot.services, key=lambda found: found.ref)),
@@ -92,17 +92,17 @@ class Watched:
         return [one for one in states if one.coverage is Coverage.WATCHED and one.name != DISCOVERY]
 
     def snapshot(self) -> Snapshot:
-        """Give the snapshot; every resource must have been listed."""
+        """Return the snapshot; every resource must have been listed."""
         found = self.cluster.snapshot()
         assert found is not None, "every resource was listed"
         return found
 
     def ingresses(self) -> list[str]:
-        """Give the names of the Ingresses, sorted."""
+        """Return the names of the Ingresses, sorted."""
         return sorted(found.ref.name for found in self.snapshot().ingresses)
 
     def services(self) -> list[str]:
-        """Give the names of the Services, sorted."""
+        """Return the names of the Services, sorted."""
         return sorted(found.ref.name for found in self.snapshot().services)
 
     def until_synced(self, timeout: float = 5.0) -> None:
@@ -150,5 +150,5 @@ def watching(  # noqa: PLR0913 - each test names the one or two that matter to i
 
 
 def connected(api: ApiServer, folder: Path) -> Connection:
-    """Give a connection by a kubeconfig, as a user would have it."""
+    """Return a connection by a kubeconfig, as a user would have it."""
     return connect(api.write_kubeconfig(folder / "kubeconfig"))

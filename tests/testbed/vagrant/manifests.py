@@ -39,7 +39,7 @@ _MEANT_FOR_CP = [{"key": "node-role.kubernetes.io/control-plane", "operator": "E
 
 
 def manifests(certificates: Path, load_balancer: str) -> list[Object]:
-    """Give all objects.
+    """Return all objects.
 
     Args:
         certificates: The directory that render.py filled.
@@ -134,7 +134,7 @@ def _registry() -> list[Object]:
 
 
 def lb_address_objects(load_balancer: str) -> list[Object]:
-    """Give what lb_address.py runs as, and what it may do."""
+    """Return what lb_address.py runs as, and what it may do."""
     name = "lb-address"
     rbac = "rbac.authorization.k8s.io"
     rules = [

@@ -38,7 +38,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def node_addresses(count: int, pinned: Mapping[str, str]) -> dict[str, Address]:
-    """Give the nodes' addresses by name, as the Vagrantfile gives them out."""
+    """Return the nodes' addresses by name, as the Vagrantfile gives them out."""
     return {
         f"node{number}": ip_address(f"{pinned['NODES_PREFIX']}{number}") for number in range(1, count + 1)
     }
