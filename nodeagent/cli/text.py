@@ -148,7 +148,7 @@ def _names(decisions: Iterable[NameDecision], marks: Mapping[str, str] = Mapping
 
 
 def _code(decision: LoadBalancerDecision | NameDecision) -> str:
-    """Return the code of what is not served, by which docs/runbook.md explains it."""
+    """Return the code of what is not served, by which docs/reasons.md explains it."""
     return "" if decision.verdict is Verdict.SERVED else f" [{decision.code}]"
 
 

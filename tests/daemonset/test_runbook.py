@@ -1,4 +1,4 @@
-"""docs/runbook.md explains every alert, Event reason and code of a decision, and lists the doctor's codes."""
+"""docs/runbook.md explains alerts, Event reasons and the doctor's codes; reasons.md those of decisions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _ROOT = DAEMONSET.parent
 _RUNBOOK = (_ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+_REASONS = (_ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
 _DOCTOR = (_ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
 _OF_NAMES = frozenset({"hostname_contest.py", "hostname_obstacles.py", "dns_verification.py"})
 """Modules of the plan that decide on hostnames; the others decide on load balancers."""
@@ -32,7 +33,8 @@ _TO_ACT_ON = frozenset({CheckVerdict.AFFECTED, CheckVerdict.WARNING, CheckVerdic
 
 
 def _chapter(title: str) -> str:
-    (found,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", _RUNBOOK, re.MULTILINE | re.DOTALL)
+    both = f"{_RUNBOOK}\n{_REASONS}"
+    (found,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", both, re.MULTILINE | re.DOTALL)
     assert isinstance(found, str)
     return found
 
