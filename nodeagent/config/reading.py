@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.errors import ConfigError, one_line
+from nodeagent.typed_values import from_plain
 
 _LONGEST = 1024 * 1024
 """Characters; the API accepts no larger ConfigMap."""
@@ -148,7 +149,7 @@ def _convert(node: yaml.Node, expected: Any) -> Any:  # noqa: ANN401 - the type 
         value = loader.construct_document(node)
     finally:
         loader.dispose()
-    return msgspec.convert(value, expected, dec_hook=_checked)
+    return from_plain(value, expected, dec_hook=_checked)
 
 
 def _checked(expected: type[Any], value: object) -> object:

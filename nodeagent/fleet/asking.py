@@ -23,6 +23,7 @@ from nodeagent.fleet.roster import AGENT, Seat
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.workloads import Container, Executed, NotRunError, execute
+from nodeagent.typed_values import from_json
 
 NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync"]
 """The worst first: no agent, agent not working, a component fails, unknown (two), in sync."""
@@ -106,7 +107,7 @@ def of_document(seat: Seat, answer: bytes) -> NodeRow:
     line, _, body = answer.partition(b"\n")
     try:
         uptime = float(line.split()[0])
-        version = msgspec.json.decode(body, type=_AnyVersion).schema_version
+        version = from_json(body, _AnyVersion).schema_version
     except (ValueError, IndexError, msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableAnswerError(f"its status document can't be read: {error}") from error
     if version != AGENT_STATUS_SCHEMA_VERSION:
@@ -114,7 +115,7 @@ def of_document(seat: Seat, answer: bytes) -> NodeRow:
             f"its status document is of version {version}: use that nodeagent's fleet"
         )
     try:
-        status = msgspec.json.decode(body, type=AgentStatus)
+        status = from_json(body, AgentStatus)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableAnswerError(f"its status document can't be read: {error}") from error
     return _judged(seat, status, max(0.0, uptime - status.written_at))
@@ -127,7 +128,7 @@ def of_report(seat: Seat, answer: bytes) -> NodeRow:
         UnreadableAnswerError: it is not such a document, or one of another version.
     """
     try:
-        report = msgspec.json.decode(answer, type=_Report)
+        report = from_json(answer, _Report)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableAnswerError(f"its answer to `nodeagent status` can't be read: {error}") from error
     changes = [name for name, change in report.changes.items() if change is not None]

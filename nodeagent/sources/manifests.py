@@ -123,7 +123,7 @@ def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, 
     if text.lstrip().startswith(("{", "[")):
         # Mostly JSON; YAML in flow style may begin like this, too, but does not allow surrogate pairs.
         try:
-            yield f"{shown}:1", msgspec.json.decode(text)
+            yield f"{shown}:1", msgspec.json.decode(text)  # noqa: TID251 - plain values, of no type
         except (msgspec.DecodeError, RecursionError) as error:
             if file.suffix != ".json":
                 yield from _yaml_documents(text, shown, unreadable)

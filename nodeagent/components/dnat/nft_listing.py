@@ -30,6 +30,7 @@ from nodeagent.components.dnat.state import DnatState, owner_of
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.typed_values import from_json
 
 
 class _Prefix(Struct):
@@ -151,17 +152,17 @@ def _ranges(gathered: _Gathered, name: Callable[[Family], str]) -> tuple[IPNetwo
 
 
 def _objects(listing: bytes) -> Iterator[tuple[str, Raw]]:
-    for item in msgspec.json.decode(listing, type=_Listing).nftables:
+    for item in from_json(listing, _Listing).nftables:
         yield from item.items()
 
 
 def _read_table(gathered: _Gathered, body: Raw) -> None:
-    if flags := _words(msgspec.json.decode(body, type=_Table).flags):
+    if flags := _words(from_json(body, _Table).flags):
         gathered.in_the_way.append(f"the table has flags ({', '.join(flags)})")
 
 
 def _read_chain(gathered: _Gathered, body: Raw) -> None:
-    chain = msgspec.json.decode(body, type=_Chain)
+    chain = from_json(body, _Chain)
     if chain.name not in expected_rules():
         gathered.in_the_way.append(f"a chain {chain.name} that is not nodeagent's")
         return
@@ -176,7 +177,7 @@ def _read_chain(gathered: _Gathered, body: Raw) -> None:
 
 
 def _read_map(gathered: _Gathered, body: Raw) -> None:
-    table = msgspec.json.decode(body, type=_Set)
+    table = from_json(body, _Set)
     for family in FAMILIES:
         if table.name == map_name(family):
             endpoint = f"ipv{family}_addr . inet_service"
@@ -187,7 +188,7 @@ def _read_map(gathered: _Gathered, body: Raw) -> None:
 
 
 def _read_set(gathered: _Gathered, body: Raw) -> None:
-    table = msgspec.json.decode(body, type=_Set)
+    table = from_json(body, _Set)
     for family in FAMILIES:
         if table.name in range_sets(family):
             if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
@@ -197,7 +198,7 @@ def _read_set(gathered: _Gathered, body: Raw) -> None:
 
 
 def _read_rule(gathered: _Gathered, body: Raw) -> None:
-    rule = msgspec.json.decode(body, type=_Rule)
+    rule = from_json(body, _Rule)
     gathered.rules.setdefault(rule.chain, []).append(normal_rule(rule.expr))
 
 
@@ -229,13 +230,13 @@ def _read_elements(gathered: _Gathered, table: _Set, read: Callable[[_Gathered, 
 def _read_redirects(gathered: _Gathered, elements: Raw) -> None:
     gathered.redirects += [
         Redirect(_endpoint(key), _endpoint(value), owner_of(_comment(key)))
-        for key, value in msgspec.json.decode(elements, type=list[tuple[_Value, _Value]])
+        for key, value in from_json(elements, list[tuple[_Value, _Value]])
     ]
 
 
 def _networks_of(name: str) -> Callable[[_Gathered, Raw], None]:
     def read(gathered: _Gathered, elements: Raw) -> None:
-        decoded = msgspec.json.decode(elements, type=list[str | _Value])
+        decoded = from_json(elements, list[str | _Value])
         gathered.ranges.setdefault(name, []).extend(_network(element) for element in decoded)
 
     return read

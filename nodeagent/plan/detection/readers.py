@@ -15,6 +15,7 @@ from msgspec import Struct
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
 from nodeagent.plan.opt_out import parse_bool
+from nodeagent.typed_values import from_json
 
 Sent = ProxyVersion | Literal["off"]
 
@@ -242,7 +243,7 @@ def sent_on_all(what: Sent) -> Sends:
 
 def _json(value: str, kind: type[_Decoded]) -> _Decoded:
     try:
-        return msgspec.json.decode(value, type=kind)
+        return from_json(value, kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"not the expected JSON: {one_line(error)}") from error
 

@@ -20,6 +20,7 @@ from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotJso
 from nodeagent.sources.kubernetes.resources import NAMESPACES, Resource, optional_resource
 from nodeagent.sources.kubernetes.timing import Backoff, Timing
 from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
+from nodeagent.typed_values import from_json
 
 _SECONDS = 15.0
 
@@ -90,7 +91,7 @@ def _best(
 
 def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
     try:
-        return msgspec.json.decode(connection.get_json(path, timeout=_SECONDS), type=expected)
+        return from_json(connection.get_json(path, timeout=_SECONDS), expected)
     except msgspec.MsgspecError as error:
         raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from nodeagent.errors import SourceError
+from nodeagent.typed_values import from_json
 
 
 class ApiError(SourceError):
@@ -215,7 +216,7 @@ def missing_rule(request: ApiRequest) -> str:
 
 def _status(body: bytes) -> Status:
     try:
-        return msgspec.json.decode(body, type=Status)
+        return from_json(body, Status)
     except msgspec.MsgspecError:
         # For example, a proxy's page: then only the HTTP status decides.
         return Status()

@@ -25,6 +25,7 @@ from nodeagent.sources.kubernetes.errors import (
 )
 from nodeagent.sources.kubernetes.resources import Item, Resource
 from nodeagent.sources.objects.decoding import DecodingError, describe
+from nodeagent.typed_values import from_json
 
 Key = tuple[str, str]
 """Namespace and name; the namespace is empty for objects without one."""
@@ -83,16 +84,16 @@ _DEEPEST = 100
 _BRACKET_OR_TEXT = re.compile(rb'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
-def _decoded(decoder: msgspec.json.Decoder[_Decoded], body: bytes) -> _Decoded:
+def _decoded(expected: type[_Decoded], body: bytes) -> _Decoded:
     """Decode an answer, without what is nested too deep for the decoder.
 
     Anyone can write such an object if a custom resource accepts any field; without this, no other object of
     its kind could be read any more.
     """
     try:
-        return decoder.decode(body)
+        return from_json(body, expected)
     except RecursionError:
-        return decoder.decode(without_depths(body))
+        return from_json(without_depths(body), expected)
 
 
 def without_depths(body: bytes) -> bytes:
@@ -110,10 +111,6 @@ def without_depths(body: bytes) -> bytes:
                     begin = found.end()
                 depth -= 1
     return b"".join([*pieces, body[begin:]])
-
-
-_head_decoder = msgspec.json.Decoder(_Head)
-_list_decoder = msgspec.json.Decoder(_List)
 
 
 def read_list(
@@ -170,7 +167,7 @@ def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
         is unreadable.
     """
     try:
-        meta = _head_decoder.decode(raw).metadata
+        meta = from_json(raw, _Head).metadata
         version = number(meta.resourceVersion)
     except (msgspec.MsgspecError, ValueError) as error:
         return None, Item(0, unreadable=Unreadable(describe(raw, resource.kind), str(error)))
@@ -229,7 +226,7 @@ def _pages(  # noqa: PLR0913, PLR0917 - what read_list was given
 
 def _page(body: bytes, resource: Resource) -> _List:
     try:
-        page = _decoded(_list_decoder, body)
+        page = _decoded(_List, body)
         number(page.metadata.resourceVersion)
     except msgspec.ValidationError as error:
         raise NotAListError(f"list {resource.path}: the answer is not a list of objects: {error}") from error
@@ -252,7 +249,7 @@ def _known(raw: bytes, known: Mapping[Key, Item]) -> tuple[Key, Item] | None:
     if not known:
         return None
     try:
-        meta = _head_decoder.decode(raw).metadata
+        meta = from_json(raw, _Head).metadata
     except msgspec.MsgspecError:
         return None
     key = (meta.namespace, meta.name)
@@ -323,11 +320,6 @@ class _Bookmark(Struct):
     metadata: _BookmarkMeta
 
 
-_event_decoder = msgspec.json.Decoder(_WatchEvent)
-_bookmark_decoder = msgspec.json.Decoder(_Bookmark)
-_status_decoder = msgspec.json.Decoder(Status)
-
-
 def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTHING) -> WatchEvent:
     """Read one line.
 
@@ -343,7 +335,7 @@ def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTH
         NotJsonError: it is not an event. It may have reported a change: a new list is needed.
     """
     try:
-        event = _decoded(_event_decoder, line)
+        event = _decoded(_WatchEvent, line)
         match event.type:
             case "ADDED" | "MODIFIED":
                 raw = bytes(event.object)
@@ -353,11 +345,11 @@ def read_event(line: bytes, resource: Resource, known: Mapping[Key, Item] = NOTH
                 key, item = read_item(bytes(event.object), resource)
                 return Deleted(key or _UNNAMED, item.version)
             case "BOOKMARK":
-                meta = _bookmark_decoder.decode(event.object).metadata
+                meta = from_json(event.object, _Bookmark).metadata
                 ends_initial = (meta.annotations or {}).get(_INITIAL_END) == "true"
                 return Bookmark(number(meta.resourceVersion), ends_initial)
             case "ERROR":
-                return Failed(_status_decoder.decode(event.object).code, bytes(event.object))
+                return Failed(from_json(event.object, Status).code, bytes(event.object))
     except (msgspec.MsgspecError, ValueError) as error:
         text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
         raise NotJsonError(text) from error

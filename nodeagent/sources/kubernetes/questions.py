@@ -16,6 +16,7 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
+from nodeagent.typed_values import from_json
 
 
 class RunningPod(Struct, frozen=True):
@@ -164,7 +165,7 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
 
 def _version(connection: Connection) -> str:
     answer = connection.get_json("/version", timeout=_SECONDS)
-    return msgspec.json.decode(answer, type=_Version).gitVersion
+    return from_json(answer, _Version).gitVersion
 
 
 def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
@@ -178,18 +179,18 @@ def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
                 one.image for one in (*(pod.spec.init_containers or ()), *pod.spec.containers) if one.image
             ),
         )
-        for pod in msgspec.json.decode(answer, type=_Pods).items
+        for pod in from_json(answer, _Pods).items
     )
 
 
 def _dns(connection: Connection) -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
-    return ip_address(msgspec.json.decode(answer, type=_Service).spec.clusterIP)
+    return ip_address(from_json(answer, _Service).spec.clusterIP)
 
 
 def _nodes(connection: Connection) -> NodeAddresses:
     answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
-    found = msgspec.json.decode(answer, type=_Nodes)
+    found = from_json(answer, _Nodes)
     texts = [
         one.address for node in found.items for one in node.status.addresses or () if one.type == "InternalIP"
     ]
@@ -205,7 +206,7 @@ def _policies(connection: Connection) -> str:
             answer = connection.get_json(f"{_POLICY_GROUP}/{version}", timeout=_SECONDS)
         except NotFoundError:
             continue
-        served = msgspec.json.decode(answer, type=_Resources).resources
+        served = from_json(answer, _Resources).resources
         if any(one.name == "mutatingadmissionpolicies" for one in served):
             return version
     return ""

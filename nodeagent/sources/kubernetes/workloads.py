@@ -20,6 +20,7 @@ from nodeagent.sources.kubernetes.errors import (
     UnreachableError,
 )
 from nodeagent.sources.objects.api import Head
+from nodeagent.typed_values import from_json
 
 _GOING_SECONDS = 2.0
 
@@ -42,7 +43,7 @@ def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
     """
     path = f"/apis/apps/v1/namespaces/{daemonset.namespace}/daemonsets/{daemonset.name}"
     try:
-        found = msgspec.json.decode(connection.get_json(path, timeout=_GOING_SECONDS), type=Head)
+        found = from_json(connection.get_json(path, timeout=_GOING_SECONDS), Head)
     except NotFoundError:
         return True
     except msgspec.MsgspecError as error:
@@ -221,7 +222,7 @@ def _read(opened: Any, request: ApiRequest, deadline: float, limit: int) -> dict
 
 def _ended(request: ApiRequest, streams: dict[int, bytearray]) -> Executed:
     try:
-        status = msgspec.json.decode(bytes(streams[_STATUS]), type=Status)
+        status = from_json(bytes(streams[_STATUS]), Status)
     except msgspec.MsgspecError as error:
         raise UnreachableError(
             f"{request}: the connection was lost before the program's exit was reported"

@@ -33,6 +33,7 @@ from nodeagent.model.objects import (
 )
 from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
+from nodeagent.typed_values import from_json, from_plain
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """How an EndpointSlice names its Service (KEP-752)."""
@@ -289,8 +290,8 @@ def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
     """Return the object as the Struct `expected`. Raises DecodingError."""
     try:
         if isinstance(raw, bytes):
-            return msgspec.json.decode(raw, type=expected)
-        return msgspec.convert(raw, expected)
+            return from_json(raw, expected)
+        return from_plain(raw, expected)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodingError(one_line(error)) from error
 

@@ -49,6 +49,7 @@ from nodeagent.sources.objects.gateway_api import (
     decode_listener_set,
     decode_tls_route,
 )
+from nodeagent.typed_values import from_json
 
 # An unterminated text reaches to the end: its end is not searched again from each quote in it.
 _TOKENS = re.compile(r'`[^`]*`?|"[^"\\]*(?:\\.[^"\\]*)*"?|[A-Za-z]+|[!()]', re.DOTALL)
@@ -174,7 +175,7 @@ def _document(raw: bytes | dict[str, Any]) -> dict[str, Any]:
     if isinstance(raw, dict):
         return raw
     try:
-        return msgspec.json.decode(raw, type=dict[str, Any])
+        return from_json(raw, dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodingError(one_line(error)) from error
 

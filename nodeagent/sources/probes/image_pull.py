@@ -26,6 +26,7 @@ from nodeagent.sources.probes.connection_tests import (
     ask_certificate,
 )
 from nodeagent.sources.probes.registry_http import ImageReference, NoAnswerError, RegistryAnswer, RegistryHttp
+from nodeagent.typed_values import from_json
 
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
@@ -301,7 +302,7 @@ def _digest(stage: Stage, found: _Descriptor) -> str:
 
 def _decoded(stage: Stage, data: bytes, expected: type[_Decoded]) -> _Decoded:
     try:
-        return msgspec.json.decode(data, type=expected)
+        return from_json(data, expected)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         seen = f"the answer is not what a registry sends: {one_line(error)}"
         raise _Stopped(PullStep(stage, ok=False, seen=seen)) from error
