@@ -91,7 +91,7 @@ test-matrix: test-packages ## the tests over backend x families x kube-proxy, al
 test-fresh: test-packages ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
 
-bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, 5 minutes)
+bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, half an hour)
 	@$(BIN)/python -m benchmarks
 
 lint: venv ## ruff, mypy --strict, the direction of imports and the words of texts for users
