@@ -81,7 +81,18 @@ class RelayRange6(IPv6Network):
         return network
 
 
-class PodNetwork(str):
+class _NetworkText(str):
+    """A range as text, checked by the subclass."""
+
+    __slots__ = ()
+
+    @property
+    def network(self) -> IPNetwork:
+        """The range as a network object of its family."""
+        return ip_network(self)
+
+
+class PodNetwork(_NetworkText):
     """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
 
     __slots__ = ()
@@ -97,13 +108,8 @@ class PodNetwork(str):
             raise ValueError(f"{text!r} is not a range of pod addresses")
         return cls(text)
 
-    @property
-    def network(self) -> IPNetwork:
-        """The range as a network object of its family."""
-        return ip_network(self)
 
-
-class AddressRange(str):
+class AddressRange(_NetworkText):
     """A range of addresses as text, checked: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
 
     __slots__ = ()
@@ -118,11 +124,6 @@ class AddressRange(str):
             raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
         ip_network(text)
         return cls(text)
-
-    @property
-    def network(self) -> IPNetwork:
-        """The range as a network object of its family."""
-        return ip_network(self)
 
 
 class ListenAddress(str):

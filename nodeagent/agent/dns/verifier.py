@@ -89,7 +89,7 @@ class DnsVerifier:
         self._turn = threading.Condition(self._lock)
         self._answered = threading.Condition(self._lock)
         self._watched = False
-        self._agenda = LookupQueue(first_per_second, spread_seconds, _THREADS)
+        self._queue = LookupQueue(first_per_second, spread_seconds, _THREADS)
         self._wanted: Mapping[str, DnsQuestion] = {}
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
@@ -115,13 +115,13 @@ class DnsVerifier:
             staying = differing & before.keys() & wanted.keys()
             changed = {name for name in staying if before[name] != wanted[name]}
             if differing - staying:
-                self._agenda.want({name: question.namespace for name, question in wanted.items()}, now)
+                self._queue.want({name: question.namespace for name, question in wanted.items()}, now)
                 for name in self._known.keys() - wanted.keys():
                     del self._known[name]
                     self._answers = None
                 self._suspected.clear()
                 self._start_threads(len(wanted))
-            self._agenda.hasten(changed, now, Lane.FIRST)
+            self._queue.hasten(changed, now, Lane.FIRST)
             for name in self._known.keys() & changed:
                 self._known[name].same = -1
             self._wanted = wanted
@@ -155,7 +155,7 @@ class DnsVerifier:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""
         with self._lock:
             self._ask, self._recheck_seconds = ask, recheck_seconds
-            self._agenda.hasten(self._wanted, self._clock(), Lane.FIRST)
+            self._queue.hasten(self._wanted, self._clock(), Lane.FIRST)
             self._news.notify()
 
     def stop(self) -> None:
@@ -194,7 +194,7 @@ class DnsVerifier:
             while not self._ended:
                 now = self._clock()
                 self._tell(now)
-                name = self._agenda.take(now)
+                name = self._queue.take(now)
                 if name is not None:
                     if not self._watched:
                         self._turn.notify()  # One thread has to watch the clock meanwhile.
@@ -203,7 +203,7 @@ class DnsVerifier:
                     self._turn.wait()
                     continue
                 self._watched = True
-                pause = min(self._agenda.pause(now), self._tell_due - now)
+                pause = min(self._queue.pause(now), self._tell_due - now)
                 self._news.wait(None if pause == math.inf else pause)
                 self._watched = False
             return None
@@ -214,7 +214,7 @@ class DnsVerifier:
         question = self._wanted.get(name)
         self._news.notify()
         if question is None:
-            self._agenda.asked(name, now)
+            self._queue.asked(name, now)
             return
         matters = question.matter
         same = before is not None and _meaning(reply, matters) == _meaning(before.answer.latest, matters)
@@ -227,7 +227,7 @@ class DnsVerifier:
         if told and reply.outcome.tells and _meaning(reply, matters) != _meaning(told, matters):
             self._suspect_siblings(name, now)
         pause = pause_after(reply, known.failures, known.same, self._recheck_seconds)
-        self._agenda.asked(name, now + pause, lane_after(pause))
+        self._queue.asked(name, now + pause, lane_after(pause))
         self._answered.notify_all()
 
     def _suspect_siblings(self, name: str, now: float) -> None:
@@ -237,7 +237,7 @@ class DnsVerifier:
             return
         self._suspected[parent] = now
         siblings = [other for other in self._known if other != name and other.partition(".")[2] == parent]
-        self._agenda.hasten(siblings, now, Lane.LIVELY)
+        self._queue.hasten(siblings, now, Lane.LIVELY)
 
     def _tell(self, now: float) -> None:
         if now >= self._tell_due:

@@ -17,10 +17,10 @@ SPREAD = LEAST / 0.8
 NOW = 0.0
 
 
-def taken(agenda: LookupQueue, now: float) -> list[str]:
+def taken(queue: LookupQueue, now: float) -> list[str]:
     """All names that may be asked now."""
     found = []
-    while (name := agenda.take(now)) is not None:
+    while (name := queue.take(now)) is not None:
         found.append(name)
     return found
 
@@ -37,70 +37,70 @@ def of_one(*found: str) -> dict[str, str]:
 
 def test_namespaces_take_turns() -> None:
     """Twenty thousand names of one namespace don't keep another's single name waiting, new or not."""
-    agenda = LookupQueue()
-    agenda.want(of_one(*names(20_000)) | {"victim.example.net": "victim"}, NOW)
-    assert "victim.example.net" in [agenda.take(100) for _ in range(2)]
-    while (name := agenda.take(100)) is not None:
-        agenda.asked(name, due=101)
-    agenda.asked("victim.example.net", due=130)
-    agenda.want(dict.fromkeys(names(50), "team") | {"victim.example.net": "victim"}, NOW)
-    asked = [agenda.take(130 + tick / 5) for tick in range(6)]
+    queue = LookupQueue()
+    queue.want(of_one(*names(20_000)) | {"victim.example.net": "victim"}, NOW)
+    assert "victim.example.net" in [queue.take(100) for _ in range(2)]
+    while (name := queue.take(100)) is not None:
+        queue.asked(name, due=101)
+    queue.asked("victim.example.net", due=130)
+    queue.want(dict.fromkeys(names(50), "team") | {"victim.example.net": "victim"}, NOW)
+    asked = [queue.take(130 + tick / 5) for tick in range(6)]
     assert "victim.example.net" in asked
 
 
 def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
     """Of 16, two namespaces have 11; the rest is for others. What ends makes room, wanted or not."""
-    agenda = LookupQueue(at_once=16)
-    agenda.want(of_one(*names(20)) | {f"{each}.example.net": "next" for each in "abcdef"}, NOW)
-    first = taken(agenda, 100)
+    queue = LookupQueue(at_once=16)
+    queue.want(of_one(*names(20)) | {f"{each}.example.net": "next" for each in "abcdef"}, NOW)
+    first = taken(queue, 100)
     assert Counter(name.endswith(".net") for name in first) == {True: 6, False: 5}
-    assert agenda.pause(100) == math.inf
-    agenda.want(dict.fromkeys(names(20), "team") | {"other.example.org": "other"}, 100)
-    assert taken(agenda, 101) == ["other.example.org"]
+    assert queue.pause(100) == math.inf
+    queue.want(dict.fromkeys(names(20), "team") | {"other.example.org": "other"}, 100)
+    assert taken(queue, 101) == ["other.example.org"]
     for name in first:
-        agenda.asked(name, due=500)
-    assert len(taken(agenda, 101)) == 8
-    assert agenda.pause(101) == math.inf
+        queue.asked(name, due=500)
+    assert len(taken(queue, 101)) == 8
+    assert queue.pause(101) == math.inf
 
 
 def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
     """Not while it is being asked, nor before its time."""
-    agenda = LookupQueue()
-    agenda.want(of_one("a"), NOW)
-    assert agenda.pause(100) == 0
-    assert taken(agenda, 100) == ["a"]
-    assert agenda.pause(100) == math.inf
-    agenda.asked("a", due=130)
-    assert (agenda.pause(100), taken(agenda, 129.9), taken(agenda, 130)) == (30, [], ["a"])
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert queue.pause(100) == 0
+    assert taken(queue, 100) == ["a"]
+    assert queue.pause(100) == math.inf
+    queue.asked("a", due=130)
+    assert (queue.pause(100), taken(queue, 129.9), taken(queue, 130)) == (30, [], ["a"])
 
 
 @pytest.mark.parametrize(("count", "seconds"), [(1000, 10), (10_000, 60)])
 def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
     """Two hundred a second, in their order, however often the queue is asked."""
-    agenda = LookupQueue()
-    agenda.want(of_one(*names(count)), NOW)
-    asked = [taken(agenda, 100 + tick / 10) for tick in range(seconds * 10)]
+    queue = LookupQueue()
+    queue.want(of_one(*names(count)), NOW)
+    asked = [taken(queue, 100 + tick / 10) for tick in range(seconds * 10)]
     assert list(chain.from_iterable(asked)) == names(count)
     assert max(sum(len(asked[tick + more]) for more in range(10)) for tick in range(10, 90)) <= 200
 
 
 def test_stable_names_are_asked_once_a_second_together_and_a_changed_one_does_not_wait() -> None:
     """A thousand of them: 600 lookups in ten minutes. One whose answer changed is asked in its own time."""
-    agenda = LookupQueue(first_per_second=1000)
-    agenda.want(of_one(*names(1000)), NOW)
-    for name in taken(agenda, 100):
-        agenda.asked(name, 500, Lane.STABLE)
+    queue = LookupQueue(first_per_second=1000)
+    queue.want(of_one(*names(1000)), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, 500, Lane.STABLE)
     lively = "n00999.example.com"
     for now in range(1000, 1600):
         if now == 1300:
-            agenda.hasten([lively], now, Lane.FIRST)
-        asked = taken(agenda, now)
+            queue.hasten([lively], now, Lane.FIRST)
+        asked = taken(queue, now)
         assert (lively in asked) == (now in (1300, 1330))
         for name in asked:
             if name == lively:
-                agenda.asked(name, now + 30 if now == 1300 else 9999, Lane.LIVELY)
+                queue.asked(name, now + 30 if now == 1300 else 9999, Lane.LIVELY)
             else:
-                agenda.asked(name, now + 500, Lane.STABLE)
+                queue.asked(name, now + 500, Lane.STABLE)
         assert len(asked) == (2 if lively in asked else 1)
 
 
@@ -108,73 +108,73 @@ def test_nodes_do_not_ask_together_for_what_all_of_them_hear_of() -> None:
     """5,000 nodes and one new name: spread over a second, which is within the two that it may take."""
     due = []
     for _ in range(5000):
-        agenda = LookupQueue(spread_seconds=1.0)
-        agenda.want({"new": "team"}, 100.0)
-        due.append(100 + agenda.pause(100.0))
+        queue = LookupQueue(spread_seconds=1.0)
+        queue.want({"new": "team"}, 100.0)
+        due.append(100 + queue.pause(100.0))
     assert 100 <= min(due) < 100.01
     assert 100.99 < max(due) <= 101
     assert max(sum(at <= each < at + 0.1 for each in due) for at in (100, 100.3, 100.9)) < 700
 
 
 def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
-    agenda = LookupQueue()
-    agenda.want(of_one("a"), NOW)
-    assert taken(agenda, 100) == ["a"]
-    agenda.hasten(["a", "unknown"], 100, Lane.FIRST)
-    assert taken(agenda, 100) == []
-    agenda.asked("a", 700, Lane.STABLE)
-    assert taken(agenda, 100.1) == ["a"]
-    agenda.asked("a", 700, Lane.STABLE)
-    assert taken(agenda, 600) == []
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert taken(queue, 100) == ["a"]
+    queue.hasten(["a", "unknown"], 100, Lane.FIRST)
+    assert taken(queue, 100) == []
+    queue.asked("a", 700, Lane.STABLE)
+    assert taken(queue, 100.1) == ["a"]
+    queue.asked("a", 700, Lane.STABLE)
+    assert taken(queue, 600) == []
 
 
 def test_names_asked_before_have_a_smaller_allowance() -> None:
     """Five a second, though their TTLs say otherwise; and a new name does not wait behind them."""
-    agenda = LookupQueue(first_per_second=1000)
-    agenda.want(of_one(*names(1000)), NOW)
-    for name in taken(agenda, 100):
-        agenda.asked(name, due=101)
-    asked = sum(len(taken(agenda, 110 + tick / 100)) for tick in range(1000))
+    queue = LookupQueue(first_per_second=1000)
+    queue.want(of_one(*names(1000)), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, due=101)
+    asked = sum(len(taken(queue, 110 + tick / 100)) for tick in range(1000))
     assert 50 <= asked <= 55
-    agenda.want(of_one(*names(1000), "new"), NOW)
-    assert agenda.take(120) == "new"
+    queue.want(of_one(*names(1000), "new"), NOW)
+    assert queue.take(120) == "new"
 
 
 def test_a_hostname_that_is_no_longer_wanted_is_not_looked_up() -> None:
     """Wherever it was: new, waiting, or just being asked."""
-    agenda = LookupQueue()
-    agenda.want(of_one("asked", "new", "waiting"), NOW)
-    assert agenda.take(100) == "asked"
-    assert agenda.take(100) == "new"
-    agenda.asked("new", due=130)
-    agenda.want({}, NOW)
-    agenda.asked("asked", due=130)
-    assert taken(agenda, 1000) == []
-    assert agenda.pause(1000) == math.inf
+    queue = LookupQueue()
+    queue.want(of_one("asked", "new", "waiting"), NOW)
+    assert queue.take(100) == "asked"
+    assert queue.take(100) == "new"
+    queue.asked("new", due=130)
+    queue.want({}, NOW)
+    queue.asked("asked", due=130)
+    assert taken(queue, 1000) == []
+    assert queue.pause(1000) == math.inf
 
 
 def test_a_name_that_comes_back_is_new_and_asked_once() -> None:
     """Also while the answer to its old question is still on its way."""
-    agenda = LookupQueue()
-    agenda.want(of_one("a"), NOW)
-    assert taken(agenda, 100) == ["a"]
-    agenda.want({}, NOW)
-    agenda.want(of_one("a"), NOW)
-    agenda.want({}, NOW)
-    agenda.want(of_one("a"), NOW)
-    agenda.asked("a", due=101)
-    assert taken(agenda, 102) == ["a"]
-    assert taken(agenda, 200) == []
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert taken(queue, 100) == ["a"]
+    queue.want({}, NOW)
+    queue.want(of_one("a"), NOW)
+    queue.want({}, NOW)
+    queue.want(of_one("a"), NOW)
+    queue.asked("a", due=101)
+    assert taken(queue, 102) == ["a"]
+    assert taken(queue, 200) == []
 
 
 def test_another_configuration_makes_all_due() -> None:
     """As fast as the allowance lets them."""
-    agenda = LookupQueue()
-    agenda.want(of_one("a", "b"), NOW)
-    for name in taken(agenda, 100):
-        agenda.asked(name, due=3600)
-    agenda.hasten(["a", "b"], 101, Lane.FIRST)
-    assert taken(agenda, 101) == ["a", "b"]
+    queue = LookupQueue()
+    queue.want(of_one("a", "b"), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, due=3600)
+    queue.hasten(["a", "b"], 101, Lane.FIRST)
+    assert taken(queue, 101) == ["a", "b"]
 
 
 @given(
@@ -182,23 +182,23 @@ def test_another_configuration_makes_all_due() -> None:
 )
 def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
     """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
-    agenda, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
+    queue, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
     for step, chosen in steps:
         now += 1
         if step == "want":
             wanted = chosen
-            agenda.want(of_one(*chosen), NOW)
+            queue.want(of_one(*chosen), NOW)
         elif step == "take":
-            asking.update(taken(agenda, now))
+            asking.update(taken(queue, now))
         elif step == "hasten":
-            agenda.hasten(chosen, now, Lane.LIVELY)
+            queue.hasten(chosen, now, Lane.LIVELY)
         else:
             for name in chosen & asking:
                 asking.discard(name)
-                agenda.asked(name, due=now + 1)
+                queue.asked(name, due=now + 1)
     for name in list(asking):
-        agenda.asked(name, due=now)
-    last = taken(agenda, now + 10)
+        queue.asked(name, due=now)
+    last = taken(queue, now + 10)
     assert sorted(last) == sorted(wanted)
 
 
