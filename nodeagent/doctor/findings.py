@@ -70,6 +70,7 @@ class Code(StrEnum):
     RelayDown = auto(), "path", CheckVerdict.AFFECTED
     WrongVersion = auto(), "path", CheckVerdict.AFFECTED
     ControllerWithoutProxy = auto(), "path", CheckVerdict.AFFECTED
+    WorksWithoutProxy = auto(), "path", CheckVerdict.WARNING
     ControllerDown = auto(), "path", CheckVerdict.AFFECTED
     LoadBalancerDown = auto(), "path", CheckVerdict.AFFECTED
     LoadBalancerCut = auto(), "path", CheckVerdict.AFFECTED

@@ -149,7 +149,7 @@ def conclude(seen: PathObservation) -> Code:
     if seen.proxy is None:
         return _of_unknown_load_balancer(seen, wants)
     if wants is Demand.PLAIN:
-        return Code.ControllerWithoutProxy
+        return Code.WorksWithoutProxy if _works_here(seen) else Code.ControllerWithoutProxy
     if works(seen.load_balancer.plain):
         return _of_working(seen, wants)
     if (wants, seen.proxy) in {(Demand.ONLY_V1, "v2"), (Demand.ONLY_V2, "v1")}:
@@ -164,6 +164,11 @@ def _of_working(seen: PathObservation, wants: Demand) -> Code:
         return Code.ThroughLoadBalancer
     short = seen.vip if seen.in_rules is None else seen.in_rules
     return Code.ShortCircuitedAndFine if short else Code.ThroughLoadBalancer
+
+
+def _works_here(seen: PathObservation) -> bool:
+    """Whether plain connections work: to the address, and by a hostname that leads to this node's relay."""
+    return works(seen.load_balancer.plain) and (seen.name is None or works(seen.name[2]))
 
 
 def _relay_works(seen: PathObservation) -> bool:
@@ -224,8 +229,10 @@ _PATH_WORDS = {
     Code.RelayDown: "rejected: DNAT sends it to the relay, which does not serve it",
     Code.WrongVersion: "rejected: the ingress controller does not accept the version of the PROXY header "
     "that is sent",
-    Code.ControllerWithoutProxy: "the PROXY header is sent, but the ingress controller does not read it: "
-    "connections from outside fail",
+    Code.ControllerWithoutProxy: "rejected: the PROXY header is sent, but the ingress controller does not "
+    "read it",
+    Code.WorksWithoutProxy: "works from this node, but the ingress controller does not read the PROXY "
+    "header: if the load balancer sends it, connections from outside fail",
     Code.ControllerDown: "the ingress controller does not answer: no pod is ready, or none of them listens",
     Code.LoadBalancerDown: "not short-circuited, and the load balancer does not answer",
     Code.LoadBalancerCut: "not short-circuited, and the load balancer closes it: no target is healthy",
@@ -302,11 +309,14 @@ def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[s
             f"make the load balancer send PROXY {wanted}",
             f"if it does so already: list {path} in loadBalancers.services, proxyProtocol: {wanted}",
         )
-    if code is Code.ControllerWithoutProxy:
+    if code in {Code.ControllerWithoutProxy, Code.WorksWithoutProxy}:
         return (
             'make the ingress controller read the header (ingress-nginx: use-proxy-protocol: "true")',
             "or make the load balancer send none",
-            f"if the load balancer actually sends none: list {path} in loadBalancers.ignore",
+            (
+                f"if the load balancer actually sends none: list {path} in loadBalancers.ignore, since "
+                "nodeagent's relay adds the header, too"
+            ),
         )
     if code is Code.ControllerDown:
         return (f"check the ingress controller's pods behind Service {path}: is one of them ready?",)

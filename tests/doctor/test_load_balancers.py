@@ -38,6 +38,7 @@ def _code(found: Service, *paths: Code, proxy: bool = True, ignored: bool = Fals
         (VIP, (Code.RelayDown, Code.RemediedByDnat), Code.Troubled),
         (VIP, (Code.RemediedByDnat, Code.RemediedByHosts), Code.LoadBalancerRemedied),
         (VIP, (Code.ShortCircuitedAndFine,), Code.Tolerated),
+        (VIP, (Code.WorksWithoutProxy,), Code.Tolerated),
         (VIP, (Code.PathUnclear, Code.RemediedByDnat), Code.LoadBalancerUnclear),
         (VIP, (), Code.LoadBalancerUnclear),
         (PROXY, (Code.ThroughLoadBalancer,), Code.IPModeProxy),

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.doctor.findings import Code
+from nodeagent.doctor.findings import CheckVerdict, Code
 from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
@@ -119,11 +119,25 @@ def test_the_wrong_version() -> None:
 
 
 @pytest.mark.parametrize("redirected", [True, False])
-def test_the_controller_reads_no_line_however_the_node_fares(redirected: bool) -> None:  # noqa: FBT001
-    fine_here = replace(BROKEN, load_balancer=PLAIN, controller=PLAIN, redirected=redirected)
-    assert conclude(fine_here) is Code.ControllerWithoutProxy
-    cut_here = replace(fine_here, load_balancer=Answers(NOT_TLS, NOT_TLS, NOT_TLS))
-    assert conclude(cut_here) is Code.ControllerWithoutProxy
+def test_a_controller_that_does_not_read_the_header_affects_a_node_whose_connections_fail(
+    redirected: bool,  # noqa: FBT001 - by nodeagent's relay, or by the load balancer itself
+) -> None:
+    fails = replace(
+        BROKEN, load_balancer=Answers(NOT_TLS, NOT_TLS, NOT_TLS), controller=PLAIN, redirected=redirected
+    )
+    assert conclude(fails) is Code.ControllerWithoutProxy
+    assert path_finding(service("blue"), "", fails).verdict is CheckVerdict.AFFECTED
+    by_name = ("site.example.com", RELAY, NOT_TLS)
+    only_by_name = replace(fails, load_balancer=PLAIN, redirected=False, relay=(RELAY, NOT_TLS), name=by_name)
+    assert conclude(only_by_name) is Code.ControllerWithoutProxy
+
+
+def test_a_controller_that_does_not_read_the_header_is_a_warning_where_connections_work() -> None:
+    works = replace(BROKEN, load_balancer=PLAIN, controller=PLAIN)
+    finding = path_finding(service("blue"), "", works)
+    assert finding.code is Code.WorksWithoutProxy
+    assert finding.verdict is CheckVerdict.WARNING
+    assert "loadBalancers.ignore" in "\n".join(finding.remedy)
 
 
 def test_the_controller_is_down() -> None:
