@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nodeagent.components.relay.haproxy_config import FIN_SECONDS, IDLE_SECONDS
-from nodeagent.components.relay.haproxy_sockets import Unreachable, ask, read_processes
+from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable, ask, read_processes
 
 _BEGIN_SECONDS = 10.0
 """Seconds after SIGTERM to the agent: preStop of the relay's container takes five of them."""
@@ -26,6 +26,9 @@ _MOST_BYTES = 1 << 23
 """Bytes of one answer: 20,000 connections. The others are listed once some of these are closed."""
 _COMMANDS = 100
 """The number that fits into HAProxy's buffer of 16 kB, and is read at once."""
+
+_BUSY = frozenset({Silence.LATE, Silence.CUT})
+"""A process listens, but it is too busy to answer, or executes itself again."""
 
 _SESSION = re.compile(r"(?P<id>0x[0-9a-f]+): proto=tcpv[46] ")
 # In 2.6 the rest of a channel's read timeout, from 2.8 on that of a connection's: empty if there is none.
@@ -51,27 +54,37 @@ def drain(
     A connection with data in transit, in either direction, is in use. One that becomes busy in the moment
     between the check and the close is closed: any server that closes idle connections does that.
 
+    A master that does not answer in time has not ended: a node that is shut down is often busy.
+
     Args:
         master_socket: its master's socket.
         idle_seconds: connections without a byte for this long are closed; seconds before the call count.
         longest_seconds: this long after HAProxy began to end, all are closed.
-        begin_seconds: if HAProxy got no signal by then, it continues, and nothing is closed.
+        begin_seconds: if HAProxy is not known to end by then, it continues, and nothing is closed.
 
     Yields:
         The result of each round, from the moment in which it begins to end.
     """
     asked_at = time.monotonic()
     began_at = None
-    while not isinstance(found := read_processes(master_socket, _ASK_SECONDS), Unreachable):
+    while True:
+        found = read_processes(master_socket, _ASK_SECONDS)
         now = time.monotonic()
-        if began_at is None and all(_is_stopping(master_socket, pid) for pid in found.workers):
-            began_at = now
-        if began_at is not None:
+        if isinstance(found, Unreachable):
+            if found.why not in _BUSY:
+                return
+            pids: tuple[int, ...] = ()
+        else:
+            pids = (*found.workers, *found.old_workers)
+            if began_at is None and all(_is_stopping(master_socket, pid) for pid in found.workers):
+                began_at = now
+        if began_at is None:
+            if now - asked_at >= begin_seconds:
+                return
+        elif pids:
             idle = 0.0 if now - began_at >= longest_seconds else idle_seconds
-            looks = [_look(master_socket, pid, idle) for pid in (*found.workers, *found.old_workers)]
+            looks = [_look(master_socket, pid, idle) for pid in pids]
             yield DrainProgress(sum(look.closed for look in looks), sum(look.left for look in looks))
-        elif now - asked_at >= begin_seconds:
-            return
         _await_end(master_socket, _LOOK_SECONDS)
 
 
@@ -119,11 +132,15 @@ def _is_stopping(path: Path, pid: int) -> bool:
 def _await_end(path: Path, seconds: float) -> None:
     """Wait for the master's end, at most this long."""
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(seconds)
         try:
             connection.connect(str(path))
+        except BlockingIOError:  # It is too busy to accept connections, and more are waiting than may.
+            time.sleep(seconds)
         except OSError:
             return
-        select.select([connection], [], [], seconds)
+        else:
+            select.select([connection], [], [], seconds)
 
 
 def _seconds(text: str) -> float:

@@ -13,6 +13,7 @@ import pytest
 from nodeagent.components.relay.draining import DrainProgress, drain, idle_of
 from tests.components.relay.backend import Download, backend, connect
 from tests.components.relay.namespace import RELAY, RELAY_2, apply, isolated, listener, relay_component
+from tests.testbed.waiting import wait_until
 
 RUN = Path("/run/nodeagent")
 MASTER = RUN / "master.sock"
@@ -41,6 +42,10 @@ class _Sidecar:
         )
         thread.start()
         return thread
+
+    def await_look(self) -> None:
+        """Wait for the first look."""
+        wait_until(lambda: bool(self.looks), "a look at the connections")
 
 
 @contextmanager
@@ -131,6 +136,41 @@ def test_idle_connections_of_earlier_workers_are_closed_too() -> None:
         sidecar.end()
         assert idle.recv(100) == b""
         assert sidecar.process.wait(5) == 0
+
+
+@isolated
+def test_a_master_that_is_silent_for_a_while_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeagent.components.relay.draining._ASK_SECONDS", 0.2)
+    with _serving() as sidecar, connect(A.bind) as idle:
+        idle.sendall(b"echo\nhello\n")
+        assert idle.recv(100) == b"hello\n"
+        thread = sidecar.drain(idle=3.0)
+        sidecar.end()
+        sidecar.await_look()
+        sidecar.process.send_signal(signal.SIGSTOP)
+        # Long enough to be asked more than once.
+        thread.join(2)
+        assert thread.is_alive()
+        sidecar.process.send_signal(signal.SIGCONT)
+        assert idle.recv(100) == b""
+        assert sidecar.process.wait(5) == 0
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+@isolated
+def test_a_silent_master_that_is_not_known_to_end_is_left_alone_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nodeagent.components.relay.draining._ASK_SECONDS", 0.2)
+    with _serving() as sidecar:
+        sidecar.process.send_signal(signal.SIGSTOP)
+        thread = sidecar.drain(idle=0.0, begin=2.0)
+        thread.join(1)
+        assert thread.is_alive()
+        thread.join(5)
+        assert not thread.is_alive()
+        assert sidecar.looks == []
 
 
 @isolated
