@@ -5,6 +5,7 @@ The code that reads a cluster is imported only when one is read: with manifests,
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,13 +16,16 @@ from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
+from nodeagent.errors import ConfigError, one_line, quoted
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
-from nodeagent.sources.manifests import read_manifests
+from nodeagent.sources.manifests import read_manifests, read_node_names
 from nodeagent.sources.node.identity import default_node_name
+
+_SHOWN_NAMES = 5
 
 
 class View(Struct, frozen=True):
@@ -46,8 +50,19 @@ class Invocation(Struct, frozen=True):
         return ActualState(build_components(self.config, adopt=self.adopt))
 
     def desired(self, actual: ActualState) -> Desired:
-        """Return the desired state of this node now; see `view`."""
-        return self.view(actual).desired
+        """Return the desired state of this node now; see `view`.
+
+        Raises:
+            ConfigError: there are Nodes, and none has this node's name: what is decided for a Node that does
+                not exist would be wrong for this machine.
+            SourceError: the objects are not available.
+        """
+        snapshot, servers = self._observe()
+        if snapshot.node is None and not any(
+            entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable
+        ):
+            self._reject_other_nodes()
+        return self._view(actual, snapshot, servers).desired
 
     def view(self, actual: ActualState) -> View:
         """Return the cluster, this node, and its desired state now.
@@ -55,7 +70,9 @@ class Invocation(Struct, frozen=True):
         Hostnames that need verification are looked up, for ten seconds at most. Raises SourceError if the
         objects are not available.
         """
-        snapshot, servers = self._observe()
+        return self._view(actual, *self._observe())
+
+    def _view(self, actual: ActualState, snapshot: Snapshot, servers: list[tuple[str, int]]) -> View:
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         context = read_node_context(self.config, snapshot, actual, kubeconfigs, servers)
         facts = gather_facts(self.node_name, context, self.config, actual, adopt=self.adopt)
@@ -99,6 +116,27 @@ class Invocation(Struct, frozen=True):
         with connect(self.kubeconfig) as connection:
             found = read_cluster(connection, self.node_name, service, config_maps)
             return found, [connection.server]
+
+    def _reject_other_nodes(self) -> None:
+        names, more = self._node_names()
+        if names:
+            shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)
+            more += len(names) - len(shown)
+            raise ConfigError(
+                f"no Node is called {quoted(self.node_name)}; nothing was changed. The Nodes are "
+                f"{', '.join(map(one_line, shown))}{f' and {more} more' if more else ''}. "
+                "Pass the name of this machine's Node: --node NAME"
+            )
+
+    def _node_names(self) -> tuple[tuple[str, ...], int]:
+        """Return the names of all Nodes, and how many more there are."""
+        if self.manifests is not None:
+            return read_node_names(self.manifests), 0
+        from nodeagent.sources.kubernetes import questions  # noqa: PLC0415 - see the module's head
+        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - the same
+
+        with connect(self.kubeconfig) as connection:
+            return questions.read_node_names(connection)
 
 
 def invocation(

@@ -86,13 +86,23 @@ def read_manifests(
     ConfigMaps are ignored. Unreadable objects are listed in the Snapshot's `unreadable`, the rest is used.
     Raises SourceError if there is nothing to read at all.
     """
-    gathered = _Gathered(relay, frozenset(config_maps))
-    for file in _files(directory):
-        for where, document in _documents(file, gathered.unreadable):
-            _gather(document, where, gathered)
+    gathered = _gathered(directory, _Gathered(relay, frozenset(config_maps)))
     found = (value for value in gathered.objects.values() if value is not None)
     of_this_node = ([value] for value in found if not isinstance(value, Node) or value.name == node_name)
     return assembled(of_this_node, gathered.unreadable)
+
+
+def read_node_names(directory: Path) -> tuple[str, ...]:
+    """Return the names of all Nodes in the manifests. Raises SourceError as `read_manifests` does."""
+    found = _gathered(directory, _Gathered(None, frozenset())).objects.values()
+    return tuple(value.name for value in found if isinstance(value, Node))
+
+
+def _gathered(directory: Path, gathered: _Gathered) -> _Gathered:
+    for file in _files(directory):
+        for where, document in _documents(file, gathered.unreadable):
+            _gather(document, where, gathered)
+    return gathered
 
 
 def _files(directory: Path) -> list[Path]:

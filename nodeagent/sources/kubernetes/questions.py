@@ -116,6 +116,7 @@ class _NodeStatus(Struct):
 
 
 class _Node(Struct):
+    metadata: _Metadata
     status: _NodeStatus = field(default_factory=_NodeStatus)
 
 
@@ -188,9 +189,23 @@ def _dns(connection: Connection) -> IPAddress:
     return ip_address(from_json(answer, _Service).spec.clusterIP)
 
 
-def _nodes(connection: Connection) -> NodeAddresses:
+def read_node_names(connection: Connection) -> tuple[tuple[str, ...], int]:
+    """Return the names of the cluster's Nodes, at most 250, and how many more there are.
+
+    Raises:
+        SourceError: the server did not answer, or denied it.
+    """
+    found = _list_nodes(connection)
+    return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
+
+
+def _list_nodes(connection: Connection) -> _Nodes:
     answer = connection.get_json("/api/v1/nodes", {"limit": str(_MOST_NODES)}, timeout=_SECONDS)
-    found = from_json(answer, _Nodes)
+    return from_json(answer, _Nodes)
+
+
+def _nodes(connection: Connection) -> NodeAddresses:
+    found = _list_nodes(connection)
     texts = [
         one.address for node in found.items for one in node.status.addresses or () if one.type == "InternalIP"
     ]

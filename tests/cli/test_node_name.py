@@ -1,0 +1,65 @@
+"""A node's name that is no Node's: plan, apply and status say which Nodes there are, and change nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.apiserver import ApiServer, objects
+from tests.cli.command_line import HOSTS_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cli.command_line import CommandLine, Manifest
+
+_NODES = ("worker-1", "worker-2", "worker-10", "control-plane-1", "edge", "far-away-1", "far-away-2")
+_COMMANDS = pytest.mark.parametrize("command", ["plan", "apply", "status"])
+_PENDING = 2
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    """A simulated API server."""
+    with ApiServer() as server:
+        yield server
+
+
+def _node(name: str, **spec: object) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+
+
+def _assert_rejected(command_line: CommandLine, *arguments: str) -> None:
+    reply = command_line.bare(*arguments, "--config", str(command_line.config), "--node", "wroker-1")
+    assert reply.exit_code == 1
+    assert reply.stdout == ""
+    assert reply.stderr.startswith("nodeagent: no Node is called 'wroker-1'; nothing was changed. ")
+    assert "The Nodes are worker-1, " in reply.stderr, "the most similar one comes first"
+    assert reply.stderr.endswith(" and 2 more. Pass the name of this machine's Node: --node NAME\n")
+    assert not command_line.run_directory.exists()
+    assert command_line.hosts_file.read_text(encoding="ascii") == HOSTS_FILE
+
+
+@_COMMANDS
+def test_a_mistyped_name_is_an_error_that_names_the_nodes(command_line: CommandLine, command: str) -> None:
+    command_line.write(nodes={"kind": "List", "items": [_node(name) for name in _NODES]})
+    _assert_rejected(command_line, command, "--manifests", str(command_line.manifests))
+
+
+@_COMMANDS
+def test_so_it_is_on_a_cluster(command_line: CommandLine, command: str, api: ApiServer) -> None:
+    api.store.create_many([objects.node(name) for name in _NODES])
+    kubeconfig = api.write_kubeconfig(command_line.manifests.parent / "kubeconfig")
+    _assert_rejected(command_line, command, "--kubeconfig", str(kubeconfig))
+
+
+def test_manifests_without_any_node_are_planned_for(command_line: CommandLine) -> None:
+    assert command_line("plan").exit_code == _PENDING
+
+
+def test_a_node_that_can_not_be_read_exists_all_the_same(command_line: CommandLine) -> None:
+    command_line.write(nodes={"kind": "List", "items": [_node("node1", podCIDRs=7), _node("node2")]})
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING, reply
+    assert "Node node1" in reply.stdout
