@@ -53,9 +53,12 @@ class NodeLock:
                 self._close()
                 continue
             if self.stands():
-                os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
                 self._held = True
+                # Only other processes' messages name it: a full file system must not keep the node without
+                # its writer.
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, 0)
+                    os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
             else:
                 self._close()
         return True

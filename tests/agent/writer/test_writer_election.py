@@ -15,6 +15,7 @@ import pytest
 from nodeagent.agent.writer.node_lock import exclusive
 from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.errors import ApplyError
+from tests.components.hosts.private_mounts import in_private_mounts, mount
 from tests.root import needs_root
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
@@ -248,6 +249,22 @@ def test_an_emptied_run_directory_is_used_again(node: Node) -> None:
     for agent in (second, first):
         assert agent.end() == 0
     assert not node.run_dir.exists()
+
+
+@in_private_mounts
+def test_a_full_file_system_gets_its_writer_all_the_same(tmp_path: Path) -> None:
+    mount("tmpfs", tmp_path, "tmpfs", options="size=16k")
+    with pytest.raises(OSError, match="No space left"):
+        (tmp_path / "filler").write_bytes(b"x" * 65536)
+    with exclusive(tmp_path / "run", 0.1):
+        pass
+    election = WriterElection(tmp_path / "run", lambda: None)
+    election.start()
+    wait_until(lambda: election.is_writer, "the lock")
+    with pytest.raises(ApplyError, match="process unknown holds the node lock"):
+        exclusive(tmp_path / "run", 0.1).__enter__()
+    election.stop()
+    assert not (tmp_path / "run").exists()
 
 
 def test_apply_says_who_is_at_work_and_may_go_ahead_afterwards(node: Node) -> None:
