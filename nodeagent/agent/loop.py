@@ -34,6 +34,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.node.api_servers import ServerLookups, find_api_servers
 from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
@@ -110,6 +111,7 @@ class Daemon:
         self._last_pass = (0.0, 0.0)
         self._last_everything = 0.0
         self._stumbled_until = 0.0
+        self._server_lookups = ServerLookups()
         self._config_file = ConfigFile(settings.config_file)
         self._ending = False
         self._reload = False
@@ -285,7 +287,8 @@ class Daemon:
 
     def _read_node_context(self, snapshot: Snapshot, actual: ActualState) -> NodeContext:
         kubeconfigs = [self._settings.kubeconfig] if self._settings.kubeconfig else []
-        return read_node_context(self._config, snapshot, actual, kubeconfigs, [self._connection.server])
+        api = find_api_servers(kubeconfigs, servers=[self._connection.server], lookups=self._server_lookups)
+        return read_node_context(self._config, snapshot, actual, api)
 
     def _take_over_config(self) -> None:
         try:

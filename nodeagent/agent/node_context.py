@@ -1,8 +1,7 @@
 """Gathers the facts of this node into one value: those of its components, and those of no component."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 
 from nodeagent.components.node import ActualState
@@ -13,13 +12,8 @@ from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import DnsAnswer, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.eligibility import doubtful_addresses
-from nodeagent.sources.node.identity import (
-    ApiServers,
-    find_api_servers,
-    ipv6_switched_off,
-    own_names,
-    source_addresses,
-)
+from nodeagent.sources.node.api_servers import ApiServers
+from nodeagent.sources.node.identity import ipv6_switched_off, own_names, source_addresses
 from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
 
 
@@ -38,21 +32,17 @@ def read_node_context(
     config: Config,
     snapshot: Snapshot,
     actual: ActualState,
-    kubeconfigs: Iterable[Path],
-    servers: Iterable[tuple[str, int]] = (),
+    api: ApiServers,
 ) -> NodeContext:
     """Read them once; changes nothing, and needs no right that an ordinary user lacks.
 
     The rules for Services (which need root) are read only if `snapshot` has a load balancer for which they
-    matter. If they can't be read, a note says so.
-    The API server is searched in `kubeconfigs` and in `servers` (host, port), in addition to the kubelet's
-    own files.
+    matter. If they can't be read, a note says so. `api` is taken over.
     """
     relay_networks = (config.relay.ipv4, config.relay.ipv6)
     sources = (
         address for address in source_addresses() if not any(address in network for network in relay_networks)
     )
-    api = find_api_servers(kubeconfigs, servers=servers)
     doubtful = doubtful_addresses(snapshot, config)
     addresses = actual.addresses.addresses if doubtful or config.relay.kind == "node" else ()
     holders = actual.components.relay.port_holders()

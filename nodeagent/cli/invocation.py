@@ -23,6 +23,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
 from nodeagent.sources.manifests import read_manifests, read_node_names
+from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
 
 _SHOWN_NAMES = 5
@@ -74,7 +75,9 @@ class Invocation(Struct, frozen=True):
 
     def _view(self, actual: ActualState, snapshot: Snapshot, servers: list[tuple[str, int]]) -> View:
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
-        context = read_node_context(self.config, snapshot, actual, kubeconfigs, servers)
+        context = read_node_context(
+            self.config, snapshot, actual, find_api_servers(kubeconfigs, servers=servers)
+        )
         facts = gather_facts(self.node_name, context, self.config, actual, adopt=self.adopt)
         desired = plan(snapshot, facts, self.config)
         if desired.questions:

@@ -33,7 +33,8 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import EventBudget, post_event
-from nodeagent.sources.node.identity import find_api_servers, own_names
+from nodeagent.sources.node.api_servers import find_api_servers
+from nodeagent.sources.node.identity import own_names
 
 _LOG = logging.getLogger("nodeagent")
 

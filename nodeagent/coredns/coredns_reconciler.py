@@ -26,7 +26,7 @@ from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.node.identity import ApiServers, find_api_servers
+from nodeagent.sources.node.api_servers import ApiServers, find_api_servers
 
 
 class Maps(Struct, frozen=True):

@@ -15,7 +15,7 @@ from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.model.desired import Desired
 from nodeagent.model.objects import Snapshot
-from nodeagent.sources.node.identity import ApiServers
+from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
 
 _CONTEXT = NodeContext(ApiServers(), (), (), {}, ServiceRules())

@@ -28,6 +28,7 @@ from nodeagent.config.option_types import AbsolutePath, DnsName, RelayRange4
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.sources.node.api_servers import find_api_servers
 from tests.apiserver import ApiServer, objects
 from tests.components.relay.backend import backend, who
 from tests.components.relay.namespace import SERVICE, isolated
@@ -65,7 +66,8 @@ class Node:
         return self.watched.snapshot()
 
     def _read(self, snapshot: Snapshot, actual: ActualState) -> NodeContext:
-        return read_node_context(self.config, snapshot, actual, [], [self.watched.connection.server])
+        api = find_api_servers(servers=[self.watched.connection.server])
+        return read_node_context(self.config, snapshot, actual, api)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError
 from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
-from nodeagent.sources.node.identity import ApiServers
+from nodeagent.sources.node.api_servers import ApiServers
 from release.chart_schema import CHART
 from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to

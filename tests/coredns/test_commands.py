@@ -9,7 +9,7 @@ from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler, keeping_othe
 from nodeagent.coredns.lease import LeaderElector, LeaseName, NotLeaderError
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.node.identity import ApiServers
+from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG, CONFIG_TEXT, config_map, corefile, fill, put

@@ -10,7 +10,7 @@ from nodeagent.coredns.lease import NotLeaderError
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.node.identity import ApiServers
+from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer, faults, objects
 from tests.coredns import corpus
 from tests.coredns.clock import Clock

@@ -18,7 +18,7 @@ from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
 from nodeagent.sources.kubernetes.events import post_event
-from nodeagent.sources.node.identity import ApiServers
+from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.apiserver.wire import request

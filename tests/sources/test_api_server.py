@@ -1,20 +1,23 @@
 """Where the node reaches the API server."""
 
 import socket
+import threading
+import time
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from nodeagent.model.addresses import Endpoint
-from nodeagent.sources.node import identity
-from nodeagent.sources.node.identity import ApiServers, find_api_servers
+from nodeagent.sources.node import api_servers
+from nodeagent.sources.node.api_servers import ApiServers, ServerLookups, find_api_servers
+from tests.testbed.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
 def _no_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may be a node itself."""
-    monkeypatch.setattr(identity, "KUBELET_KUBECONFIGS", ())
+    monkeypatch.setattr(api_servers, "KUBELET_KUBECONFIGS", ())
 
 
 def kubeconfig(directory: Path, *servers: str) -> Path:
@@ -54,7 +57,7 @@ def test_every_cluster_of_a_kubeconfig_counts(tmp_path: Path) -> None:
 def test_kubelets_own_kubeconfig_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the one that must not be cut off."""
     file = kubeconfig(tmp_path, "https://192.0.2.10:6443")
-    monkeypatch.setattr(identity, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
+    monkeypatch.setattr(api_servers, "KUBELET_KUBECONFIGS", (tmp_path / "absent", file))
     assert find_api_servers((), {}).endpoints == {endpoint("192.0.2.10", 6443)}
 
 
@@ -79,9 +82,9 @@ def test_an_environment_outside_a_pod_says_nothing() -> None:
 def test_a_name_is_kept_and_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both what it is called and where it is are to be left alone."""
 
-    def answer(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+    def answer(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
         assert host == "api.example.com"
-        return [(socket.AF_INET, 1, 6, "", (address, port)) for address in ("192.0.2.10", "192.0.2.11")]
+        return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in ("192.0.2.10", "192.0.2.11")]
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
     found = find_api_servers([kubeconfig(tmp_path, "https://API.example.com:6443")], {})
@@ -154,3 +157,54 @@ def test_a_kubeconfig_without_a_server_says_nothing(tmp_path: Path, content: str
     file = tmp_path / "kubeconfig"
     file.write_text(content, encoding="utf-8")
     assert find_api_servers([file], {}) == ApiServers()
+
+
+class _Dns:
+    """What the C library answers: addresses, or nothing as long as `silent`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.addresses = ["192.0.2.10"]
+        self.asked = 0
+        self.speaks = threading.Event()
+        self.speaks.set()
+        monkeypatch.setattr(socket, "getaddrinfo", self._answer)
+
+    def _answer(self, *_: object, **__: object) -> list[tuple[object, ...]]:
+        self.asked += 1
+        assert self.speaks.wait(10)
+        if not self.addresses:
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return [(socket.AF_INET, 1, 6, "", (address, 0)) for address in self.addresses]
+
+
+def test_what_a_name_resolved_to_stays_known_while_dns_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server must not be redirected then, of all times."""
+    dns, lookups = _Dns(monkeypatch), ServerLookups()
+    server = [("api.example.com", 6443)]
+    assert find_api_servers((), {}, server, lookups).notes == ()
+    dns.addresses = []
+    found = find_api_servers((), {}, server, lookups)
+    assert found.endpoints == {endpoint("192.0.2.10", 6443)}
+    (note,) = found.notes
+    assert "[Errno -3] Temporary failure in name resolution): its last known addresses count" in note
+    dns.addresses = ["192.0.2.11"]
+    assert find_api_servers((), {}, server, lookups) == ApiServers(
+        frozenset({endpoint("192.0.2.11", 6443)}), frozenset({"api.example.com"})
+    )
+
+
+def test_a_dns_server_that_does_not_answer_delays_a_daemon_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C library asks each server several times, for five seconds each."""
+    dns, lookups = _Dns(monkeypatch), ServerLookups(again_seconds=0.1)
+    server = [("api.example.com", 6443)]
+    find_api_servers((), {}, server, lookups)
+    dns.speaks.clear()
+    began = time.monotonic()
+    for _ in range(5):
+        found = find_api_servers((), {}, server, lookups)
+        assert found.endpoints == {endpoint("192.0.2.10", 6443)}
+        assert "no answer yet" in found.notes[0]
+    assert time.monotonic() - began < 5
+    assert dns.asked == 2, "a lookup that goes on is not repeated"
+    dns.speaks.set()
+    wait_until(lambda: find_api_servers((), {}, server, lookups).notes == (), "the answer")

@@ -1,16 +1,11 @@
-"""This node's names and addresses, and its endpoint of the API server, which must never be redirected."""
+"""This node's names and addresses."""
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import yaml
-from msgspec import Struct
-
-from nodeagent.model.addresses import Endpoint, IPAddress
+from nodeagent.model.addresses import IPAddress
 
 # Documentation addresses (RFC 5737, RFC 3849): the kernel only looks up its route, nothing is sent.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -66,98 +61,3 @@ def ipv6_switched_off(proc: Path = _ROOT) -> str:
     except OSError:
         return ""  # /proc/sys is hidden from this process: the addresses tell
     return "" if value.strip() == "0" else "sysctl net.ipv6.conf.all.disable_ipv6"
-
-
-# This node's endpoint of the API server: the only one that must never be redirected.
-
-
-KUBELET_KUBECONFIGS = (
-    Path("/etc/kubernetes/kubelet.conf"),  # kubeadm
-    Path("/host/etc/kubernetes/kubelet.conf"),  # the same, from within the DaemonSet's pod
-    Path("/var/lib/kubelet/kubeconfig"),  # EKS, kops
-    Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
-    Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
-)
-
-
-class ApiServers(Struct, frozen=True):
-    """Endpoints and names under which this node knows the API server; `notes` say what stayed unknown."""
-
-    endpoints: frozenset[Endpoint] = frozenset()
-    names: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
-
-
-def find_api_servers(
-    kubeconfigs: Iterable[Path] = (),
-    environment: Mapping[str, str] = os.environ,
-    servers: Iterable[tuple[str, int]] = (),
-) -> ApiServers:
-    """Read the kubeconfigs given and kubelet's own, and KUBERNETES_SERVICE_HOST and _PORT (in a pod).
-
-    `servers` are host and port of servers known from elsewhere: the one in use. A missing kubeconfig, or one
-    that this user may not read, is ignored: a dry run needs neither.
-    """
-    hosts = set(servers)
-    notes: list[str] = []
-    if environment.get("KUBERNETES_SERVICE_HOST"):
-        port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
-        if port.isdecimal():
-            hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
-        else:
-            notes.append(
-                f"KUBERNETES_SERVICE_PORT={port!r} is not a port: the API server is not protected by it"
-            )
-    for path in (*kubeconfigs, *KUBELET_KUBECONFIGS):
-        try:
-            for url in _servers(path.read_text(encoding="utf-8")):
-                try:
-                    hosts.add(_host_and_port(url))
-                except ValueError as error:
-                    notes.append(f"{path}: server {url!r}: {error}: that API server is not protected")
-        except (FileNotFoundError, PermissionError, NotADirectoryError):
-            continue
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            notes.append(f"{path}: can't be read ({error}): the API server it names is not protected by it")
-    return _resolve(hosts, notes)
-
-
-def _servers(text: str) -> list[str]:
-    """Return the server of every cluster in a kubeconfig, as written. Pure."""
-    document = yaml.safe_load(text)
-    clusters = document.get("clusters") if isinstance(document, dict) else None
-    if not isinstance(clusters, list):
-        return []
-    entries = [entry.get("cluster") for entry in clusters if isinstance(entry, dict)]
-    servers = (entry.get("server") for entry in entries if isinstance(entry, dict))
-    return [str(server) for server in servers if server]
-
-
-def _host_and_port(server: str) -> tuple[str, int]:
-    """Return host and port of a URL, or of a bare host:port, which client-go accepts, too. Pure.
-
-    Raises ValueError.
-    """
-    url = urlsplit(server if "//" in server else f"//{server}")
-    if not url.hostname:
-        raise ValueError("it names no host")
-    return url.hostname.removesuffix("."), url.port or {"http": 80}.get(url.scheme, 443)
-
-
-def _resolve(hosts: set[tuple[str, int]], notes: list[str]) -> ApiServers:
-    endpoints: set[Endpoint] = set()
-    names: set[str] = set()
-    for host, port in sorted(hosts):
-        try:
-            endpoints.add(Endpoint(ip_address(host), port))
-            continue
-        except ValueError:
-            names.add(host.lower())
-        try:
-            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            # UnicodeError: a label that IDNA can't encode.
-            notes.append(f"the API server's name {host} can't be resolved ({error}): its address is unknown")
-            continue
-        endpoints |= {Endpoint(ip_address(answer[4][0]), port) for answer in answers}
-    return ApiServers(frozenset(endpoints), frozenset(names), tuple(notes))
