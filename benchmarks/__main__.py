@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from benchmarks import api_server, decisions, everything, latency, redirects, resources, verification
+from benchmarks import api_server, decisions, everything, latency, redirects, resources, rest, verification
 from benchmarks.api import Api
 from benchmarks.daemon import Daemon, running
 from benchmarks.figures import Figure
@@ -14,13 +14,14 @@ from benchmarks.report import document, load, machine, tables
 from tests.testbed.world import World
 
 _WITH_AN_AGENT = ("latency", "memory", "growth", "cost", "cpu", "everything", "storm")
-PARTS = (*_WITH_AN_AGENT, "decisions", "redirects", "dns", "api")
+PARTS = (*_WITH_AN_AGENT, "decisions", "redirects", "dns", "rest", "api")
 _NAMES = (0, 10, 1000, 10_000)
 _EVENTS = 100
 _EVENTS_AT_MANY = 15
 _MANY = 5000
 _CPU_NAMES = 1000
 _GROWTH_EVENTS = 50_000
+_REST_SECONDS = 1200.0
 
 
 def _arguments() -> argparse.Namespace:
@@ -70,6 +71,8 @@ def _measured(arguments: argparse.Namespace) -> Iterator[Figure]:
         for names in sizes:
             if "dns" in parts and names >= _CPU_NAMES:
                 yield from verification.measure(api, names)
+            if "rest" in parts and names == _CPU_NAMES:
+                yield from rest.measure(api, names, _REST_SECONDS)
         api.close()
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,6 +26,18 @@ _QUIET_SECONDS, _NEXT_TO_NO_CPU = 0.5, 0.005
 _ANY_NUMBER = 1_000_000
 _TICKS = 100.0
 """Of a second; USER_HZ is 100 on every architecture that Linux supports."""
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process so far."""
+    # Its CPU clock by its process id, to the nanosecond (include/linux/posix-timers.h: CPUCLOCK_SCHED).
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def cpu_of_children(pid: int) -> float:
+    """Return the CPU seconds of the programs that a process ran to their end."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / _TICKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +120,7 @@ class Daemon:
 
     def cpu(self) -> Cpu:
         """CPU time so far."""
-        # Its CPU clock by its process id, to the nanosecond (include/linux/posix-timers.h: CPUCLOCK_SCHED).
-        own = time.clock_gettime(~self._pid << 3 | 2)
-        fields = Path(f"/proc/{self._pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        return Cpu(own, (int(fields[13]) + int(fields[14])) / _TICKS)
+        return Cpu(cpu_of(self._pid), cpu_of_children(self._pid))
 
     def memory(self) -> dict[str, float]:
         """Resident memory in MB: now, of that private to the process, and the most there ever was."""
@@ -144,10 +153,13 @@ class Daemon:
 
 
 @contextmanager
-def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Iterator[Daemon]:
+def running(
+    api: Api, hosts: Mapping[str, object] = MappingProxyType({}), more: Sequence[str] = ()
+) -> Iterator[Daemon]:
     """Run an agent on a node without a trace of an earlier one, and clean up after it.
 
-    Options of the section `hosts`, if given, replace those of the testbed's configuration.
+    Options of the section `hosts`, if given, replace those of the testbed's configuration; `more` are options
+    of the command line.
     """
     node = api.world.node1
     config = api.world.tmp / "bench.yaml"
@@ -155,7 +167,7 @@ def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Ite
     python = [sys.executable, "-m", "nodeagent"]
     environment = {"PYTHONPATH": str(ROOT), **api.environment}
     options = ["--config", str(config), "--node", node.name]
-    process = node.popen([*python, "run", *options], log="nodeagent", env=environment)
+    process = node.popen([*python, "run", *options, *more], log="nodeagent", env=environment)
     try:
         yield Daemon(node, process, config)
     finally:

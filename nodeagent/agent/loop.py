@@ -241,7 +241,7 @@ class Daemon:
 
     def _pause(self) -> float:
         """Seconds until there is a reason for a pass; 0 or less: now."""
-        if self._reconciler is None or self._cluster.snapshot() is None:
+        if self._reconciler is None or not self._cluster.known:
             return _BEAT_SECONDS
         now = time.monotonic()
         if now < self._stumbled_until:

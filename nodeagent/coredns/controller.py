@@ -287,7 +287,7 @@ class Controller:
 
     def _pause(self) -> float:
         """Seconds until there is a reason for a pass; 0 or less: now."""
-        if not self._leading or self._cluster.snapshot() is None:
+        if not self._leading or not self._cluster.known:
             return _BEAT_SECONDS
         now = time.monotonic()
         if now < self._stumbled_until:

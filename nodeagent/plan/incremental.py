@@ -1,48 +1,44 @@
 """The cost of a pass depends on what changed, not on what exists: differences, and sorted rows. Pure.
 
-Objects are compared by identity, so this costs nanoseconds for each object that stays. The planner, the log,
-Events and metrics, which keep objects from one pass to the next, use it to find what changed.
+An object is equal to itself without a look into it, so this costs nanoseconds for each object that stays. The
+planner, the log, Events and metrics, which keep objects from one pass to the next, use it to find what
+changed.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
-from operator import eq, is_, is_not
+from operator import is_not
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 _Value = TypeVar("_Value")
 _FEW = 8
 
 
-def identical(here: Sequence[object], there: Sequence[object]) -> bool:
-    """Return whether two sequences of one length are of the same objects."""
-    return all(map(is_, here, there))
-
-
 def difference(
     before: Sequence[_Value],
     after: Sequence[_Value],
     key: Callable[[_Value], Any],
-    same: Callable[[Sequence[_Value], Sequence[_Value]], bool] = eq,
 ) -> tuple[list[_Value], list[_Value]]:
     """Return what to remove from `before` and what to add to get the values of `after`.
 
     Correct for any two sequences: a value is in both results if it moved, or is next to a change. Few are if
-    both are sorted by `key`.
+    both are sorted by `key`. Between rows of `SortedRows` and those before them, nothing is compared.
 
     Args:
         before: values, as a tuple or a list.
         after: values, as the same.
         key: the sort key.
-        same: compares parts of one length; `identical` lets no value take the place of an equal one.
     """
+    if isinstance(after, _Rows) and isinstance(before, _Rows) and after.since is before.mark:
+        return after.removed, after.added
     removed: list[_Value] = []
     added: list[_Value] = []
 
     def compare(first: int, end: int, other: int, other_end: int, *, differ: bool = False) -> bool:
         """Record the differences of two parts, which may be known to `differ`; return if there are any."""
         as_long = end - first == other_end - other
-        if as_long and not differ and same(before[first:end], after[other:other_end]):
+        if as_long and not differ and before[first:end] == after[other:other_end]:
             return False
         if end - first <= _FEW or other == other_end:
             removed.extend(before[first:end])
@@ -79,33 +75,65 @@ _MANY = 16
 """If at least one key in this many changed, all rows are sorted again: finding each place is slower then."""
 
 
+class _Rows(tuple[_Row, ...]):  # noqa: SLOT001 - a tuple can have none
+    """Rows, and what distinguishes them from those before them, which are known by their mark.
+
+    Attributes:
+        mark: of these rows; no others have it.
+        since: the mark of those before them; None if the differences are not known.
+        removed: what they no longer have.
+        added: what they have in its place.
+    """
+
+    mark: object
+    since: object
+    removed: list[_Row]
+    added: list[_Row]
+
+
 class SortedRows(Generic[_Key, _Row]):
     """Any number of rows for each key."""
 
     def __init__(self) -> None:
         self._keys: list[_Key] = []
         self._rows: list[_Row] = []
-        self._tuple: tuple[_Row, ...] | None = ()
+        self._tuple: _Rows[_Row] | None = None
+        # The mark of the rows returned last, and the rows of each key that has changed since, as they were.
+        self._mark: object = None
+        self._before: dict[_Key, list[_Row]] = {}
 
     def update(self, changed: Mapping[_Key, Iterable[_Row]]) -> Self:
         """Replace the rows of each of these keys."""
         if not changed:
             return self
+        self._tuple = None
         if len(changed) * _MANY > len(self._keys):
             self._rebuild(changed)
-        else:
-            for key, rows in changed.items():
-                first, end = bisect_left(self._keys, key), bisect_right(self._keys, key)
-                self._rows[first:end] = rows
-                self._keys[first:end] = [key] * (len(self._rows) - len(self._keys) + end - first)
-        self._tuple = None
+            self._mark, self._before = None, {}
+            return self
+        for key, rows in changed.items():
+            first, end = self._place(key)
+            if self._mark is not None:
+                self._before.setdefault(key, self._rows[first:end])
+            self._rows[first:end] = rows
+            self._keys[first:end] = [key] * (len(self._rows) - len(self._keys) + end - first)
+        if len(self._before) * _MANY > len(self._keys):
+            self._mark, self._before = None, {}
         return self
 
     def rows(self) -> tuple[_Row, ...]:
         """Return all rows; the same object until something changes."""
         if self._tuple is None:
-            self._tuple = tuple(self._rows)
+            rows = self._tuple = _Rows(self._rows)
+            rows.mark, rows.since = object(), self._mark
+            rows.removed = [row for each in self._before.values() for row in each]
+            rows.added = [row for key in self._before for row in self._rows[slice(*self._place(key))]]
+            self._mark, self._before = rows.mark, {}
         return self._tuple
+
+    def _place(self, key: _Key) -> tuple[int, int]:
+        """Return where the rows of a key begin and end."""
+        return bisect_left(self._keys, key), bisect_right(self._keys, key)
 
     def joined(self, join: Callable[[Iterable[_Row]], _Row]) -> _Row:
         """Return the result of a function for all rows."""

@@ -88,7 +88,7 @@ def read_manifests(
     """
     gathered = _gathered(directory, _Gathered(relay, frozenset(config_maps)))
     found = (value for value in gathered.objects.values() if value is not None)
-    of_this_node = ([value] for value in found if not isinstance(value, Node) or value.name == node_name)
+    of_this_node = ((value,) for value in found if not isinstance(value, Node) or value.name == node_name)
     return assembled(of_this_node, gathered.unreadable)
 
 

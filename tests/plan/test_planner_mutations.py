@@ -81,12 +81,9 @@ def _classes_and_gateways_are_not_looked_at_again(patch: pytest.MonkeyPatch) -> 
 
 def _changed_objects_are_taken_for_the_same(patch: pytest.MonkeyPatch) -> None:
     def difference(
-        before: Sequence[object],
-        after: Sequence[object],
-        key: Callable[[object], object],
-        same: Callable[[Sequence[object], Sequence[object]], bool],
+        before: Sequence[object], after: Sequence[object], key: Callable[[object], object]
     ) -> object:
-        removed, added = finding.difference(before, after, key, same)
+        removed, added = finding.difference(before, after, key)
         kept = {key(each) for each in removed} & {key(each) for each in added}
         return [each for each in removed if key(each) not in kept], [
             each for each in added if key(each) not in kept

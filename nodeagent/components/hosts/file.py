@@ -344,7 +344,9 @@ def is_mount_point(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
         content = mountinfo.read_bytes()
     except FileNotFoundError:
         return False
-    return real in mount_points(content)
+    # A node has hundreds of mounts, few of them of a file of this name.
+    lines = (line for line in content.splitlines() if path.name.encode() in line)
+    return real in mount_points(b"\n".join(lines))
 
 
 def mount_points(mountinfo: bytes) -> frozenset[bytes]:

@@ -17,7 +17,7 @@ from nodeagent.plan.claims.claim import Claim, HintsPool, LoadBalancerHints
 from nodeagent.plan.claims.route_claims import Parents, claims_of_route
 from nodeagent.plan.claims.shares import ClaimShares
 from nodeagent.plan.hostnames import canonical
-from nodeagent.plan.incremental import difference, identical
+from nodeagent.plan.incremental import difference
 from nodeagent.plan.opt_out import opt_out
 from nodeagent.plan.precedence import by_age
 
@@ -161,16 +161,16 @@ class _Collection(Generic[_Owner]):
         self.problems: Counter[str] = Counter()
         self._owners: Sequence[_Owner] = ()
         self._context: object = None
-        # By id, which no other object has while `_owners` holds the object. One may be listed several times.
-        self._claims: dict[int, tuple[Claim, ...]] = {}
-        self._more: Counter[int] = Counter()
+        self._claims: dict[_Owner, tuple[Claim, ...]] = {}
+        # How many more times the same object is listed.
+        self._more: Counter[_Owner] = Counter()
 
     def update(
         self, owners: Sequence[_Owner], context: object, claims_of: Callable[[_Owner], tuple[Claim, ...]]
     ) -> tuple[list[Claim], list[Claim]]:
         """Take over the objects as they are now; `context` is all else on which their claims depend."""
         if context is self._context or context == self._context:
-            removed, added = difference(self._owners, owners, _key, identical)
+            removed, added = difference(self._owners, owners, _key)
         else:
             removed, added = list(self._owners), list(owners)
         self._owners, self._context = owners, context
@@ -179,14 +179,14 @@ class _Collection(Generic[_Owner]):
             self.problems = self.problems - gone + new
         known: dict[_OwnerKey, list[tuple[Claim, ...]]] = {}
         for owner in removed:
-            if self._more[id(owner)]:
-                self._more[id(owner)] -= 1
+            if self._more[owner]:
+                self._more[owner] -= 1
             else:
-                known.setdefault(_key(owner), []).append(self._claims.pop(id(owner)))
+                known.setdefault(_key(owner), []).append(self._claims.pop(owner))
         claimed: list[Claim] = []
         for owner in added:
-            if id(owner) in self._claims:
-                self._more[id(owner)] += 1
+            if owner in self._claims:
+                self._more[owner] += 1
                 continue
             claims = claims_of(owner)
             before = known.get(_key(owner), []) if known else []
@@ -195,7 +195,7 @@ class _Collection(Generic[_Owner]):
                 claims = before.pop(before.index(claims))
             else:
                 claimed += claims
-            self._claims[id(owner)] = claims
+            self._claims[owner] = claims
         self._more = +self._more
         return [claim for lists in known.values() for claims in lists for claim in claims], claimed
 

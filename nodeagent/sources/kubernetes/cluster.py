@@ -122,21 +122,26 @@ class Cluster:
         for reflector in reflectors:
             reflector.join(max(0.0, deadline - time.monotonic()))
 
-    def snapshot(self) -> Snapshot | None:
-        """Return the cluster as last known; None until every resource has been listed once.
-
-        It is the same object, of the same objects, until something changes.
+    @property
+    def known(self) -> bool:
+        """Whether there is a Snapshot: every resource has been listed once.
 
         It waits for optional kinds as well, so that the hostnames of Routes are not removed at each start. It
         does not wait longer than `optional_wait`, nor if the server says that it has no such kind or denies
         it. It does not wait for a ConfigMap that was added later: until that is listed, everything works as
         without it.
         """
-        if not all(self._required[name].store.synced for name in self._awaited):
+        listed = all(self._required[name].store.synced for name in self._awaited)
+        return listed and self._has_waited_for(self._optional.informers().values())
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the cluster as last known; None until it is `known`.
+
+        It is the same object, of the same objects, until something changes.
+        """
+        if not self.known:
             return None
         optional = self._optional.informers()
-        if not self._has_waited_for(optional.values()):
-            return None
         informers = self._required | optional
         refused = [
             not_covered(name, informer.reflector.progress.error or "")
@@ -285,7 +290,7 @@ def read_cluster(
             continue  # It was removed in this moment.
     items = [listing.items.values() for listing in listings]
     return assembled(
-        [[item.value for item in found if item.value is not None] for found in items],
+        [tuple(item.value for item in found if item.value is not None) for found in items],
         [item.unreadable for found in items for item in found if item.unreadable is not None],
         refused,
     )

@@ -5,7 +5,7 @@ expression, a chain of references) is not read: DNAT serves it without a hostnam
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, TypeVar, cast
 
@@ -248,7 +248,7 @@ _Value = TypeVar("_Value")
 
 
 def assembled(
-    collections: Iterable[Sequence[object]],
+    collections: Iterable[tuple[object, ...]],
     unreadable: Iterable[Unreadable] = (),
     not_covered: Iterable[str] = (),
 ) -> Snapshot:
@@ -256,16 +256,16 @@ def assembled(
 
     EndpointSlices of an existing relay come as tuples of endpoints.
     """
-    by_type: dict[type, list[Sequence[object]]] = {}
+    by_type: dict[type, list[tuple[object, ...]]] = {}
     for values in collections:
         if values:
             by_type.setdefault(type(values[0]), []).append(values)
 
     def of(kind: type[_Value]) -> tuple[_Value, ...]:
-        found = cast("list[Sequence[_Value]]", by_type.get(kind, []))
+        found = cast("list[tuple[_Value, ...]]", by_type.get(kind, []))
         # Sorted as a whole, if each is.
         found.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
-        return tuple(found[0]) if len(found) == 1 else tuple(chain.from_iterable(found))
+        return found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
 
     return Snapshot(
         services=of(Service),
