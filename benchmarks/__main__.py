@@ -21,7 +21,7 @@ _EVENTS_AT_MANY = 15
 _MANY = 5000
 _CPU_NAMES = 1000
 _GROWTH_EVENTS = 50_000
-_REST_SECONDS = 1200.0
+_REST_SECONDS = 2400.0
 
 
 def _arguments() -> argparse.Namespace:
