@@ -51,7 +51,13 @@ def build_components(config: Config, *, adopt: bool) -> Components:
         addresses=Addresses(relay.interface, (relay.ipv4, relay.ipv6)),
         relay=Relay(relay),
         dnat=Dnat(config.dnat.backend),
-        hosts=Hosts(Path(config.hosts.file), (relay.ipv4, relay.ipv6), Path(relay.run_dir), adopt=adopt),
+        hosts=Hosts(
+            Path(config.hosts.file),
+            (relay.ipv4, relay.ipv6),
+            Path(relay.run_dir),
+            adopt=adopt,
+            enabled=config.hosts.enabled,
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from nodeagent.components.hosts.file import (
     ChangedMeanwhileError,
     MountPointError,
     Reading,
+    RefusedPathError,
     delete,
     guard_path,
     is_mount_point,
@@ -49,6 +50,8 @@ class Hosts:
             ClusterIP.
         state_dir: nodeagent's directory for the journal of in-place writes; made if needed.
         adopt: Remove lines that hairpin-proxy left.
+        enabled: Whether hosts lines are ever desired. If not, a file that nodeagent never writes (a link, a
+            device) has nothing of it, and is no error.
 
     Raises:
         RefusedPathError: the path does not name a hosts file.
@@ -57,13 +60,20 @@ class Hosts:
     name: ComponentName = "hosts"
 
     def __init__(
-        self, path: Path, own_networks: Iterable[IPNetwork], state_dir: Path, *, adopt: bool
+        self,
+        path: Path,
+        own_networks: Iterable[IPNetwork],
+        state_dir: Path,
+        *,
+        adopt: bool,
+        enabled: bool = True,
     ) -> None:
         guard_path(path)
         self._path = path
         self._own = OwnLines(tuple(own_networks))
         self._state_dir = state_dir
         self._adopt = adopt
+        self._enabled = enabled
         self._latest: HostsState | None = None
         self._block = BlockLines()
         self._change: HostsChange | None = None
@@ -76,7 +86,12 @@ class Hosts:
         Raises:
             ApplyError: the file can't be read, or must not be changed.
         """
-        reading = read(self._path)
+        try:
+            reading = read(self._path)
+        except RefusedPathError:
+            if self._enabled:
+                raise
+            return HostsState(self._path, Reading(b"", None), parse(b"", self._own), (), "rename")
         how: How = "in place" if is_mount_point(self._path) else "rename"
         return self._state(reading, how)
 

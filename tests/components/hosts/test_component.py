@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN, END, ChangedNames
+from nodeagent.components.hosts.component import Hosts
 from nodeagent.components.hosts.in_place import Journal, store_journal
 from nodeagent.components.hosts.state import HostsChange
 from nodeagent.errors import ApplyError
+from nodeagent.model.desired import Desired
 from tests.components.hosts.private_mounts import in_private_mounts, mount
 from tests.components.hosts.samples import (
+    NETWORKS,
     ONE,
     USER,
     apply,
@@ -38,6 +41,30 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(tmp_path: Path) -> No
     assert again.diff() == ""
     component(path).shrink(again)
     assert path.stat() == before
+
+
+def test_a_link_is_no_error_if_no_line_is_ever_written(tmp_path: Path) -> None:
+    """Its own advice is to switch hosts lines off."""
+    path = hosts_file(tmp_path)
+    target = path.rename(path.with_name("static-hosts"))
+    path.symlink_to(target.name)
+    with pytest.raises(ApplyError, match=r"hosts\.enabled: false"):
+        component(path).read()
+    disabled = Hosts(path, NETWORKS, tmp_path / "run", adopt=False, enabled=False)
+    change = disabled.diff(disabled.read(), Desired())
+    assert not change
+    disabled.grow(change)
+    assert disabled.shrink(change).notes == ()
+    assert path.readlink() == Path(target.name)
+    assert target.read_bytes() == USER
+
+
+def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(tmp_path: Path) -> None:
+    path = hosts_file(tmp_path)
+    apply(path)
+    disabled = Hosts(path, NETWORKS, tmp_path / "run", adopt=False, enabled=False)
+    disabled.shrink(disabled.diff(disabled.read(), Desired()))
+    assert path.read_bytes() == USER
 
 
 def test_working_out_a_change_changes_nothing(tmp_path: Path) -> None:
