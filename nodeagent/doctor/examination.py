@@ -249,11 +249,23 @@ def _node(
             environment,
             mounted=is_mount_point(hosts_file),
             hosts_written=bool(comparison.written_names),
+            unused=_unused(question.desired, hosts_written=bool(comparison.written_names)),
         ),
         *agent_findings(state),
         *([pods_finding(_pods(question, dnat, environment, names))] if state.addresses else []),
         *hosts_line_findings(question.facts.user_names, right_addresses(question.desired), str(hosts_file)),
     ]
+
+
+def _unused(desired: Desired, *, hosts_written: bool) -> frozenset[str]:
+    """Return the checks of parts of the node that no fix uses here: it is not needed, or is switched off."""
+    used = {
+        "cni": any(decision.verdict is Verdict.SERVED for decision in desired.load_balancers),
+        "packet-filter": bool(desired.dnat),
+        "hosts-file": bool(desired.hosts) or hosts_written,
+        "name-order": bool(desired.hosts) or hosts_written,
+    }
+    return frozenset(check for check, is_used in used.items() if not is_used)
 
 
 def _pods(

@@ -1,8 +1,9 @@
 """How the node is wired, and whether a fix can take effect on it. Pure."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
-from nodeagent.doctor.findings import Code, Finding
+from nodeagent.doctor.findings import CheckVerdict, Code, Finding
 from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.sources.node.environment import Environment, HostsFileState
@@ -12,17 +13,25 @@ _STUBS = frozenset({"127.0.0.53", "127.0.0.54"})
 
 
 def wiring_findings(
-    rules: KubeProxy, environment: Environment, *, mounted: bool, hosts_written: bool
+    rules: KubeProxy,
+    environment: Environment,
+    *,
+    mounted: bool,
+    hosts_written: bool,
+    unused: AbstractSet[str] = frozenset(),
 ) -> list[Finding]:
     """Return a finding for each part of the node.
+
+    What is in the way of a fix that this node does not use is none.
 
     Args:
         rules: the kernel's rules.
         environment: the node's system.
         mounted: whether the hosts file is a mount point.
         hosts_written: whether nodeagent's block is in the hosts file.
+        unused: the checks of parts that nodeagent does not use on this node, nor would use.
     """
-    return [
+    found = [
         _kube_proxy(rules, environment),
         _cni(environment, hosts_written=hosts_written),
         _packet_filter(environment),
@@ -30,6 +39,11 @@ def wiring_findings(
         _name_order(environment),
         _resolver(environment),
         _selinux(environment.selinux),
+    ]
+    return [
+        finding
+        for finding in found
+        if finding.verdict is not CheckVerdict.AFFECTED or finding.check not in unused
     ]
 
 

@@ -256,6 +256,24 @@ def _hairpin_proxy_line(scene: Scene) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def _served_by_dnat_alone(scene: Scene) -> Iterator[None]:
+    """The node's /etc/hosts is a link, as on NixOS, and hosts lines are switched off."""
+    hosts, target = scene.world.node1.etc / "hosts", scene.world.node1.etc / "static-hosts"
+    before = scene.agent.config.read_text(encoding="utf-8")
+    document = yaml.safe_load(before)
+    document["hosts"]["enabled"] = False
+    scene.agent.config.write_text(yaml.safe_dump(document), encoding="utf-8")
+    hosts.rename(target)
+    hosts.symlink_to(target.name)
+    try:
+        with scene.remedied():
+            yield
+    finally:
+        target.rename(hosts)
+        scene.agent.config.write_text(before, encoding="utf-8")
+
+
+@contextmanager
 def _expired_certificate(scene: Scene) -> Iterator[None]:
     directory = Path(tempfile.mkdtemp(dir=scene.directory))
     expired = serving.expired_certificate(scene.world, directory)
@@ -274,6 +292,7 @@ STATES = (
     State("broken", _broken, ("--pull", _IMAGE)),
     State("remedied", _remedied, ("--pull", _IMAGE)),
     State("remedied-by-hosts-lines", _remedied_by_hosts_lines),
+    State("served-by-dnat-alone", _served_by_dnat_alone),
     State("remedied-by-hostname", _remedied_by_hostname, ("--pull", _IMAGE)),
     State("ip-mode-proxy", _ip_mode_proxy),
     State("ip-mode-ignored", _ip_mode_ignored),

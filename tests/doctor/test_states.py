@@ -23,6 +23,7 @@ _PATHS = {
     "broken": "ShortCircuitedAndCut",
     "remedied": "RemediedByDnat",
     "remedied-by-hosts-lines": "RemediedByHosts",
+    "served-by-dnat-alone": "RemediedByDnat",
     "remedied-by-hostname": "ThroughLoadBalancer",
     "ip-mode-proxy": "ThroughLoadBalancer",
     "ip-mode-ignored": "ShortCircuitedAndCut",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.doctor.findings import Code
+from nodeagent.doctor.findings import CheckVerdict, Code
 from nodeagent.doctor.node_wiring import wiring_findings
 from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
 
 HOSTS = HostsFileState(Path("/etc/hosts"))
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))
@@ -34,8 +38,9 @@ def _codes(
     *,
     mounted: bool = False,
     hosts_written: bool = False,
+    unused: AbstractSet[str] = frozenset(),
 ) -> set[Code]:
-    found = wiring_findings(rules, environment, mounted=mounted, hosts_written=hosts_written)
+    found = wiring_findings(rules, environment, mounted=mounted, hosts_written=hosts_written, unused=unused)
     return {finding.code for finding in found}
 
 
@@ -76,6 +81,21 @@ def test_an_ordinary_node() -> None:
 )
 def test_what_is_in_the_way_is_reported(environment: Environment, code: Code) -> None:
     assert code in _codes(environment)
+
+
+def test_what_is_in_the_way_of_a_fix_that_the_node_does_not_use_is_not() -> None:
+    environment = replace(
+        NODE,
+        hosts=replace(HOSTS, read_only=True),
+        name_order=("dns",),
+        nft="",
+        socket_balancer="/sys/fs/bpf/cilium/socketlb",
+    )
+    no_hosts_lines = _codes(environment, unused={"hosts-file", "name-order"})
+    assert no_hosts_lines >= {Code.NoPacketFilter, Code.SocketBalancer}
+    assert not no_hosts_lines & {Code.HostsReadOnly, Code.FilesNotFirst}
+    nothing = _codes(environment, unused={"hosts-file", "name-order", "packet-filter", "cni"})
+    assert all(code.verdict is not CheckVerdict.AFFECTED for code in nothing)
 
 
 def test_a_mounted_hosts_file_is_written_in_place() -> None:
