@@ -38,7 +38,16 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """404: no such object, or no such resource on this server."""
+    """404: no such object, or no such resource on this server; or something else answered, such as a proxy.
+
+    Attributes:
+        object_name: the name of the object that the API server itself says does not exist; empty if it says
+            nothing of that kind.
+    """
+
+    def __init__(self, text: str, object_name: str = "") -> None:
+        super().__init__(text)
+        self.object_name = object_name
 
 
 class BadRequestError(ApiError):
@@ -140,6 +149,7 @@ class Details(Struct):
 
     retryAfterSeconds: float | None = None  # noqa: N815 - the API's field
     causes: list[Cause] | None = None
+    name: str = ""
 
 
 class Status(Struct):
@@ -184,7 +194,8 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
         case 403:
             error = ForbiddenError(f"{request}: 403: {words}; grant it with {missing_rule(request)}")
         case 404:
-            error = NotFoundError(f"{request}: 404: {words}")
+            missing = details.name if told.reason == "NotFound" else ""
+            error = NotFoundError(f"{request}: 404: {words}", missing)
         case 409 if told.reason == "AlreadyExists":
             error = AlreadyExistsError(f"{request}: 409: {words}")
         case 409:

@@ -38,13 +38,18 @@ class OwnDaemonSet(Struct, frozen=True):
 def is_going(connection: Connection, daemonset: OwnDaemonSet) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
+    Only the API server's own word for this object counts: a proxy in front of it, or a server that is just
+    starting, may answer 404 to everything.
+
     Raises:
         SourceError: the API did not answer within two seconds; RBAC: get this DaemonSet by name.
     """
     path = f"/apis/apps/v1/namespaces/{daemonset.namespace}/daemonsets/{daemonset.name}"
     try:
         found = from_json(connection.get_json(path, timeout=_GOING_SECONDS), Head)
-    except NotFoundError:
+    except NotFoundError as error:
+        if error.object_name != daemonset.name:
+            raise
         return True
     except msgspec.MsgspecError as error:
         raise SourceError(f"{daemonset}: the answer is invalid: {error}") from error
