@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from nodeagent.agent.convergence import ALL, NodePass, Repair, converge
@@ -56,6 +57,7 @@ class Reconciler:
         self._read_dns = read_dns
         self._adopt = adopt
         self._clock = clock
+        self._meanwhile = ThreadPoolExecutor(1, "reading")
         self._context: NodeContext | None = None
         self._context_of: object = None
         self._planner = Planner(config)
@@ -122,6 +124,9 @@ class Reconciler:
 
     def _refresh_context(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
         worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
+        if worth_a_look != self._context_of:
+            # Probably a load balancer: nft lists the rules while the rest is read and decided.
+            actual.begin("dnat", self._meanwhile)
         if self._context is None or anew or worth_a_look != self._context_of:
             self._context = later(self._context, self._read_node_context(snapshot, actual))
             self._context_of = worth_a_look

@@ -4,6 +4,7 @@ Each state is read at most once while it holds.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,17 @@ class ActualState:
     def __init__(self, components: Components) -> None:
         self.components = components
         self._states: dict[ComponentName, State] = {}
+        self._begun: dict[ComponentName, Future[State]] = {}
+
+    def begin(self, name: ComponentName, meanwhile: Executor) -> None:
+        """Read a component's state in a thread; `of` waits for it."""
+        self._begun[name] = meanwhile.submit(self.components[name].read)
 
     def of(self, name: ComponentName) -> Any:  # noqa: ANN401 - each component has a type of its own
         """Return a component's state; raises ApplyError if it can't be read."""
         if name not in self._states:
-            self._states[name] = self.components[name].read()
+            begun = self._begun.pop(name, None)
+            self._states[name] = begun.result() if begun else self.components[name].read()
         return self._states[name]
 
     def left(self, name: ComponentName, state: State | None) -> None:

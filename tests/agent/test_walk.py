@@ -140,6 +140,7 @@ VALUES_ON_THE_WALK = {
     "DnatChange",
     "DnatState",
     "NodePass",
+    "_Rows",
 }
 """Each type of value that holds the load balancer's address on its way into the kernel: one more is to have
 a good reason."""

@@ -21,7 +21,14 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_worker,
     reload_haproxy,
 )
-from nodeagent.components.relay.ports import HeldPorts, held_by, missing, port_holders, port_sockets
+from nodeagent.components.relay.ports import (
+    HeldPorts,
+    held_by,
+    listening_sockets,
+    missing,
+    port_holders,
+    port_sockets,
+)
 from nodeagent.components.relay.run_directory import RunDirectory
 from nodeagent.components.relay.state import RelayChange, RelayState, compare
 from nodeagent.config.options import RelayOptions
@@ -169,7 +176,7 @@ class Relay:
         uid = self._relay_uid()
         if not wanted or uid is None:
             return frozenset()
-        own = held_by(port_sockets(), uid) & wanted.keys()
+        own = held_by(listening_sockets(), uid) & wanted.keys()
         told = self.statistics()
         if isinstance(told, Unreachable):
             return own if told.why is Silence.FORBIDDEN else frozenset()
