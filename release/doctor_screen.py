@@ -11,7 +11,7 @@ AFFECTED = 2
 def main() -> int:
     """Print it; 0 if the doctor found the node affected."""
     with World(kube_proxy="nftables") as world:
-        answer = Agent(world.node1).run("doctor")
+        answer = Agent(world.node1, forked=False).run("doctor")
     print(f"node1$ nodeagent doctor\n{answer.text}", end="")
     return 0 if answer.exit_code == AFFECTED else 1
 

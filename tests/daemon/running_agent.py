@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import sys
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.agent.reporting.scraping import read
 from tests.testbed.agent import RUN_DIRECTORY, Answer
 from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.forked import PYTHON
 from tests.testbed.inside import inside
 from tests.testbed.waiting import wait_until
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
-_PROGRAM = (sys.executable, "-P", "-m", "nodeagent")
+_PROGRAM = (*PYTHON, "nodeagent")
 _LISTEN = ("127.0.0.1", 9467)
 _SECONDS = 30.0
 
@@ -55,6 +55,7 @@ class RunningAgent:
             [*_PROGRAM, "run", "--log-format", "json", *self._common, *options],
             log=f"nodeagent-{next(_numbers)}",
             env=self._environment,
+            forked=True,
         )
 
     # What it says
@@ -181,7 +182,7 @@ class RunningAgent:
 
     def _run(self, command: str, *options: str) -> Answer:
         arguments: list[str | Path] = [*_PROGRAM, command, *self._common, *options]
-        done = self.node.run(arguments, timeout=60, check=False, env=self._environment)
+        done = self.node.run(arguments, timeout=60, check=False, env=self._environment, forked=True)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _log(self) -> list[Line]:

@@ -53,7 +53,8 @@ def agent(world: World, tmp_path: Path) -> Iterator[Agent]:
     """Nodeagent on node1."""
     config = tmp_path / "nodeagent.yaml"
     shutil.copy(NODEAGENT_CONFIG, config)
-    made = Agent(world.node1, world.manifests, config)
+    # What the fork server starts is in the control group of the server.
+    made = Agent(world.node1, world.manifests, config, forked=False)
     yield made
     answer = made.cleanup()
     assert answer.exit_code == 0, answer

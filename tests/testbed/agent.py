@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.testbed.errors import WorldError
+from tests.testbed.forked import PYTHON
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
 
 if TYPE_CHECKING:
@@ -69,12 +69,21 @@ class Agent:
         host: The node.
         manifests: The API objects that it is to know.
         config: Its configuration.
+        forked: Whether the fork server starts its commands.
     """
 
-    def __init__(self, host: Host, manifests: Path = MANIFESTS, config: Path = NODEAGENT_CONFIG) -> None:
+    def __init__(
+        self,
+        host: Host,
+        manifests: Path = MANIFESTS,
+        config: Path = NODEAGENT_CONFIG,
+        *,
+        forked: bool = True,
+    ) -> None:
         self.host = host
         self.manifests = manifests
         self.config = config
+        self._forked = forked
 
     def plan(self, *options: str) -> Answer:
         """Run `nodeagent plan`."""
@@ -112,13 +121,13 @@ class Agent:
         """
         args = [*hidden(without), *self._command(command), *options]
         variables = {"PYTHONPATH": str(_ROOT)} | dict(env or {})
-        done = self.host.run(args, timeout=_SECONDS, check=False, env=variables)
+        forked = self._forked and not without
+        done = self.host.run(args, timeout=_SECONDS, check=False, env=variables, forked=forked)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _command(self, name: str) -> list[str]:
-        interpreter = [sys.executable, "-P", "-m", "nodeagent", name]
         common = ["--manifests", self.manifests, "--config", self.config, "--node", self.host.name]
-        return [*interpreter, *map(str, common)]
+        return [*PYTHON, "nodeagent", name, *map(str, common)]
 
 
 def hidden(programs: Sequence[str]) -> list[str]:

@@ -74,7 +74,7 @@ def perform(story: Sequence[Step[Scene]], kind: KubeProxyKind, screen: Screen) -
         for line in _WORLD.splitlines():
             screen.note(line)
         screen.observed(f"it is ready; kube-proxy's rules are those of mode {kind}")
-        agent = Agent(world.node1, config=_CONFIG)
+        agent = Agent(world.node1, config=_CONFIG, forked=False)
         play(story, Scene(world, agent, image, read_state(world.node1), screen), screen)
     return 1 + len(story)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tests.testbed.errors import WorldError, log_tail
+from tests.testbed.forked import Forked
 from tests.testbed.http import CurlResult, curl_command, curl_result
 from tests.testbed.listening import listening_ports
 from tests.testbed.processes import Process, children, kill_inside
@@ -150,7 +151,7 @@ class Host:
         nsenter = ["nsenter", f"--target={self.pid}", "--net", "--mount", "--uts", "--pid", "--"]
         return [*nsenter, "setpriv", "--pdeathsig", "KILL", "--", *map(str, args)]
 
-    def run(
+    def run(  # noqa: PLR0913 - each is one thing a start can differ in
         self,
         args: Sequence[str | Path],
         *,
@@ -158,6 +159,7 @@ class Host:
         stdin: str = "",
         check: bool = True,
         env: Mapping[str, str] | None = None,
+        forked: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program in this host until it ends.
 
@@ -167,6 +169,7 @@ class Host:
             stdin: What it reads.
             check: Whether an exit code other than 0 is an error.
             env: Variables on top of the host's few.
+            forked: Whether the fork server starts it, which then reads nothing: forkserver.py.
 
         Returns:
             Exit code, stdout and stderr.
@@ -174,14 +177,19 @@ class Host:
         Raises:
             WorldError: It failed and `check` is set, or it took too long.
         """
-        with subprocess.Popen(
-            self.enter(args),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            env=_ENVIRONMENT | dict(env or {}),
+        variables = _ENVIRONMENT | dict(env or {})
+        with (
+            Forked(self.pid, args, variables)
+            if forked
+            else subprocess.Popen(
+                self.enter(args),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                env=variables,
+            )
         ) as outer:
             try:
                 output, errors = outer.communicate(stdin, timeout)
@@ -190,13 +198,18 @@ class Host:
             finally:
                 if outer.poll() is None:
                     kill_inside(outer)
-        done = subprocess.CompletedProcess(list(map(str, args)), outer.returncode, output, errors)
+        done = subprocess.CompletedProcess(list(map(str, args)), outer.wait(), output, errors)
         if check and done.returncode != 0:
             raise WorldError(f"{self.name}: {args} exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
     def popen(
-        self, args: Sequence[str | Path], *, log: str | None = None, env: Mapping[str, str] | None = None
+        self,
+        args: Sequence[str | Path],
+        *,
+        log: str | None = None,
+        env: Mapping[str, str] | None = None,
+        forked: bool = False,
     ) -> Process:
         """Start a program in this host and leave it running; it ends with the host at the latest.
 
@@ -204,19 +217,25 @@ class Host:
             args: The program and its arguments.
             log: What to call its log file; the program's name when not given.
             env: Variables on top of the host's few.
+            forked: Whether the fork server starts it: forkserver.py.
 
         Returns:
             The program: to be signalled, stopped, read.
         """
         path = self.log_file(log or Path(args[0]).name)
+        variables = _ENVIRONMENT | dict(env or {})
         with path.open("ab") as output:
-            outer = subprocess.Popen(
-                self.enter(args),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=_ENVIRONMENT | dict(env or {}),
-                start_new_session=True,
+            outer = (
+                Forked(self.pid, args, variables, output)
+                if forked
+                else subprocess.Popen(
+                    self.enter(args),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=variables,
+                    start_new_session=True,
+                )
             )
         process = Process(outer, f"{Path(args[0]).name} in {self.name}", path)
         self._processes.append(process)

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
-from typing import AnyStr
+from typing import Protocol
 
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.waiting import wait_until
@@ -21,19 +21,36 @@ leaves it so.
 """
 
 
+class Outer(Protocol):
+    """What is between the test and a program in a host: `nsenter`, or the fork server's child."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id; the program is its only child."""
+
+    def poll(self) -> int | None:
+        """See `subprocess.Popen`."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """See `subprocess.Popen`."""
+
+    def kill(self) -> None:
+        """See `subprocess.Popen`."""
+
+
 class Process:
     """A background program of one host, and the log it writes.
 
-    Between the test and the program is `nsenter`, which stays outside the host's process namespace
+    Between the test and the program is a process that stays outside the host's process namespace
     and passes no signal on: signals go to the program itself.
 
     Args:
-        outer: The running `nsenter`.
+        outer: That process.
         what: The program in words, for errors.
         log: Where its output is written.
     """
 
-    def __init__(self, outer: subprocess.Popen[bytes], what: str, log: Path) -> None:
+    def __init__(self, outer: Outer, what: str, log: Path) -> None:
         self._outer = outer
         self.what = what
         self.log = log
@@ -92,8 +109,8 @@ class Process:
             return kill_inside(self._outer)
 
 
-def kill_inside(outer: subprocess.Popen[AnyStr]) -> int:
-    """Kill the program behind an `nsenter` and let nsenter bury it.
+def kill_inside(outer: Outer) -> int:
+    """Kill the program behind an outer process and let that bury it.
 
     The other way round the dead program would wait for the machine's process 1, and its host with it: the
     kernel takes no process namespace down before every process in it is buried.

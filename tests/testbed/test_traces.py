@@ -7,21 +7,29 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.testbed.fixtures import needs_root
-from tests.testbed.processes import HEARS_CTRL_C
+from tests.testbed.processes import HEARS_CTRL_C, children
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = needs_root
 
 _ROOT = Path(__file__).parents[2]
 _STARTS_AND_STAYS = """
 import sys
+from pathlib import Path
+from tests.testbed.forked import PYTHON
 from tests.testbed.world import World
 with World() as world:
+    stays = [*PYTHON, "tests.testbed.starting", "stay"]
+    world.node1.popen(stays, env={"PYTHONPATH": str(Path.cwd())}, forked=True)
     print(world.tmp)
     print(*(host.network_namespace() for host in world.hosts), flush=True)
     sys.stdin.read()
@@ -84,6 +92,7 @@ def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
         directory = Path(process.stdout.readline().strip())
         namespaces = {int(number) for number in process.stdout.readline().split()}
         assert namespaces <= _standing_namespaces()
+        descendants = list(_descendants(process.pid))
         process.send_signal(signal.Signals[end])
         process.wait(timeout=10)
     wait_until(lambda: not namespaces & _standing_namespaces(), "every process of the world having died")
@@ -93,6 +102,15 @@ def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
         with World():
             pass
     assert not directory.exists()
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in descendants), "the fork server having died"
+    )
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from _descendants(child)
 
 
 def _standing_namespaces() -> set[int]:

@@ -1,0 +1,95 @@
+"""A fork server: starts Python programs in a host without the time that their imports take.
+
+A start of `python -P -m nodeagent` needs 0.3 to 0.5 s of CPU time, most of it for imports. So each test
+process has one server, a Python of a single thread that has imported nodeagent. It forks twice for each
+start: the first child enters the host's namespaces as `nsenter` does and waits; the second runs the module as
+`python -m` does, to the interpreter's regular end. `Host.run` and `Host.popen` use the server if they are
+called with `forked=True`. Its programs differ from real starts in /proc/PID/cmdline and environ, and in that
+modules are imported already.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import sys
+from importlib import import_module
+
+import nodeagent
+from tests.testbed.inside import die_with_parent, enter_host
+
+# What nodeagent imports when it needs it; without the official client, which few starts need and which would
+# make each fork slower.
+_IMPORTED_LATER = ("iptc", "prometheus_client", "watchdog.observers.inotify_c")
+_LONGEST_REQUEST = 65536
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def _import_all() -> None:
+    """Import what nodeagent's commands import; objects of now are spared by the children's collections."""
+    for module in pkgutil.walk_packages(nodeagent.__path__, "nodeagent."):
+        if not module.name.endswith(".__main__"):
+            import_module(module.name)
+    path = list(sys.path)
+    for name in _IMPORTED_LATER:
+        import_module(name)
+    sys.path[:] = path  # iptc imports setuptools, which adds to it
+    gc.freeze()
+
+
+def _main() -> None:
+    """Serve until the test process has ended; in a child, run its program and return."""
+    _import_all()
+    # The kernel reaps the children: each reports its program's end itself.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    channel = socket.socket(fileno=0)
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(channel, _LONGEST_REQUEST, 5)
+        if not request:
+            return
+        if os.fork() == 0:
+            break
+        for descriptor in descriptors:
+            os.close(descriptor)
+    channel.detach()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    start = json.loads(request)
+    host, *streams, replying = descriptors
+    reply = socket.socket(fileno=replying)
+    enter_host(host)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    for descriptor in (host, *streams):
+        os.close(descriptor)
+    if start["session"]:
+        os.setsid()
+    reply.send(b"%d" % os.getpid())
+    program = os.fork()
+    if program:
+        os.closerange(0, len(_STREAMS))
+        _, status = os.waitpid(program, 0)
+        reply.send(b"%d" % os.waitstatus_to_exitcode(status))
+        # Until the test process knows, no other process can get this one's id.
+        reply.recv(1)
+        os._exit(0)
+    die_with_parent()
+    reply.close()
+    os.environ.clear()
+    os.environ.update(start["env"])
+    for number, name in enumerate(_STREAMS):
+        old = getattr(sys, name)
+        stream = open(number, old.mode, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115 - as Python itself opens them
+        stream.reconfigure(line_buffering=old.line_buffering)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    module, *sys.argv[1:] = start["args"]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,172 @@
+"""What the fork server starts does not differ from a real start."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import resource
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.testbed.agent import Agent
+from tests.testbed.errors import WorldError
+from tests.testbed.fixtures import needs_root
+from tests.testbed.forked import PYTHON
+from tests.testbed.node_state import living_processes, read_state
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.testbed.namespaces import Host
+    from tests.testbed.processes import Process
+
+pytestmark = needs_root
+
+_PROGRAM = (*PYTHON, "tests.testbed.starting")
+_NAME = Path(sys.executable).name
+_VARIABLES = {"PYTHONPATH": str(Path(__file__).parents[2]), "NODEAGENT_CONFIG": "/ä"}
+_WAYS_TO_END = ("return", "text", "exception", "interrupt", "abort", "0", "3", "300")
+
+
+@pytest.fixture(scope="module")
+def world(as_root: None) -> Iterator[World]:
+    with World() as standing:
+        yield standing
+
+
+@pytest.fixture
+def node(world: World) -> Host:
+    return world.node1
+
+
+def test_a_program_begins_as_it_does_without_the_server(node: Host) -> None:
+    real, forked = (json.loads(_ran(node, forked=forked)[1]) for forked in (False, True))
+    assert forked == real
+    assert len(forked["descriptors"]) == 4, "0 to 2, and that of the directory itself"
+
+
+def test_it_begins_so_in_the_background_too(node: Host) -> None:
+    real, forked = (_logged(node, forked=forked) for forked in (False, True))
+    assert forked == real
+
+
+@pytest.mark.parametrize("way", _WAYS_TO_END)
+def test_a_program_ends_as_it_does_without_the_server(node: Host, way: str) -> None:
+    (real_code, real_output, real_errors), (code, output, errors) = (
+        _ran(node, way, forked=forked) for forked in (False, True)
+    )
+    assert (code, output) == (real_code, real_output)
+    assert _without_frames(errors) == _without_frames(real_errors)
+
+
+def test_its_random_numbers_are_its_own(node: Host) -> None:
+    program = [*PYTHON, "random"]
+    first, second = (node.run(program, env=_VARIABLES, forked=True).stdout for _ in range(2))
+    assert first != second
+
+
+def test_many_at_once_get_their_own_output(node: Host) -> None:
+    codes = [str(random.Random(number).randrange(256)) for number in range(20)]  # noqa: S311 - numbers to tell apart
+    with ThreadPoolExecutor(5) as threads:
+        found = list(threads.map(lambda code: _ran(node, code, forked=True), codes))
+    assert [(code, sorted(output.split())) for code, output, _ in found] == [
+        (int(code), ["atexit", "output", "thread"]) for code in codes
+    ]
+
+
+def test_signals_reach_it_and_its_end_is_known(node: Host) -> None:
+    program = _staying(node)
+    assert Path(f"/proc/{program.pid}/ns/pid").readlink() == Path(f"/proc/{node.pid}/ns/pid").readlink()
+    program.signal(signal.SIGUSR1)
+    assert program.wait() == 7
+    assert not program.running
+    assert _staying(node).stop() == -signal.SIGTERM
+    assert _staying(node).stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_a_program_that_takes_too_long_is_killed(node: Host) -> None:
+    with pytest.raises(WorldError, match=r"took longer than 0\.5 s"):
+        node.run([*_PROGRAM, "stay"], env=_VARIABLES, timeout=0.5, forked=True)
+    assert living_processes(node, _NAME) == []
+    program = _staying(node)
+    assert program.wait(seconds=0.1) == -signal.SIGKILL
+    assert living_processes(node, _NAME) == []
+
+
+def test_output_that_something_keeps_open_is_waited_for(node: Host) -> None:
+    """As with pipes of a real start: an agent whose HAProxy inherited them would block its caller."""
+    with pytest.raises(WorldError, match="took longer than 1 s"):
+        node.run([*_PROGRAM, "leave a child"], env=_VARIABLES, timeout=1, forked=True)
+    node.run(["pkill", "-x", "sleep"])
+
+
+def test_who_kills_the_process_that_he_sees_kills_the_program(node: Host) -> None:
+    program = _staying(node)
+    status = Path(f"/proc/{program.pid}/status").read_text("ascii")
+    outer = int(re.findall(r"^PPid:\s+(\d+)", status, re.MULTILINE)[0])
+    assert living_processes(node, _NAME) != []
+    os.kill(outer, signal.SIGKILL)
+    assert program.wait() == -signal.SIGKILL
+    wait_until(lambda: living_processes(node, _NAME) == [], "the program having died")
+
+
+def test_what_the_server_can_not_start_so_is_refused(node: Host) -> None:
+    with pytest.raises(WorldError, match="can't start this"):
+        node.run(_PROGRAM, env=_VARIABLES | {"PYTHONHASHSEED": "1"}, forked=True)
+    with pytest.raises(WorldError, match="can't start this"):
+        node.run(["true"], env=_VARIABLES, forked=True)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+    try:
+        with pytest.raises(WorldError, match="can't start this"):
+            node.run(_PROGRAM, env=_VARIABLES, forked=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_commands_answer_as_they_do_without_the_server(world: World) -> None:
+    """Each of them is started for real here."""
+    before = read_state(world.node1)
+    real, forked = (_answers(Agent(world.node1, forked=forked)) for forked in (False, True))
+    assert forked == real
+    assert before.differences(read_state(world.node1)) == []
+
+
+def _answers(agent: Agent) -> list[tuple[int, str]]:
+    first = [agent.plan(), agent.apply(), agent.plan("-o", "json")]
+    wait_until(lambda: "Initializing" not in agent.status().text, "HAProxy having finished its checks")
+    answers = [*first, agent.status("-o", "json"), agent.run("doctor"), agent.cleanup()]
+    return [(answer.exit_code, answer.text) for answer in answers]
+
+
+def _ran(node: Host, *arguments: str, forked: bool) -> tuple[int, str, str]:
+    done = node.run([*_PROGRAM, *arguments], env=_VARIABLES, check=False, forked=forked)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _logged(node: Host, *, forked: bool) -> Any:  # noqa: ANN401 - JSON
+    program = node.popen(_PROGRAM, log=f"starting-{forked}", env=_VARIABLES, forked=forked)
+    assert program.wait() == 0
+    return json.loads(program.log.read_text("utf-8"))
+
+
+def _staying(node: Host) -> Process:
+    program = node.popen([*_PROGRAM, "stay"], log="staying", env=_VARIABLES, forked=True)
+    wait_until(lambda: program.log.read_text("utf-8").endswith("stays\n"), "the program having started")
+    program.log.write_text("", encoding="utf-8")
+    return program
+
+
+def _without_frames(errors: str) -> list[str]:
+    """Return what was said but not where: a traceback of a forked program begins in the server."""
+    where = (" ", "Current thread", "Extension modules:")
+    return [line for line in errors.splitlines() if line and not line.startswith(where)]
