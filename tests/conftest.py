@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("short", max_examples=20, deadline=None, derandomize=True)
     settings.register_profile("soak", max_examples=1000, deadline=None)
     settings.load_profile("soak" if config.getoption("--soak") else "short")
+    # The thousands of tests and their modules are no garbage, but a collector looks at them again and again.
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,6 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, marker in _MARKED_BY_FIXTURE.items():
             if fixture in used:
                 item.add_marker(marker)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but spare what was made so far."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.daemonset.kustomize import DAEMONSET, RENDERED, Object, UnknownFeatureError, render, text
+from tests.daemonset.kustomize import (
+    DAEMONSET,
+    RENDERED,
+    Object,
+    UnknownFeatureError,
+    documents,
+    render,
+    text,
+)
 from tests.daemonset.manifests import COMPONENTS, KUSTOMIZATIONS, with_components
 
 _OLDEST_KUSTOMIZE = (4, 0)
@@ -44,7 +51,7 @@ def test_the_rendered_file_is_the_base() -> None:
 
 
 def test_the_rendered_file_holds_what_the_base_holds() -> None:
-    assert list(yaml.safe_load_all(RENDERED.read_text("utf-8"))) == render(DAEMONSET / "base")
+    assert documents(RENDERED.read_text("utf-8")) == render(DAEMONSET / "base")
 
 
 @pytest.mark.usefixtures("_kubectl")
@@ -66,7 +73,7 @@ def _assert_kubectl_agrees(directory: Path) -> None:
         text=True,
         check=True,
     )
-    theirs = _by_identity([one for one in yaml.safe_load_all(told.stdout) if one])
+    theirs = _by_identity(documents(told.stdout))
     assert theirs == _by_identity(render(directory))
 
 

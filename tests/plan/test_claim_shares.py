@@ -7,11 +7,11 @@ from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, ObjectRef, Snapshot
 from nodeagent.plan.claims.claim import Claim
 from nodeagent.plan.claims.collecting import ClaimCollector
-from tests.plan.made_up import desired, ingress, service
+from tests.plan.made_up import config, desired, ingress, service
 
-LIMITS = LimitOptions()
-SHARE = 20_000
-MANY = {size: tuple(f"h{number}.example.com" for number in range(size)) for size in (1, 4000, 10_000)}
+LIMITS = LimitOptions(hostnames_per_namespace=2500)
+SHARE = 10_000
+MANY = {size: tuple(f"h{number}.example.com" for number in range(size)) for size in (1, 2000, 5000)}
 
 
 def claiming(namespace: str, number: int, size: int) -> Ingress:
@@ -33,20 +33,20 @@ def shown(claim: Claim) -> tuple[str, int]:
 
 
 def test_the_youngest_claims_beyond_the_share_are_left_out() -> None:
-    tenant = [claiming("tenant", number, 10_000) for number in range(5)]
-    other = claiming("other", 9, 10_000)
+    tenant = [claiming("tenant", number, 5000) for number in range(5)]
+    other = claiming("other", 9, 5000)
     assert considered(*reversed(tenant), other) == {
-        ("tenant/i0", 10_000),
-        ("tenant/i1", 10_000),
-        ("other/i9", 10_000),
+        ("tenant/i0", 5000),
+        ("tenant/i1", 5000),
+        ("other/i9", 5000),
     }
 
 
 def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
-    ingresses = [claiming("tenant", number, 10_000) for number in range(2)]
+    ingresses = [claiming("tenant", number, 5000) for number in range(2)]
     late = replace(ingress("late.example.com", created=9), ref=ObjectRef("Ingress", "tenant", "late"))
-    planned = desired(service(), *ingresses, late)
-    assert {decision.name for decision in planned.names} == set(MANY[10_000])
+    planned = desired(service(), *ingresses, late, options=config("limits: {hostnamesPerNamespace: 2500}"))
+    assert {decision.name for decision in planned.names} == set(MANY[5000])
     assert planned.remarks[-1] == (
         f"namespace tenant: 1 of its claims to hostnames are not considered: older ones name {SHARE} or more "
         "(limits.hostnamesPerNamespace)"
@@ -54,18 +54,18 @@ def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
 
 
 def test_a_higher_limit_has_a_higher_share() -> None:
-    tenant = [claiming("tenant", number, 10_000) for number in range(5)]
-    collector = ClaimCollector(LimitOptions(hostnames_per_namespace=10_000))
+    tenant = [claiming("tenant", number, 5000) for number in range(5)]
+    collector = ClaimCollector(LimitOptions(hostnames_per_namespace=5000))
     assert len(collector.update(Snapshot(ingresses=tuple(tenant)))[1]) == 4
 
 
-def test_the_same_claims_are_considered_whatever_was_there_before() -> None:
+def test_the_same_claims_are_considered_whatever_was_there_before(soak: bool) -> None:  # noqa: FBT001
     chance = random.Random(5)  # noqa: S311 - the same at each run, guards nothing
     collector = ClaimCollector(LIMITS)
     there: dict[str, Ingress] = {}
     seen: list[Claim] = []
     left_out = 0
-    for _ in range(200):
+    for _ in range(1000 if soak else 80):
         number = chance.randrange(12)
         made = claiming(chance.choice("ab"), number, chance.choice(tuple(MANY)))
         if made.ref.path in there and chance.random() < 0.5:

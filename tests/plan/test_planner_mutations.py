@@ -155,30 +155,31 @@ def _questions_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hostname_decisions.HostnameDecisions, "_publish", publish)
 
 
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        _deleted_keys_are_missed,
-        _the_node_s_names_are_not_looked_at_again,
-        _user_lines_are_not_looked_at_again,
-        _who_moves_up_under_a_limit_is_missed,
-        _new_evidence_is_missed,
-        _old_evidence_stays,
-        _classes_and_gateways_are_not_looked_at_again,
-        _changed_objects_are_taken_for_the_same,
-        _facts_of_load_balancers_are_not_looked_at_again,
-        _matches_outlive_their_load_balancer,
-        _reports_outlive_their_load_balancer,
-        _claims_without_a_hint_are_not_matched_again,
-        _rows_without_successors_stay,
-        _questions_stay,
-    ],
-    ids=lambda mutation: mutation.__name__.strip("_"),
-)
+_SHOWN_BY: Mapping[Mutation, int] = {
+    _deleted_keys_are_missed: 4,
+    _the_node_s_names_are_not_looked_at_again: 1,
+    _user_lines_are_not_looked_at_again: 1,
+    _who_moves_up_under_a_limit_is_missed: 74,
+    _new_evidence_is_missed: 12,
+    _old_evidence_stays: 12,
+    _classes_and_gateways_are_not_looked_at_again: 3,
+    _changed_objects_are_taken_for_the_same: 0,
+    _facts_of_load_balancers_are_not_looked_at_again: 2,
+    _matches_outlive_their_load_balancer: 2,
+    _reports_outlive_their_load_balancer: 33,
+    _claims_without_a_hint_are_not_matched_again: 4,
+    _rows_without_successors_stay: 0,
+    _questions_stay: 0,
+}
+"""The first history that shows each bug now: there the search begins, only to be quick."""
+
+
+@pytest.mark.parametrize("mutation", _SHOWN_BY, ids=lambda mutation: mutation.__name__.strip("_"))
 def test_a_bug_in_what_is_remembered_is_found(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
     """Warm differs from fresh in one of a few hundred histories, or does not get through."""
     mutation(monkeypatch)
-    assert any(_differs(seed) for seed in range(_HISTORIES))
+    first = _SHOWN_BY[mutation]
+    assert any(_differs(seed) for seed in range(first, first + _HISTORIES))
 
 
 def _differs(seed: int) -> bool:

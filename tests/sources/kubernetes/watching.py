@@ -33,7 +33,7 @@ def until(done: Callable[[], bool], what: str, timeout: float = 5.0) -> None:
     tick = threading.Event()
     while not done():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        tick.wait(0.002)
+        tick.wait(0.01)
 
 
 def unordered(snapshot: Snapshot) -> Snapshot:
