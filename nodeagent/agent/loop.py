@@ -125,6 +125,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_end)
         signal.signal(signal.SIGHUP, self._on_reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see __main__.py
         service = TelemetryServer(
             pages(self._board, self._metrics),
             self._settings.telemetry.endpoint,

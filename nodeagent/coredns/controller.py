@@ -203,6 +203,7 @@ class Controller:
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # see __main__.py
         service = TelemetryServer(
             self._pages(),
             self._settings.telemetry.endpoint,
