@@ -105,6 +105,20 @@ def test_a_rotated_ca_is_used_for_the_next_connection(
     assert kinds(connection) == LIST
 
 
+def test_a_server_with_an_ipv6_address(tmp_path: Path, account: Path) -> None:
+    """As in a cluster of only IPv6: the variable has the address without brackets."""
+    made, key = certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:::1")
+    (account / "ca.crt").write_bytes(made.read_bytes())
+    with ApiServer("::1", tls=Tls(made, key, made)) as server:
+        server.access.require_token("first")
+        environment = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": str(server.port)}
+        with Connection(lambda: PodTransport.of(environment, account)) as connection:
+            assert connection.server == ("::1", server.port)
+            connection.get_json("/version")
+            with pytest.raises(errors.NotFoundError, match=rf"at \[::1\]:{server.port}: 404"):
+                connection.get_json("/api/v1/namespaces/none")
+
+
 def test_another_hosts_certificate(api: ApiServer, account: Path) -> None:
     transport = PodTransport(("localhost", api.port), account)
     with (
