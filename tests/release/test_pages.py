@@ -150,7 +150,7 @@ def _gate() -> set[str]:
         re.findall(r"^([a-z-]+):(.*\n(?:\t.*\n)*)", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     )
     made: set[str] = set()
-    new = set(re.findall(r"^make ([a-z-]+)$", (_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE))
+    new = set(re.findall(r"^make ([a-z-]+)", (_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE))
     while new:
         made |= new
         text = " ".join(rules[target].replace("$(MAKE) --no-print-directory", "make") for target in new)
