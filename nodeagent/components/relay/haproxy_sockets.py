@@ -143,8 +143,7 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
     """
     deadline = time.monotonic() + timeout
     while True:
-        answer = ask(path, "show proc", max(0.0, deadline - time.monotonic()))
-        found = _cut(path) if answer == "" else answer
+        found = _whole(path, ask(path, "show proc", max(0.0, deadline - time.monotonic())))
         if not isinstance(found, Unreachable):
             return _parse(path, found)
         if found.why is not Silence.CUT or time.monotonic() + _PAUSE_SECONDS >= deadline:
@@ -192,6 +191,14 @@ def _parse(path: PurePath, answer: str) -> Processes | Unreachable:
     )
 
 
+def _whole(path: PurePath, answer: str | Unreachable) -> str | Unreachable:
+    """Return the answer if it is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c).
+
+    A HAProxy that is killed leaves a part of one, which must not count as the whole.
+    """
+    return answer if isinstance(answer, Unreachable) or answer.endswith("\n\n") else _cut(path)
+
+
 def _cut(path: PurePath) -> Unreachable:
     return Unreachable(str(path), Silence.CUT)
 
@@ -232,7 +239,7 @@ class ServerState(Struct, frozen=True):
 
 def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
     """Return the worker behind the socket at `path`; `timeout` in seconds."""
-    answer = ask(path, "show info", timeout)
+    answer = _whole(path, ask(path, "show info", timeout))
     if isinstance(answer, Unreachable):
         return answer
     fields = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
@@ -247,7 +254,7 @@ def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
     """Return the servers of all listeners, sorted by address and port; `timeout` in seconds."""
-    answer = ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout)
+    answer = _whole(path, ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout))
     if isinstance(answer, Unreachable):
         return answer
     frontends: dict[str, dict[str, str]] = {}

@@ -1,7 +1,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from nodeagent.components.relay.haproxy_sockets import (
     Unreachable,
     ask,
     read_processes,
+    read_servers,
+    read_worker,
     reload_haproxy,
 )
 
@@ -94,6 +96,40 @@ def test_a_socket_that_says_nothing_is_given_up_in_time(tmp_path: Path) -> None:
     with _answering(tmp_path / "m", None):
         assert ask(tmp_path / "m", "show info", 0.2) == Unreachable(str(tmp_path / "m"), Silence.LATE)
     assert time.monotonic() - started < 1
+
+
+_INFO = f"Name: HAProxy\nVersion: 2.6.12\nPid: 15333\ndescription: nodeagent-{'0' * 64}\n\n"
+_STATISTICS = """\
+# pxname,svname,scur,dreq,dcon,status,check_status,check_desc,last_chk,
+web_site_169.254.66.5_443,FRONTEND,3,1,2,OPEN,,,,
+web_site_169.254.66.5_443,service,3,,,UP,L4OK,Layer4 check passed,,
+web_site_169.254.66.6_443,FRONTEND,0,0,0,OPEN,,,,
+web_site_169.254.66.6_443,service,0,,,UP,L4OK,Layer4 check passed,,
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "answer"), [(read_worker, _INFO), (read_servers, _STATISTICS)], ids=["worker", "servers"]
+)
+def test_a_part_of_an_answer_is_no_answer(
+    tmp_path: Path, read: Callable[[Path, float], object], answer: str
+) -> None:
+    """HAProxy was killed while it answered."""
+    path = tmp_path / "m"
+    parts = [answer[:length] for length in range(len(answer))]
+    with _answering(path, *parts, answer):
+        assert {read(path, 5) for _ in parts} == {Unreachable(str(path), Silence.CUT)}
+        assert not isinstance(read(path, 5), Unreachable)
+
+
+def test_a_part_of_a_list_of_processes_is_asked_for_again(tmp_path: Path) -> None:
+    """Without its last lines, the master seems to have no worker."""
+    path = tmp_path / "m"
+    with _answering(path, PROCESSES.partition("# workers")[0], PROCESSES):
+        found = read_processes(path, 5)
+    assert isinstance(found, Processes)
+    assert found.workers == (1271,)
 
 
 def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:
