@@ -164,15 +164,16 @@ class Daemon:
     def _turn(self) -> None:
         """Run one turn of the loop: determine the writer, wait for a reason, make a pass if there is one."""
         self._board.beat()
-        self._api.update(self._cluster.states())
         if self._config_file.has_changed(at_once=self._reload) or self._reload:
             self._reload = False
             self._take_over_config()
         self._settle_role()
-        self._keep_watching()
-        self._status_file.keep()
         pause = self._pause()
         if pause > 0:
+            # Between two passes there is always a pause: no event waits for this.
+            self._api.update(self._cluster.states())
+            self._keep_watching()
+            self._status_file.keep()
             self._triggers.wait(min(pause, _BEAT_SECONDS))
             return
         try:

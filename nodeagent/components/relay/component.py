@@ -16,6 +16,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     ServerState,
     Silence,
     Unreachable,
+    Worker,
     read_processes,
     read_servers,
     read_worker,
@@ -141,7 +142,7 @@ class Relay:
         """Release the ports; HAProxy keeps those that it has. Idempotent."""
         self._ports.keep()
 
-    def _install(self, change: RelayChange) -> None:
+    def _install(self, change: RelayChange) -> RelayState:
         text = self._text(frozenset(change.listeners))
         haproxy = process.program()
         if haproxy is None and self._launch:
@@ -156,14 +157,18 @@ class Relay:
         if text != previous:
             self._directory.install(text)
         if not isinstance(before, Unreachable):
-            self._reload(change, text, previous, before.reloads)
-        elif haproxy is not None and self._launch:
+            worker = self._reload(change, text, previous, before.reloads)
+            return RelayState(
+                change.listeners, worker.digest, running=True, in_force=worker.digest, version=worker.version
+            )
+        if haproxy is not None and self._launch:
             if before.why is Silence.LATE:
                 # It hangs, and would continue to take its share of the new connections.
                 process.stop(self._directory.config, self._drain_seconds)
             self._start(haproxy, text)
         else:
             self._await_sidecar(change, text, before)
+        return self.read()
 
     def ready(self, listeners: Iterable[Listener]) -> frozenset[Endpoint]:
         """Return those of the listeners' endpoints that are HAProxy's own.
@@ -245,12 +250,13 @@ class Relay:
         if taken:
             served = tuple(listener for listener in change.listeners if listener.bind not in taken)
             change = self._towards(change.before, served)
+        state = change.before
         if change.action == "stop":
             self._stop()
+            state = self.read()
         elif change:
-            self._install(change)
+            state = self._install(change)
         self._ports.keep(binds)
-        state = self.read() if change else change.before
         missed = {listener.bind for listener in wanted} & taken.keys()
         if missed:
             lines = (
@@ -302,7 +308,7 @@ class Relay:
                 f"does not answer within {_IN_FORCE_SECONDS:.0f} s. It was left running; apply again."
             )
 
-    def _reload(self, change: RelayChange, text: str, previous: str | None, reloads: int) -> None:
+    def _reload(self, change: RelayChange, text: str, previous: str | None, reloads: int) -> Worker:
         answer = reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
         if isinstance(answer, Unreachable):
             raise ApplyError(
@@ -310,8 +316,8 @@ class Relay:
                 f"{self._directory.config}, the earlier one is still active; apply again."
             )
         refused = answer.outcome is ReloadReply.REFUSED
-        if not refused and self._in_force(text, _IN_FORCE_SECONDS, reloads):
-            return
+        if not refused and (worker := self._in_force(text, _IN_FORCE_SECONDS, reloads)):
+            return worker
         if refused or self._has_failed(reloads):
             self._directory.restore(previous)
             haproxy = process.program()
@@ -336,8 +342,8 @@ class Relay:
             "or set relay.launch: true so that nodeagent starts HAProxy itself."
         )
 
-    def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> bool:
-        """Wait until the running worker reports this text's digest.
+    def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> Worker | None:
+        """Wait until the running worker reports this text's digest, and return it.
 
         Waits for the master's socket, too: the master executes itself again once its worker serves, and does
         not answer meanwhile. Gives up after that many seconds, or when the reload after `reloads` earlier
@@ -349,11 +355,11 @@ class Relay:
             serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
             if not isinstance(serving, Unreachable) and serving.digest == digest:
                 if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
-                    return True
+                    return serving
             elif reloads is not None and self._has_failed(reloads):
-                return False
+                return None
             time.sleep(_PAUSE_SECONDS)
-        return False
+        return None
 
     def _has_failed(self, reloads: int) -> bool:
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)
