@@ -72,6 +72,7 @@ def _blocks_sigterm(container: subprocess.Popen[bytes]) -> bool:
     first = _first(container)
     if not first:
         return False
-    status = Path(f"/proc/{first}/status").read_text(encoding="ascii")
-    blocked = next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:"))
-    return bool(int(blocked, 16) & _SIGTERM)
+    lines = Path(f"/proc/{first}/status").read_text(encoding="ascii").splitlines()
+    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    # unshare blocks it, too, until just before it becomes the daemon; what is sent then is lost.
+    return status["Name"] != "unshare" and bool(int(status["SigBlk"], 16) & _SIGTERM)
