@@ -9,6 +9,7 @@ import gc
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -87,6 +88,8 @@ def end(way: str) -> None:
         case "abort":
             faulthandler.enable()
             os.abort()
+        case "random":
+            print(random.random())  # noqa: S311 - guards nothing
         case "stay":
             signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
             print("stays", flush=True)

@@ -69,9 +69,7 @@ def test_a_program_ends_as_it_does_without_the_server(node: Host, way: str) -> N
 
 
 def test_its_random_numbers_are_its_own(node: Host) -> None:
-    program = [*PYTHON, "random"]
-    first, second = (node.run(program, env=_VARIABLES, forked=True).stdout for _ in range(2))
-    assert first != second
+    assert _ran(node, "random", forked=True) != _ran(node, "random", forked=True)
 
 
 def test_many_at_once_get_their_own_output(node: Host) -> None:
