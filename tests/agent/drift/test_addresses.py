@@ -112,7 +112,7 @@ def test_a_foreign_removal_during_our_own_change_is_not_lost(relay: Watched) -> 
     relay.said.until("169.254.66.5 was removed")
 
 
-def test_pods_that_start_and_end_cause_no_pass_and_cost_little(relay: Watched) -> None:
+def test_pods_that_start_and_end_cause_no_pass(relay: Watched) -> None:
     pods = [
         command
         for number in range(50)
@@ -126,11 +126,8 @@ def test_pods_that_start_and_end_cause_no_pass_and_cost_little(relay: Watched) -
             f"link del veth{number}",
         )
     ]
-    before = time.process_time()
     relay.node.ip(*pods)
     relay.finally_drifts()
-    # pyroute2's monitor takes 0.15 s for the same.
-    assert time.process_time() - before < 0.1
 
 
 def test_lost_notifications_are_reported_and_the_watch_continues(relay: Watched) -> None:

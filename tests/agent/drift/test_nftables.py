@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,18 +114,13 @@ def test_tables_of_others_cause_no_pass(table: Watched) -> None:
     table.finally_drifts()
 
 
-def test_large_transactions_of_others_cost_next_to_nothing(table: Watched) -> None:
+def test_large_transactions_of_others_cause_no_pass(table: Watched) -> None:
     elements = ", ".join(f"10.{each // 65536}.{each // 256 % 256}.{each % 256}" for each in range(5000))
     table.node.nft(FOREIGN)
     table.keep(1)
-    before = time.process_time()
     table.node.nft(f"add element inet kube-proxy s {{ {elements} }}")
     table.node.nft("flush set inet kube-proxy s")
     table.finally_drifts()
-    spent = time.process_time() - before
-    # Our own start of nft included; 10,000 messages.
-    print(f"{spent * 1000:.1f} ms for 10,000 foreign elements")
-    assert spent < 0.1
 
 
 @needs_root
