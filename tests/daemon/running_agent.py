@@ -50,6 +50,8 @@ class RunningAgent:
         self.node = node
         self.config = config
         self._environment = _ENVIRONMENT | dict(variables)
+        self._lines: list[Line] = []
+        self._read = 0
         self._common: tuple[str | Path, ...] = ("--config", config, "--node", node.name)
         self.process = node.popen(
             [*_PROGRAM, "run", "--log-format", "json", *self._common, *options],
@@ -186,14 +188,16 @@ class RunningAgent:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _log(self) -> list[Line]:
-        whole, _, _ = self.process.log.read_text(encoding="utf-8").rpartition("\n")
-        found: list[Line] = []
-        for text in whole.splitlines():
-            try:
-                found.append(json.loads(text))
-            except ValueError as error:
-                raise WorldError(f"no line of the log: {text!r}{log_tail(self.process.log, 80)}") from error
-        return found
+        """Return all whole lines; only the new ones are read."""
+        with self.process.log.open("rb") as log:
+            log.seek(self._read)
+            news, end, _ = log.read().rpartition(b"\n")
+        try:
+            self._lines += list(map(json.loads, news.splitlines()))
+        except ValueError as error:
+            raise WorldError(f"a line of the log is not JSON{log_tail(self.process.log, 80)}") from error
+        self._read += len(news + end)
+        return self._lines
 
 
 def _answer(connection: socket.socket, path: str) -> tuple[int, str]:
