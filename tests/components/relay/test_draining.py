@@ -180,7 +180,10 @@ def test_many_idle_connections_are_closed_in_a_few_looks() -> None:
         for each in kept:
             each.sendall(b"echo\nhello\n")
             assert each.recv(100) == b"hello\n"
+        # It waits for HAProxy to begin to end, in a process with more than 1024 descriptors.
         thread = sidecar.drain(idle=1.0)
+        thread.join(1.5)
+        assert thread.is_alive()
         sidecar.end()
         thread.join(60)
         assert [each.recv(1) for each in kept] == [b""] * 1000
