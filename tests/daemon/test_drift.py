@@ -117,7 +117,10 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
     line = agent.await_line("Repaired drift", component=damage.component)
     assert damage.words in line["found"], line
     agent.await_that(lambda: read_managed_state(node) == before, "all as before")
-    assert agent.metric("nodeagent_drift_repairs_total", component=damage.component) >= 1
+    agent.await_that(
+        lambda: agent.metric("nodeagent_drift_repairs_total", component=damage.component) >= 1,
+        "the repair being counted",
+    )
     assert agent.metric("nodeagent_drift_conflict", component=damage.component) == 0
     for host in (node, world.pod1):
         assert host.curl(f"http://{addresses.LOAD_BALANCER_IP}/").ok
@@ -165,8 +168,11 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
     assert (
         "the next repair waits 1 s" in agent.lines("Another program keeps reverting a component")[0]["reason"]
     )
+    agent.await_that(
+        lambda: agent.metric("nodeagent_drift_conflict", component="hosts") == 1,
+        "the conflict in the metrics",
+    )
     assert agent.metric("nodeagent_drift_conflicts_total", component="hosts") == 1
-    assert agent.metric("nodeagent_drift_conflict", component="hosts") == 1
     made = agent.metric("nodeagent_applies_total", component="hosts") - applies
     used = agent.metric("process_cpu_seconds_total") - processor
     print(

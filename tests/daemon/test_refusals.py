@@ -50,7 +50,7 @@ def test_a_refusal_is_not_read_as_no_objects(
     for path in (_INGRESSES, "/api/v1/services", "/api/v1/nodes"):
         api.traffic.wait_for_requests(verb, path, count=2, timeout=30)
     agent.await_line("Could not read from the API server")
-    assert agent.metric("nodeagent_api_up") == 0
+    agent.await_that(lambda: agent.metric("nodeagent_api_up") == 0, "the metric")
     status, text = agent.page("/readyz")
     assert status == 200, "what is applied stays applied"
     assert "api: failed since" in text

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.testbed.waiting import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -51,8 +53,13 @@ def squatting(host: Host, address: str, port: int) -> Iterator[None]:
     log = host.log_file(name)
     log.unlink(missing_ok=True)
     process = host.popen(command(address, port), log=name)
+
+    def bound() -> bool:
+        process.check_running()
+        return log.read_text(encoding="ascii").startswith("bound")
+
     try:
-        host.await_port(port, process)
+        wait_until(bound, f"port {port} of {address} being taken")
         yield
         assert "got" not in log.read_text(encoding="ascii"), "the squatter was answered for the load balancer"
     finally:
