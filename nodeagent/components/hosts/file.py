@@ -344,8 +344,9 @@ def is_mount_point(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
         content = mountinfo.read_bytes()
     except FileNotFoundError:
         return False
-    # A node has hundreds of mounts, few of them of a file of this name.
-    lines = (line for line in content.splitlines() if path.name.encode() in line)
+    # A node has hundreds of mounts, few of them of a file of this name (which may be there in octal).
+    name = os.fsencode(path.name)
+    lines = (line for line in content.splitlines() if name in line or b"\\" in line)
     return real in mount_points(b"\n".join(lines))
 
 

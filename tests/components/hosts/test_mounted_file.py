@@ -56,6 +56,13 @@ def test_without_proc_a_file_counts_as_not_mounted(tmp_path: Path) -> None:
     assert not is_mount_point(tmp_path / "hosts", mountinfo=tmp_path / "none")
 
 
+def test_a_mounted_file_with_a_space_in_its_name_is_found(tmp_path: Path) -> None:
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(f"36 35 98:0 /f {tmp_path}/my\\040hosts rw - ext4 /dev/a rw\n", encoding="ascii")
+    assert is_mount_point(tmp_path / "my hosts", mountinfo)
+    assert not is_mount_point(tmp_path / "hosts", mountinfo)
+
+
 @in_private_mounts
 def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path) -> None:
     """The inode stays, so the host sees it; nothing is left next to it."""
