@@ -72,9 +72,11 @@ class Relay:
         self._drain_seconds = drain_seconds
         self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
+        self._master_returns = False
 
     def read(self) -> RelayState:
         """Read the actual state. Raises nothing: the state's notes say what can't be read."""
+        self._await_master()
         notes: list[str] = []
         listeners: tuple[Listener, ...] = ()
         text = None
@@ -135,8 +137,13 @@ class Relay:
         return change.before if growing.action == "stop" else self._apply(growing, change.listeners)
 
     def shrink(self, change: RelayChange) -> RelayState:
-        """Remove listeners; stop HAProxy if none is left and nodeagent launched it. Errors as in `grow`."""
-        return self._apply(change, change.listeners)
+        """Remove listeners; stop HAProxy if none is left and nodeagent launched it. Errors as in `grow`.
+
+        After a reload, also by `grow`, it returns when HAProxy's master answers again.
+        """
+        state = self._apply(change, change.listeners)
+        self._await_master()
+        return state
 
     def release(self) -> None:
         """Release the ports; HAProxy keeps those that it has. Idempotent."""
@@ -150,6 +157,7 @@ class Relay:
                 "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
                 "Install it (apt-get install haproxy)."
             )
+        self._await_master()
         before = read_processes(self._directory.master_socket, _ASK_SECONDS)
         if isinstance(before, Unreachable) and haproxy is not None:
             process.check(text, haproxy)
@@ -345,21 +353,34 @@ class Relay:
     def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> Worker | None:
         """Wait until the running worker reports this text's digest, and return it.
 
-        Waits for the master's socket, too: the master executes itself again once its worker serves, and does
-        not answer meanwhile. Gives up after that many seconds, or when the reload after `reloads` earlier
-        ones is known to have failed.
+        Gives up after that many seconds, or when the reload after `reloads` earlier ones is known to have
+        failed.
         """
         digest = haproxy_config.digest(text)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
             if not isinstance(serving, Unreachable) and serving.digest == digest:
-                if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
-                    return serving
-            elif reloads is not None and self._has_failed(reloads):
+                self._master_returns = True
+                return serving
+            if reloads is not None and self._has_failed(reloads):
                 return None
             time.sleep(_PAUSE_SECONDS)
         return None
+
+    def _await_master(self) -> None:
+        """Wait for the master of a worker that has begun to serve, ten seconds at most.
+
+        It executes itself once more after that, and its socket refuses connections meanwhile, as that of a
+        HAProxy that has ended. Nothing that points at the worker needs to wait for it: that is a quarter of
+        a reload.
+        """
+        deadline = time.monotonic() + _IN_FORCE_SECONDS
+        while self._master_returns:
+            found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+            self._master_returns = isinstance(found, Unreachable) and time.monotonic() < deadline
+            if self._master_returns:
+                time.sleep(_PAUSE_SECONDS)
 
     def _has_failed(self, reloads: int) -> bool:
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)

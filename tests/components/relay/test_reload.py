@@ -9,7 +9,7 @@ from nodeagent.components.relay import Relay, component, haproxy_config
 from nodeagent.components.relay.haproxy_sockets import Unreachable, read_processes
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Listener
+from nodeagent.model.desired import Desired, Listener
 from tests.components.relay.backend import Download, backend, connect, who
 from tests.components.relay.namespace import (
     RELAY,
@@ -79,6 +79,21 @@ class _Load:
                         event.set()
                 if tried >= self._at_most:
                     self._over.set()
+
+
+@isolated
+def test_a_master_that_executes_itself_does_not_count_as_ended() -> None:
+    with _serving(A) as relay:
+        for wanted in ((A, B), (A,), (A, B), (A,), (A, B)):
+            relay.grow(difference(relay, wanted))
+            assert relay.read().running
+            relay.shrink(difference(relay, wanted))
+            assert relay.read().running
+        for wanted in ((A,), (A, B), (A,), (A, B)):
+            grown = relay.grow(difference(relay, wanted))
+            relay.shrink(relay.diff(grown, Desired(listeners=wanted)))
+            # As other commands and the watcher do, who know nothing of the reload.
+            assert not isinstance(read_processes(CONFIG.parent / "master.sock", 5), Unreachable)
 
 
 @isolated
