@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 # Every package by its hash, and nothing that is not locked.
 LOCKS := locks/build.txt locks/agent.txt locks/dev.txt
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile
-# Tests mostly wait for programs, so three at a time are faster on two cores. WORKERS=0 runs them one by one.
-WORKERS ?= 3
+# Tests mostly wait for programs, so four at a time are faster on two cores. WORKERS=0 runs them one by one.
+WORKERS ?= 4
 # Each worker starts with a part of the folders, in their order, and takes over half of what another has left.
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # Tests that need no root run without it: for root, as an ordinary user of a user namespace, who owns what root owns.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests before `-m` selects some of them."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Mark tests before `-m` selects some of them, and share what is selected among the workers."""
     for item in items:
         used = getattr(item, "fixturenames", ())
         if item.path.parent == _SIMULATED_API:
@@ -40,6 +42,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, marker in _MARKED_BY_FIXTURE.items():
             if fixture in used:
                 item.add_marker(marker)
+    yield
+    items[:] = _shared(items, getattr(config, "workerinput", {"workercount": 1})["workercount"])
+
+
+def _shared(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Give each worker some of the long tests early: one that begins last keeps all others waiting.
+
+    xdist (`--dist worksteal`) gives each worker an equal part of the list to begin with. The first worker's
+    first test makes what the long ones have in common, the image, so the others have theirs a bit later.
+    """
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    shared = []
+    for worker in range(workers):
+        part = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
+        early = len(part) // 4 if worker else 0
+        shared += [*part[:early], *long[worker::workers], *part[early:]]
+    return shared
 
 
 def pytest_collection_finish() -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     needs_root,
+    pytest.mark.long,
     pytest.mark.timeout(600),
 ]  # the first test builds the image: a minute, if the machine is idle
 

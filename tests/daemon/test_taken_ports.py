@@ -26,6 +26,7 @@ pytestmark = needs_root
 _TAKEN = f"{addresses.LOAD_BALANCER_IP}:8443"
 
 
+@pytest.mark.long
 def test_a_taken_port_is_reported_as_an_event_and_used_again_when_free(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, i
 _BACK_SECONDS = 45.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hung", [("agent", "worker"), ("master",), ("worker",)], ids=" and ".join)
 def test_what_hangs_is_back(
     world: World, deployment: Deployment, hung: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -31,6 +31,7 @@ _DOWNLOADS = 5
 """From each of them."""
 
 
+@pytest.mark.long
 def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     users = (world.node1, world.pod1)
     image = world.push_image(16)
@@ -78,6 +79,7 @@ def test_upgrade(world: World, deployment: Deployment, capsys: pytest.CaptureFix
     _check_served(world)
 
 
+@pytest.mark.long
 def test_rollouts_lose_no_connection(
     world: World,
     deployment: Deployment,

@@ -29,6 +29,7 @@ _IDLE_SECONDS = 30.0
 """relay.idleSeconds."""
 
 
+@pytest.mark.long
 def test_a_rollout_waits_for_downloads_and_not_for_idle_connections(
     world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
