@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
@@ -37,20 +39,31 @@ def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -
     """
     directory.mkdir()
     made = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
-    ca_key = directory / "ca.key"
-    _request(
-        *("-days", str(days)),
-        *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", made.ca),
-        *("-addext", "keyUsage=critical,keyCertSign"),
-    )
-    _request(
-        *("-days", str(days)),
-        *("-subj", f"/CN={names[0]}", "-keyout", made.server_key, "-out", made.server),
-        *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
-        *("-addext", "basicConstraints=critical,CA:FALSE"),
-        *("-CA", made.ca, "-CAkey", ca_key),
-    )
+    for file, content in zip(
+        (made.ca, made.server, made.server_key), _contents(tuple(names), days), strict=True
+    ):
+        file.write_bytes(content)
     return made
+
+
+@cache
+def _contents(names: Sequence[str], days: int) -> tuple[bytes, ...]:
+    """Return what is in the files; the same in all worlds of a process."""
+    with TemporaryDirectory() as directory:
+        ca, ca_key, server, server_key = (Path(directory, name) for name in ("ca", "ca_key", "server", "key"))
+        _request(
+            *("-days", str(days)),
+            *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", ca),
+            *("-addext", "keyUsage=critical,keyCertSign"),
+        )
+        _request(
+            *("-days", str(days)),
+            *("-subj", f"/CN={names[0]}", "-keyout", server_key, "-out", server),
+            *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
+            *("-addext", "basicConstraints=critical,CA:FALSE"),
+            *("-CA", ca, "-CAkey", ca_key),
+        )
+        return ca.read_bytes(), server.read_bytes(), server_key.read_bytes()
 
 
 def make_certificate(certificate: Path, key: Path, address: str) -> None:

@@ -6,6 +6,7 @@ get the addresses of other families.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import yaml
 from tests.testbed import addresses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tests.testbed.addresses import Address, Family
 
@@ -39,11 +40,19 @@ def write_manifests(
             balancer has two.
     """
     directory.mkdir(exist_ok=True)
+    for name, text in _manifests(tuple(families), tuple(cluster_ips or ())).items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+@cache
+def _manifests(families: tuple[Family, ...], cluster_ips: tuple[Address, ...]) -> Mapping[str, str]:
+    written = {}
     for source in MANIFESTS.glob("*.yaml"):
         objects = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
         for found in objects:
             _readdress(found, families, cluster_ips)
-        (directory / source.name).write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+        written[source.name] = yaml.safe_dump_all(objects)
+    return written
 
 
 def service_addresses(cluster_ips: Sequence[Address]) -> dict[str, object]:
@@ -61,9 +70,7 @@ def load_balancer_status(ips: Iterable[Address], **more: str) -> dict[str, objec
     return {"loadBalancer": {"ingress": [{"ip": str(address), **more} for address in ips]}}
 
 
-def _readdress(
-    found: dict[str, Any], families: Sequence[Family], cluster_ips: Sequence[Address] | None
-) -> None:
+def _readdress(found: dict[str, Any], families: tuple[Family, ...], cluster_ips: tuple[Address, ...]) -> None:
     in_front = addresses.within(addresses.EVERY_LOAD_BALANCER_IP, families)
     match found["kind"]:
         case "Service":

@@ -68,7 +68,7 @@ class Forked:
                 ends.callback(os.close, descriptor)
             socket.send_fds(channel, [json.dumps(request).encode()], given)
         self.pid = int(self._reply.recv(16) or 0)
-        """The child that waits outside the host's process namespace; the program is its only child."""
+        """The program's process id, as the machine sees it."""
         if not self.pid:
             self.__exit__(None, None, None)
             raise WorldError(f"the fork server could not enter the host to start {self.args}")
@@ -99,13 +99,13 @@ class Forked:
                 code = self._reply.recv(16)
             except (TimeoutError, BlockingIOError) as error:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from error
-            # None comes from a child that was killed itself: the program died with it.
+            # None comes from a server's child that was killed itself.
             self.returncode = int(code or -signal.SIGKILL)
             self._reply.close()
         return self.returncode
 
     def kill(self) -> None:
-        """Kill the child that waits, and with it the program."""
+        """Kill the program."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 

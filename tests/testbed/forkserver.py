@@ -24,7 +24,7 @@ from importlib import import_module
 from types import ModuleType
 
 import nodeagent
-from tests.testbed.inside import die_with_parent, enter_host
+from tests.testbed.inside import enter_host
 
 # What nodeagent imports when it needs it; without the official client, which few starts need and which would
 # make each fork slower.
@@ -82,18 +82,19 @@ def _main() -> None:
         os.dup2(descriptor, number)
     for descriptor in (host, *streams):
         os.close(descriptor)
-    if start["session"]:
-        os.setsid()
-    reply.send(b"%d" % os.getpid())
     program = os.fork()
     if program:
         os.closerange(0, len(_STREAMS))
-        _, status = os.waitpid(program, 0)
-        reply.send(b"%d" % os.waitstatus_to_exitcode(status))
-        # Until the test process knows, no other process can get this one's id.
+        reply.send(b"%d" % program)
+        ended = os.waitid(os.P_PID, program, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        reply.send(b"%d" % (ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status))
+        # Until the test process knows, no other process can get the program's id.
         reply.recv(1)
+        os.waitpid(program, 0)
         os._exit(0)
-    die_with_parent()
+    if start["session"]:
+        os.setsid()
     reply.close()
     os.environ.clear()
     os.environ.update(start["env"])

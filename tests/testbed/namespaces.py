@@ -2,68 +2,40 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
 from tests.testbed.http import CurlResult, curl_command, curl_result
+from tests.testbed.inside import become_host, furnish_host
 from tests.testbed.listening import listening_ports
-from tests.testbed.processes import Process, children, kill_inside
+from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
     from types import TracebackType
 
     from tests.testbed.addresses import Address
+    from tests.testbed.processes import Started
 
-# $1 is the host's /etc, $2 its name, $3 whether it supports IPv6. `cat` holds the namespaces open until its
-# standard input, a pipe from the test process, is closed: by us, or by the kernel however the test process
-# ends. As process 1 it also inherits orphans; with SIGCHLD ignored the kernel buries them.
-_HOLD = """
-set -eu
-mount --bind -o ro /etc/alternatives "$1/alternatives"
-mount --rbind "$1" /etc
-mount -t tmpfs -o mode=0755,size=64m tmpfs /run
-mkdir -m 1777 /run/lock
-mount -t sysfs sysfs /sys
-hostname "$2"
-ipv6=/proc/sys/net/ipv6/conf
-if [ "$3" = no ]; then
-    # `all` is for the devices that stand, `default` for those to come.
-    echo 1 >$ipv6/all/disable_ipv6
-    echo 1 >$ipv6/default/disable_ipv6
-else
-    echo 1 >$ipv6/all/forwarding
-    # Nobody else is on the cables: link-local addresses need not wait for a second.
-    echo 0 >$ipv6/all/accept_dad
-    echo 0 >$ipv6/default/accept_dad
-fi
-ip link set lo up
-for key in ipv4/conf/all/send_redirects ipv4/conf/default/send_redirects; do
-    echo 0 >/proc/sys/net/$key
-done
-echo 1 >/proc/sys/net/ipv4/ip_forward
-if [ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]; then
-    echo 0 >/proc/sys/net/bridge/bridge-nf-call-iptables
-fi
-echo ready
-# Ignored SIGCHLD lets the kernel reap orphans; a shell's trap does not (dash 0.5.12 leaves it at default).
-exec env --ignore-signal=CHLD cat >/dev/null
-"""
-_UNSHARE = (
-    *("unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child=KILL"),
-    *("--propagation", "private", "--mount-proc"),
-)
+# It holds the namespaces until its standard input, a pipe from the test process, is closed: by the kernel,
+# however the test process ends. As process 1 it also inherits orphans; with SIGCHLD ignored the kernel buries
+# them.
+_HOLD = ("env", "--ignore-signal=CHLD", "cat")
 # The machine's own environment (proxies above all) is not to reach into the world.
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "LANG": "C.UTF-8",
 }
-_STOP_SECONDS = 5.0
+# The world's end blocks them in the main thread, and another that hears them would have it interrupted.
+_FOR_THE_MAIN_THREAD = {signal.SIGINT, signal.SIGTERM}
 
 
 class Host:
@@ -82,8 +54,9 @@ class Host:
         self.etc = etc
         self._logs = logs
         self._holder: subprocess.Popen[bytes] | None = None
-        self._processes: list[Process] = []
-        self._pid = 0
+        self._started: set[Started] = set()
+        self._starter: ThreadPoolExecutor | None = None
+        self._ready: Future[None] | None = None
 
     def __enter__(self) -> Self:
         self.launch()
@@ -97,59 +70,64 @@ class Host:
 
     def launch(self) -> None:
         """Begin to start, without waiting: `await_ready` does that."""
-        with self.log_file("host").open("wb") as log:
-            speaks = "yes" if self._ipv6 else "no"
-            self._holder = subprocess.Popen(
-                [*_UNSHARE, "--", "sh", "-c", _HOLD, "sh", str(self.etc), self.name, speaks],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=_ENVIRONMENT,
-                # Ctrl-C is for the test process alone: it takes the world down in order.
-                start_new_session=True,
-            )
+        self._starter = ThreadPoolExecutor(1, self.name)
+        self._ready = self._starter.submit(self._make)
+
+    def _make(self) -> None:
+        """Take the thread into namespaces of its own: what it starts from now on is in the host."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_THREAD)
+        become_host()
+        self._holder = subprocess.Popen(
+            _HOLD,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=_ENVIRONMENT,
+            # Ctrl-C is for the test process alone: it takes the world down in order.
+            start_new_session=True,
+        )
+        furnish_host(self.etc, self.name, ipv6=self._ipv6)
 
     def await_ready(self) -> None:
         """Wait until programs can be run in the host.
 
         Raises:
-            WorldError: The namespaces could not be made, with what was said about it.
+            WorldError: The namespaces could not be made, with the reason.
         """
-        holder = self._holder
-        if holder is None or holder.stdout is None:
+        if self._ready is None:
             raise WorldError(f"{self.name}: not launched")
-        if holder.stdout.readline() != b"ready\n":
-            raise WorldError(f"{self.name}: no namespaces{log_tail(self.log_file('host'))}")
-        self._pid = children(holder.pid)[0]
+        try:
+            self._ready.result()
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise WorldError(f"{self.name}: no namespaces: {error}") from error
 
     def stop(self) -> None:
         """End the host and everything in it; quiet when it never started."""
+        if self._starter is None:
+            return
+        # It waits for what was begun, and leaves the namespaces.
+        self._starter.shutdown()
+        self._starter = None
         if self._holder is None:
             return
-        try:
-            self._holder.communicate(timeout=_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._holder.kill()
-            self._holder.communicate()
+        self._holder.kill()
+        # Process 1 takes the others with it, and ends when all of them are buried.
+        for started in self._started:
+            started.wait()
+        self._started.clear()
+        self._holder.communicate()
         self._holder = None
-        for process in self._processes:
-            process.wait()
-        self._processes.clear()
 
     @property
     def pid(self) -> int:
         """The process that holds the namespaces, as the machine sees it."""
         if self._holder is None:
             raise WorldError(f"{self.name}: not running")
-        return self._pid
+        return self._holder.pid
 
     def enter(self, args: Sequence[str | Path]) -> list[str]:
-        """Return the command line that runs `args` in this host.
-
-        The program is set to die with `nsenter`: who kills the one he sees kills the one he means.
-        """
+        """Return the command line by which a person runs `args` in this host."""
         nsenter = ["nsenter", f"--target={self.pid}", "--net", "--mount", "--uts", "--pid", "--"]
-        return [*nsenter, "setpriv", "--pdeathsig", "KILL", "--", *map(str, args)]
+        return [*nsenter, *map(str, args)]
 
     def run(  # noqa: PLR0913 - each is one thing a start can differ in
         self,
@@ -177,28 +155,16 @@ class Host:
         Raises:
             WorldError: It failed and `check` is set, or it took too long.
         """
-        variables = _ENVIRONMENT | dict(env or {})
-        with (
-            Forked(self.pid, args, variables)
-            if forked
-            else subprocess.Popen(
-                self.enter(args),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                errors="replace",
-                env=variables,
-            )
-        ) as outer:
+        started = self._start(args, env, forked=forked)
+        with started:
             try:
-                output, errors = outer.communicate(stdin, timeout)
+                output, errors = started.communicate(stdin, timeout)
             except subprocess.TimeoutExpired as error:
                 raise WorldError(f"{self.name}: {args[0]} took longer than {timeout:g} s: {args}") from error
             finally:
-                if outer.poll() is None:
-                    kill_inside(outer)
-        done = subprocess.CompletedProcess(list(map(str, args)), outer.wait(), output, errors)
+                started.kill()
+        self._started.discard(started)
+        done = subprocess.CompletedProcess(list(map(str, args)), started.wait(), output, errors)
         if check and done.returncode != 0:
             raise WorldError(f"{self.name}: {args} exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done
@@ -223,23 +189,50 @@ class Host:
             The program: to be signalled, stopped, read.
         """
         path = self.log_file(log or Path(args[0]).name)
-        variables = _ENVIRONMENT | dict(env or {})
         with path.open("ab") as output:
-            outer = (
-                Forked(self.pid, args, variables, output)
-                if forked
-                else subprocess.Popen(
-                    self.enter(args),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=variables,
-                    start_new_session=True,
-                )
+            started = self._start(args, env, forked=forked, log=output)
+        return Process(started, f"{Path(args[0]).name} in {self.name}", path)
+
+    def _start(
+        self,
+        args: Sequence[str | Path],
+        env: Mapping[str, str] | None,
+        *,
+        forked: bool,
+        log: BinaryIO | None = None,
+    ) -> Started:
+        """Start a program: with a log in a session of its own, without one for `communicate`."""
+        if self._starter is None:
+            raise WorldError(f"{self.name}: not running")
+        variables = _ENVIRONMENT | dict(env or {})
+        if forked:
+            program = Forked(self.pid, args, variables, log)
+            self._started.add(program)
+            return program
+        try:
+            return self._starter.submit(self._popen, list(map(str, args)), variables, log).result()
+        except FileNotFoundError as error:
+            raise WorldError(f"{self.name}: {args}: {error}") from error
+
+    def _popen(self, args: list[str], env: dict[str, str], log: BinaryIO | None) -> Started:
+        # What is blocked here would be in the program, too.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_MAIN_THREAD)
+        try:
+            started = subprocess.Popen(
+                args,
+                stdin=subprocess.DEVNULL if log else subprocess.PIPE,
+                stdout=log or subprocess.PIPE,
+                stderr=subprocess.STDOUT if log else subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                env=env,
+                start_new_session=log is not None,
             )
-        process = Process(outer, f"{Path(args[0]).name} in {self.name}", path)
-        self._processes.append(process)
-        return process
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_MAIN_THREAD)
+        # Here, because the waiting thread may hear Ctrl-C: what is not buried keeps the host from ending.
+        self._started.add(started)
+        return started
 
     def log_file(self, program: str) -> Path:
         """Say where a program's log is."""

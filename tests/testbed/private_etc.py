@@ -12,18 +12,15 @@ if TYPE_CHECKING:
     from tests.testbed.addresses import Address
 
 # What the world's programs read there: users and groups, the resolver's and linker's settings, names of
-# protocols, skopeo's policy, OpenSSL's defaults. Alternatives (which iptables is meant?) are too many:
-# each host mounts the machine's own, read-only.
+# protocols, skopeo's policy, OpenSSL's defaults.
 _COPIED = (
     "containers",
     "ethertypes",
     "gai.conf",
     "group",
     "host.conf",
-    "iproute2",
     "ld.so.cache",
     "ld.so.conf",
-    "ld.so.conf.d",
     "localtime",
     "nsswitch.conf",
     "passwd",
@@ -32,6 +29,8 @@ _COPIED = (
     "services",
     "ssl/openssl.cnf",
 )
+MOUNTED = ("alternatives", "iproute2", "ld.so.conf.d")
+"""These are too many files to be copied: each host mounts the machine's own directories, read-only."""
 
 
 def fill(etc: Path, name: str, addresses: Sequence[Address], nameserver: Address, ca: Path) -> None:
@@ -45,7 +44,9 @@ def fill(etc: Path, name: str, addresses: Sequence[Address], nameserver: Address
         ca: The certificate it trusts, and the only one: nothing outside the world is to be trusted.
     """
     (etc / "ssl" / "certs").mkdir(parents=True)
-    (etc / "alternatives").mkdir()
+    for directory in MOUNTED:
+        if Path("/etc", directory).is_dir():
+            (etc / directory).mkdir()
     for relative in _COPIED:
         source = Path("/etc") / relative
         if source.is_dir() and not source.is_symlink():

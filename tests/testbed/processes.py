@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
-from typing import Protocol
+from signal import SIGTERM, Signals
+from typing import TYPE_CHECKING, TypeAlias
 
 from tests.testbed.errors import WorldError, log_tail
-from tests.testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.testbed.forked import Forked
 
 _BURIAL_SECONDS = 5.0
 
@@ -21,63 +23,40 @@ leaves it so.
 """
 
 
-class Outer(Protocol):
-    """What is between the test and a program in a host: `nsenter`, or the fork server's child."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id; the program is its only child."""
-
-    def poll(self) -> int | None:
-        """See `subprocess.Popen`."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """See `subprocess.Popen`."""
-
-    def kill(self) -> None:
-        """See `subprocess.Popen`."""
+Started: TypeAlias = "subprocess.Popen[str] | Forked"
+"""A program that the test process or its fork server has started; it keeps its id until it is waited for."""
 
 
 class Process:
     """A background program of one host, and the log it writes.
 
-    Between the test and the program is a process that stays outside the host's process namespace
-    and passes no signal on: signals go to the program itself.
-
     Args:
-        outer: That process.
+        started: The program.
         what: The program in words, for errors.
         log: Where its output is written.
     """
 
-    def __init__(self, outer: Outer, what: str, log: Path) -> None:
-        self._outer = outer
+    def __init__(self, started: Started, what: str, log: Path) -> None:
+        self._started = started
         self.what = what
         self.log = log
 
     @property
     def pid(self) -> int:
-        """The program's own process id, as the machine sees it."""
-        found: list[int] = []
-
-        def forked() -> bool:
-            self.check_running()
-            found.extend(children(self._outer.pid))
-            return bool(found)
-
-        wait_until(forked, f"{self.what} being forked")
-        return found[0]
+        """The program's process id, as the machine sees it."""
+        self.check_running()
+        return self._started.pid
 
     def check_running(self) -> None:
         """Raise a `WorldError` with the end of the log when the program has ended."""
-        code = self._outer.poll()
+        code = self._started.poll()
         if code is not None:
             raise WorldError(f"{self.what} ended with exit code {code}{log_tail(self.log)}")
 
     @property
     def running(self) -> bool:
         """Whether the program still runs."""
-        return self._outer.poll() is None
+        return self._started.poll() is None
 
     def signal(self, number: Signals) -> None:
         """Send a signal to the program."""
@@ -104,27 +83,10 @@ class Process:
             Its exit code, negative when a signal ended it.
         """
         try:
-            return self._outer.wait(timeout=seconds)
+            return self._started.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            return kill_inside(self._outer)
-
-
-def kill_inside(outer: Outer) -> int:
-    """Kill the program behind an outer process and let that bury it.
-
-    The other way round the dead program would wait for the machine's process 1, and its host with it: the
-    kernel takes no process namespace down before every process in it is buried.
-
-    Returns:
-        The exit code.
-    """
-    for child in children(outer.pid):
-        os.kill(child, SIGKILL)
-    try:
-        return outer.wait(timeout=_BURIAL_SECONDS)
-    except subprocess.TimeoutExpired:
-        outer.kill()
-        return outer.wait()
+            self._started.kill()
+            return self._started.wait(timeout=_BURIAL_SECONDS)
 
 
 def children(pid: int) -> list[int]:

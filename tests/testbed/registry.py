@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import bracketed
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
     from tests.testbed.addresses import Address
     from tests.testbed.namespaces import Host
+    from tests.testbed.processes import Process
 
 
 class Registry:
-    """docker-registry in a pod, plain HTTP.
+    """docker-registry in a pod, plain HTTP, which starts with the first push: most worlds pull nothing.
 
     Args:
         host: The pod.
@@ -33,16 +35,18 @@ class Registry:
         self._directory = directory
         self._port = port
         self._name = name
-        configuration = directory / "config.yml"
+        self._configuration = directory / "config.yml"
         # JSON is YAML, and quotes paths right.
-        configuration.write_text(
+        self._configuration.write_text(
             json.dumps(registry_configuration(directory, address, port)), encoding="ascii"
         )
-        self.process = host.popen(["docker-registry", "serve", configuration])
 
-    def await_ready(self) -> None:
-        """Wait until it listens."""
-        self.host.await_port(self._port, self.process)
+    @cached_property
+    def process(self) -> Process:
+        """The running registry, which listens."""
+        started = self.host.popen(["docker-registry", "serve", self._configuration])
+        self.host.await_port(self._port, started)
+        return started
 
     def push(self, repository: str, size_mib: int) -> Image:
         """Make an image and push it, directly and not by way of the ingress controller.
@@ -54,6 +58,7 @@ class Registry:
         Returns:
             The image, by the name that the world pulls it by.
         """
+        self.process.check_running()
         layout = self._directory / f"layout-{repository}"
         try:
             layer = write_image(layout, size_mib)

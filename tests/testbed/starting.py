@@ -52,7 +52,9 @@ def beginning() -> dict[str, Any]:
         "limits": Path("/proc/self/limits").read_text("ascii"),
         "priorities": [os.nice(0), Path("/proc/self/oom_score_adj").read_text("ascii")],
         "dies with its parent": death_signal.value,
-        "parent, group, session": [os.getppid(), os.getpgrp(), os.getsid(0)],
+        "parent, group, session": [
+            "itself" if each == os.getpid() else each for each in (os.getppid(), os.getpgrp(), os.getsid(0))
+        ],
         "namespaces": {
             link.name: str(link.readlink())
             for link in Path("/proc/self/ns").iterdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import resource
 import signal
 import sys
@@ -82,13 +81,14 @@ def test_many_at_once_get_their_own_output(node: Host) -> None:
 
 
 def test_signals_reach_it_and_its_end_is_known(node: Host) -> None:
-    program = _staying(node)
-    assert Path(f"/proc/{program.pid}/ns/pid").readlink() == Path(f"/proc/{node.pid}/ns/pid").readlink()
-    program.signal(signal.SIGUSR1)
-    assert program.wait() == 7
-    assert not program.running
-    assert _staying(node).stop() == -signal.SIGTERM
-    assert _staying(node).stop(signal.SIGKILL) == -signal.SIGKILL
+    for forked in (True, False):
+        program = _staying(node, forked=forked)
+        assert Path(f"/proc/{program.pid}/ns/pid").readlink() == Path(f"/proc/{node.pid}/ns/pid").readlink()
+        program.signal(signal.SIGUSR1)
+        assert program.wait() == 7
+        assert not program.running
+        assert _staying(node, forked=forked).stop() == -signal.SIGTERM
+        assert _staying(node, forked=forked).stop(signal.SIGKILL) == -signal.SIGKILL
 
 
 def test_a_program_that_takes_too_long_is_killed(node: Host) -> None:
@@ -108,13 +108,12 @@ def test_output_that_something_keeps_open_is_waited_for(node: Host) -> None:
 
 
 def test_who_kills_the_process_that_he_sees_kills_the_program(node: Host) -> None:
-    program = _staying(node)
-    status = Path(f"/proc/{program.pid}/status").read_text("ascii")
-    outer = int(re.findall(r"^PPid:\s+(\d+)", status, re.MULTILINE)[0])
-    assert living_processes(node, _NAME) != []
-    os.kill(outer, signal.SIGKILL)
-    assert program.wait() == -signal.SIGKILL
-    wait_until(lambda: living_processes(node, _NAME) == [], "the program having died")
+    for forked in (True, False):
+        program = _staying(node, forked=forked)
+        assert living_processes(node, _NAME) != []
+        os.kill(program.pid, signal.SIGKILL)
+        assert program.wait() == -signal.SIGKILL
+        assert living_processes(node, _NAME) == []
 
 
 def test_what_the_server_can_not_start_so_is_refused(node: Host) -> None:
@@ -157,8 +156,8 @@ def _logged(node: Host, *, forked: bool) -> Any:  # noqa: ANN401 - JSON
     return json.loads(program.log.read_text("utf-8"))
 
 
-def _staying(node: Host) -> Process:
-    program = node.popen([*_PROGRAM, "stay"], log="staying", env=_VARIABLES, forked=True)
+def _staying(node: Host, *, forked: bool = True) -> Process:
+    program = node.popen([*_PROGRAM, "stay"], log="staying", env=_VARIABLES, forked=forked)
     wait_until(lambda: program.log.read_text("utf-8").endswith("stays\n"), "the program having started")
     program.log.write_text("", encoding="utf-8")
     return program

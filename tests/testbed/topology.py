@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import EVERY_LOAD_BALANCER_IP, PLACES, within
 from tests.testbed.errors import WorldError
+from tests.testbed.inside import inside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,17 +34,15 @@ def connect(fabric: Host, hosts: Mapping[str, Host], families: tuple[Family, ...
         lines.append(f"link add {place.host} type veth peer name eth0 netns {hosts[place.host].pid}")
         lines.append(f"link set {place.host} master {_BRIDGE} up")
     run_ip(fabric, lines)
-    for place in pods:
-        run_ip(hosts[place.behind or ""], _pod_cable(place, hosts[place.host].pid))
-    for place in places:
-        run_ip(hosts[place.host], _addresses(place))
-    run_ip(
-        hosts["lb"],
-        [
-            f"address add {address}/{address.max_prefixlen} dev lo"
-            for address in within(EVERY_LOAD_BALANCER_IP, families)
-        ],
-    )
+    for place in (*outer, *pods):
+        lines = _addresses(place)
+        for pod in pods:
+            if pod.behind == place.host:
+                lines += _pod_cable(pod, hosts[pod.host].pid)
+        if place.host == "lb":
+            in_front = within(EVERY_LOAD_BALANCER_IP, families)
+            lines += [f"address add {address}/{address.max_prefixlen} dev lo" for address in in_front]
+        run_ip(hosts[place.host], lines)
 
 
 def _pod_cable(place: Place, pid: int) -> list[str]:
@@ -68,12 +67,9 @@ def run_ip(host: Host, lines: Sequence[str]) -> None:
 
     The far end of a cable is named by a process of its host, which a host's own process namespace hides.
     """
-    done = subprocess.run(
-        ["nsenter", f"--target={host.pid}", "--net", "--", "ip", "-batch", "-"],
-        input="\n".join(lines) + "\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with inside(host):
+        done = subprocess.run(
+            ["ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+        )
     if done.returncode != 0:
         raise WorldError(f"{host.name}: ip -batch: {done.stderr}\n" + "\n".join(lines))

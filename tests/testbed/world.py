@@ -202,7 +202,7 @@ class World:
         # Last: a server whose first health check fails is down for some seconds.
         named = {node.name: own for node, own in nodes.items()}
         self.load_balancer = LoadBalancer(self.lb, self.tmp / "haproxy", self.service, named)
-        for server in (self.dns, self.registry, self.load_balancer):
+        for server in (self.dns, self.load_balancer):
             server.await_ready()
 
 
