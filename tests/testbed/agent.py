@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tests.testbed.forked import PYTHON
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tests.testbed.namespaces import Host
 
@@ -24,18 +25,6 @@ RUN_DIRECTORY = Path("/run/nodeagent")
 _ROOT = Path(__file__).parents[2]
 _SEARCH = f"/usr/local/sbin:/usr/sbin:/sbin:{os.defpath}"
 _SECONDS = 60.0
-# $1 says how many programs follow that are to be missing; what is left is the command.
-_HIDE = """
-set -eu
-count=$1
-shift
-while [ "$count" -gt 0 ]; do
-    mount --bind /dev/null "$1"
-    shift
-    count=$((count - 1))
-done
-exec "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -119,30 +108,27 @@ class Agent:
         Returns:
             What it said.
         """
-        args = [*hidden(without), *self._command(command), *options]
+        args = [*self._command(command), *options]
         variables = {"PYTHONPATH": str(_ROOT)} | dict(env or {})
-        forked = self._forked and not without
-        done = self.host.run(args, timeout=_SECONDS, check=False, env=variables, forked=forked)
+        with self._hidden(without):
+            done = self.host.run(args, timeout=_SECONDS, check=False, env=variables, forked=self._forked)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _command(self, name: str) -> list[str]:
         common = ["--manifests", self.manifests, "--config", self.config, "--node", self.host.name]
         return [*PYTHON, "nodeagent", name, *map(str, common)]
 
-
-def hidden(programs: Sequence[str]) -> list[str]:
-    """Return the beginning of a command line that runs the rest of it where programs are missing.
-
-    Args:
-        programs: Their names.
-
-    Returns:
-        Nothing where nothing is to be missing.
-    """
-    if not programs:
-        return []
-    paths = [shutil.which(program, path=_SEARCH) for program in programs]
-    if None in paths:
-        raise WorldError(f"not all installed, so that they can't be hidden: {programs}")
-    found = [path for path in paths if path is not None]
-    return ["unshare", "--mount", "--", "sh", "-c", _HIDE, "sh", str(len(found)), *found]
+    @contextmanager
+    def _hidden(self, programs: Sequence[str]) -> Iterator[None]:
+        """Have no program of these names on the host, as long as this lasts."""
+        paths = []
+        for program in programs:
+            path = shutil.which(program, path=_SEARCH)
+            if path is None:
+                raise WorldError(f"{program} is not installed, so that it can't be hidden")
+            paths.append(path)
+        with ExitStack() as stack:
+            for path in paths:
+                self.host.run(["mount", "--bind", "/dev/null", path])
+                stack.callback(self.host.run, ["umount", path])
+            yield
