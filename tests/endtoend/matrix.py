@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import pytest
 
@@ -22,9 +22,10 @@ from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
 Backend: TypeAlias = Literal["nftables", "iptables"]
+Test = TypeVar("Test", bound="Callable[..., Any]")
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
@@ -69,6 +70,17 @@ def _over(usual: Collection[Combination]) -> list[pytest.MarkDecorator]:
         pytest.param(each, id=str(each), marks=() if each in usual else pytest.mark.matrix) for each in MATRIX
     ]
     return [needs_root, pytest.mark.parametrize("combination", params, indirect=True, scope="module")]
+
+
+def each_over(marks: Collection[pytest.MarkDecorator]) -> Callable[[Test], Test]:
+    """Run one test over `in_pairs`, `in_a_few` or others, in a module whose tests differ in this."""
+
+    def marked(test: Test) -> Test:
+        for mark in marks:
+            test = mark(test)
+        return test
+
+    return marked
 
 
 in_pairs = _over(_PAIRS)

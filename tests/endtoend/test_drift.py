@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_served, by_address
-from tests.endtoend.matrix import in_a_few
+from tests.endtoend.matrix import each_over, in_a_few, in_two
 from tests.testbed.addresses import bracketed
 from tests.testbed.node_state import living_processes
 from tests.testbed.waiting import wait_until
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tests.testbed.namespaces import Host
     from tests.testbed.world import World
 
-pytestmark = in_a_few
+
+_RELAY = "Relay (HAProxy)"
+_HOSTS = "Hosts file"
 
 
 def _kill_haproxy(host: Host) -> None:
@@ -96,16 +98,30 @@ def relays(world: World, kept_agent: Agent) -> list[str]:
     return found
 
 
+@each_over(in_a_few)
+@pytest.mark.parametrize(
+    ("damage", "heals"),
+    [
+        pytest.param(_flush_rules_of_nodeagent, "! re", id="rules flushed"),
+        pytest.param(_delete_redirects, ":443 -> ", id="redirects deleted"),
+    ],
+)
+def test_damage_to_the_rules_is_seen_and_healed(
+    world: World, kept_agent: Agent, relays: list[str], damage: Callable[[Host], None], heals: str
+) -> None:
+    _assert_healed(world, kept_agent, damage, "DNAT", heals, relays=relays, silent=False)
+
+
+# A file, an address and HAProxy are the same next to each shape of kube-proxy's rules.
+@each_over(in_two)
 @pytest.mark.parametrize(
     ("damage", "component", "heals"),
     [
-        pytest.param(_kill_haproxy, "Relay (HAProxy)", "start HAProxy", id="HAProxy killed"),
-        pytest.param(_kill_worker, "Relay (HAProxy)", "start HAProxy", id="its worker killed"),
-        pytest.param(_empty_run_directory, "Relay (HAProxy)", "start HAProxy", id="run directory gone"),
-        pytest.param(_flush_rules_of_nodeagent, "DNAT", "! re", id="rules flushed"),
-        pytest.param(_delete_redirects, "DNAT", ":443 -> ", id="redirects deleted"),
-        pytest.param(_replace_hosts_file, "Hosts file", "2 names added", id="hosts file replaced"),
-        pytest.param(_edit_block, "Hosts file", "1 name added", id="line deleted from the block"),
+        pytest.param(_kill_haproxy, _RELAY, "start HAProxy", id="HAProxy killed"),
+        pytest.param(_kill_worker, _RELAY, "start HAProxy", id="its worker killed"),
+        pytest.param(_empty_run_directory, _RELAY, "start HAProxy", id="run directory gone"),
+        pytest.param(_replace_hosts_file, _HOSTS, "2 names added", id="hosts file replaced"),
+        pytest.param(_edit_block, _HOSTS, "1 name added", id="line deleted from the block"),
         pytest.param(_delete_relay_address, "Relay addresses", "+ ", id="address deleted"),
     ],
 )
@@ -117,18 +133,31 @@ def test_damage_is_seen_and_healed(  # noqa: PLR0913, PLR0917 - three of them ar
     component: str,
     heals: str,
 ) -> None:
-    assert kept_agent.apply().exit_code == 0
+    silent = component != _HOSTS
+    _assert_healed(world, kept_agent, damage, component, heals, relays=relays, silent=silent)
+
+
+def _assert_healed(  # noqa: PLR0913 - three of them are the case
+    world: World,
+    agent: Agent,
+    damage: Callable[[Host], None],
+    component: str,
+    heals: str,
+    *,
+    relays: list[str],
+    silent: bool,
+) -> None:
+    assert agent.apply().exit_code == 0
     damage(world.node1)
-    status = kept_agent.status()
+    status = agent.status()
     assert status.exit_code == 2, status
     assert f"Drift\n  {component}\n" in status.stdout
-    silent = damage in (_kill_haproxy, _kill_worker, _empty_run_directory, _delete_relay_address)
     assert [f"{relay}:443 does not answer" in status.stdout for relay in relays] == [silent] * len(relays)
-    plan = kept_agent.plan()
+    plan = agent.plan()
     assert plan.exit_code == 2, plan
     assert f"node node1: to change: {component};" in plan.stdout
-    healed = kept_agent.apply()
+    healed = agent.apply()
     assert healed.exit_code == 0, healed
     assert heals in healed.stdout
-    assert kept_agent.status().exit_code == 0
+    assert agent.status().exit_code == 0
     assert_served(world, world.node1, NAMED[1], *by_address(world))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.matrix import in_a_few
+from tests.endtoend.matrix import each_over, in_a_few, in_two
 from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed import addresses
 from tests.testbed.addresses import bracketed
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from tests.testbed.agent import Agent
     from tests.testbed.world import World
 
-pytestmark = in_a_few
-
 _URL = NAMED[1]
 _LEADS_TO_A_RELAY = re.compile(r"(?: : |--to-destination \[?)(?:169\.254\.66\.|fd68:6169:7270:).*")
 
 
+@each_over(in_a_few)
 def test_without_nft_the_hosts_file_serves_the_node(
     world: World, agent: Agent, combination: Combination
 ) -> None:
@@ -46,6 +45,7 @@ def test_without_nft_the_hosts_file_serves_the_node(
     assert_served(world, world.pod1, _URL)
 
 
+@each_over(in_two)
 def test_without_haproxy_nothing_is_pointed_at_the_relay(world: World, agent: Agent) -> None:
     before = world.node1.read_hosts()
     answer = agent.apply(without=["haproxy"])
@@ -58,6 +58,7 @@ def test_without_haproxy_nothing_is_pointed_at_the_relay(world: World, agent: Ag
     assert_served(world, world.node1, _URL)
 
 
+@each_over(in_two)
 def test_a_relay_that_died_for_good_is_withdrawn_from(world: World, agent: Agent) -> None:
     before = world.node1.read_hosts()
     assert agent.apply().exit_code == 0
@@ -67,6 +68,7 @@ def test_a_relay_that_died_for_good_is_withdrawn_from(world: World, agent: Agent
     _assert_nothing_points_at_the_relay(world, before)
 
 
+@each_over(in_a_few)
 def test_a_relay_address_that_is_taken_costs_its_load_balancer_alone(
     world: World, agent: Agent, second_service: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_relay_address_that_is_taken_costs_its_load_balancer_alone(
     assert_served(world, world.node1, *in_front)
 
 
+@each_over(in_a_few)
 def test_a_port_that_is_taken_is_left_out_alone(world: World, agent: Agent) -> None:
     # A socket on :: that is not IPv6 alone has the port in both families.
     everywhere = "0.0.0.0" if world.family == 4 else "[::]"
