@@ -44,9 +44,10 @@ def assert_cut(world: World, host: Host, *urls: str) -> None:
 
 
 def _answers(world: World, host: Host, urls: tuple[str, ...]) -> Iterator[tuple[str, Family, CurlResult]]:
-    for url in urls:
-        for family in _families(world, url):
-            yield url, family, host.curl(url, extra=[f"-{family}"])
+    asked = [(url, family) for url in urls for family in _families(world, url)]
+    answers = host.curl_all([(url, [f"-{family}"]) for url, family in asked])
+    for (url, family), answer in zip(asked, answers, strict=True):
+        yield url, family, answer
 
 
 def _families(world: World, url: str) -> tuple[Family, ...]:

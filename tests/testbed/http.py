@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from subprocess import CompletedProcess
 
     from tests.testbed.addresses import Address
 
+_SEPARATOR, _END = "\x1e", "\x1f"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 EMPTY_REPLY = 52
@@ -68,3 +70,29 @@ def curl_result(done: CompletedProcess[str]) -> CurlResult:
     """Read what a finished curl said."""
     body, _, status = done.stdout.rpartition("\n")
     return CurlResult(done.returncode, int(status or 0), body, done.stderr.strip())
+
+
+def curl_all_command(requests: Sequence[tuple[str, Sequence[str]]], timeout: float) -> list[str]:
+    """Return the command line of one curl that asks for several pages, each by a connection of its own.
+
+    curl keeps connections, but uses none again for another address family, scheme, name or port.
+
+    Args:
+        requests: URLs, each with its further options.
+        timeout: Seconds for each.
+    """
+    said = _SEPARATOR.join(("", "%{http_code}", "%{exitcode}", "%{errormsg}")) + _END
+    options = ["--silent", "--max-time", f"{timeout:g}", "--write-out", said]
+    command = ["curl", "-q"]
+    for url, further in requests:
+        command += [*(["--next"] if command[2:] else []), *options, *further, url]
+    return command
+
+
+def curl_all_results(stdout: str) -> list[CurlResult]:
+    """Read what such a curl said, in the order of its requests."""
+    results = []
+    for said in stdout.split(_END)[:-1]:
+        body, status, code, error = said.split(_SEPARATOR)
+        results.append(CurlResult(int(code), int(status), body, error))
+    return results

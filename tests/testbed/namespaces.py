@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
-from tests.testbed.http import CurlResult, curl_command, curl_result
+from tests.testbed.http import CurlResult, curl_all_command, curl_all_results, curl_command, curl_result
 from tests.testbed.inside import become_host, furnish_host
 from tests.testbed.listening import listening_ports
 from tests.testbed.processes import Process
@@ -281,6 +281,24 @@ class Host:
         """
         command = curl_command(url, resolve, source, timeout, proxy_protocol=proxy_protocol)
         return curl_result(self.run([*command, *extra, url], timeout=timeout + 5, check=False))
+
+    def curl_all(
+        self, requests: Sequence[tuple[str, Sequence[str]]], *, timeout: float = 10.0
+    ) -> list[CurlResult]:
+        """Ask for pages one after the other, with one start of curl.
+
+        Args:
+            requests: URLs that differ in name, port or address family, each with further options of curl.
+            timeout: Seconds for each request.
+
+        Returns:
+            The answers; a failed request is a result, not an error.
+        """
+        command = curl_all_command(requests, timeout)
+        answers = curl_all_results(self.run(command, timeout=timeout * len(requests) + 5, check=False).stdout)
+        if len(answers) != len(requests):
+            raise WorldError(f"{self.name}: {command}: {len(answers)} answers")
+        return answers
 
     def read_hosts(self) -> bytes:
         """Read this host's /etc/hosts."""
