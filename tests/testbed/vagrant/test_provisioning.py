@@ -30,6 +30,7 @@ pytestmark = needs_root
 
 _PINNED = settings({})
 _NODE1 = "192.168.56.21"
+_CONFIG = "/etc/rancher/k3s/config.yaml"
 _IMAGES = "/var/lib/rancher/k3s/agent/images"
 _K3S = "#!/bin/sh\n# Stands for k3s, which a machine without the internet can't fetch.\nexec sleep infinity\n"
 _IMAGE = "an image\n"
@@ -95,7 +96,7 @@ def test_names_that_are_not_the_testbeds_are_asked_for_elsewhere(lb: MachineRoot
 
 
 def test_the_server_is_configured_for_the_manifests_of_the_namespaces(cp: MachineRoot) -> None:
-    config = yaml.safe_load(cp.read("/etc/rancher/k3s/config.yaml"))
+    config = yaml.safe_load(cp.read(_CONFIG))
     assert config == {
         "node-name": "cp",
         "node-ip": _PINNED["CP_ADDRESS"],
@@ -117,7 +118,7 @@ def test_the_server_is_configured_for_the_manifests_of_the_namespaces(cp: Machin
 
 
 def test_a_node_joins_with_what_cp_serves(node1: MachineRoot) -> None:
-    config = yaml.safe_load(node1.read("/etc/rancher/k3s/config.yaml"))
+    config = yaml.safe_load(node1.read(_CONFIG))
     assert config == {
         "node-name": "node1",
         "node-ip": _NODE1,
@@ -136,23 +137,25 @@ def test_a_node_joins_with_what_cp_serves(node1: MachineRoot) -> None:
 
 @pytest.mark.parametrize("mode", ["iptables", "ipvs"])
 def test_kube_proxys_mode_is_chosen(node1: MachineRoot, mode: str) -> None:
+    before = node1.read(_CONFIG)
     _succeeds(_k3s(node1, "agent", "node1", _NODE1, KUBE_PROXY_MODE=mode))
-    config = yaml.safe_load(node1.read("/etc/rancher/k3s/config.yaml"))
+    config = yaml.safe_load(node1.read(_CONFIG))
+    node1.write(_CONFIG, before)
     assert config["kube-proxy-arg"] == [f"proxy-mode={mode}"]
 
 
 def test_provisioning_again_changes_nothing(lb: MachineRoot, cp: MachineRoot, node1: MachineRoot) -> None:
-    def provision() -> list[str]:
-        _succeeds(lb.provision("lb.sh", NODES="1"))
-        _succeeds(cp.provision("files.sh"))
-        _succeeds(_k3s(cp, "server", "cp", _PINNED["CP_ADDRESS"]))
-        _succeeds(_k3s(node1, "agent", "node1", _NODE1))
+    def changes() -> list[str]:
         return [machine.changes() for machine in (lb, cp, node1)]
 
-    first = provision()
+    first = changes()
     assert "./etc/haproxy/haproxy.cfg" in first[0]
     assert "./usr/local/bin/k3s" in first[2]
-    assert provision() == first
+    _succeeds(lb.provision("lb.sh", NODES="1"))
+    _succeeds(cp.provision("files.sh"))
+    _succeeds(_k3s(cp, "server", "cp", _PINNED["CP_ADDRESS"]))
+    _succeeds(_k3s(node1, "agent", "node1", _NODE1))
+    assert changes() == first
 
 
 @pytest.mark.parametrize(
@@ -166,14 +169,14 @@ def test_provisioning_again_changes_nothing(lb: MachineRoot, cp: MachineRoot, no
 def test_what_is_not_what_was_pinned_is_not_installed(
     node1: MachineRoot, variables: Mapping[str, str], complaint: str
 ) -> None:
-    node1.run(["rm", "/usr/local/bin/k3s"])
+    node1.run(["mv", "/usr/local/bin/k3s", "/root/saved"])
     try:
         refused = _k3s(node1, "agent", "node1", _NODE1, **variables)
         assert refused.returncode == 1
         assert complaint in refused.stderr
         assert node1.run(["ls", "/usr/local/bin"]).stdout.count("k3s") == 0
     finally:
-        _succeeds(_k3s(node1, "agent", "node1", _NODE1))
+        node1.run(["mv", "/root/saved", "/usr/local/bin/k3s"])
 
 
 def test_a_damaged_image_is_not_installed(cp: MachineRoot, node1: MachineRoot) -> None:
@@ -186,7 +189,7 @@ def test_a_damaged_image_is_not_installed(cp: MachineRoot, node1: MachineRoot) -
         assert node1.run(["ls", _IMAGES]).stdout == ""
     finally:
         cp.write("/srv/testbed/nodeagent.tar", _IMAGE)
-        _succeeds(_k3s(node1, "agent", "node1", _NODE1))
+        node1.write(f"{_IMAGES}/nodeagent.tar", _IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +230,7 @@ def _check_k3s(machine: MachineRoot, unit: str) -> None:
     """The program is there, and systemd would start it at the next boot."""
     assert machine.read("/usr/local/bin/k3s") == _K3S
     assert machine.run(["stat", "--format=%a", "/usr/local/bin/k3s"]).stdout == "755\n"
-    assert machine.run(["stat", "--format=%a", "/etc/rancher/k3s/config.yaml"]).stdout == "600\n"
+    assert machine.run(["stat", "--format=%a", _CONFIG]).stdout == "600\n"
     assert machine.run(["systemctl", "is-enabled", unit]).stdout == "enabled\n"
     verified = machine.run(["systemd-analyze", "verify", f"/etc/systemd/system/{unit}"])
     assert verified.stdout + verified.stderr == ""
