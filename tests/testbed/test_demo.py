@@ -29,7 +29,14 @@ _NOBODY = 65534
 
 
 @needs_root
-@pytest.mark.parametrize("kind", KUBE_PROXY_KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        # What differs between them is asserted by test_world.py, and with nodeagent by tests/endtoend.
+        pytest.param(kind, marks=pytest.mark.matrix if kind == "iptables-legacy" else ())
+        for kind in KUBE_PROXY_KINDS
+    ],
+)
 def test_everything_is_observed(kind: str) -> None:
     done = subprocess.run(
         [*_COMMAND, "--kube-proxy", kind],
