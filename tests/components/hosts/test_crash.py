@@ -16,7 +16,13 @@ from nodeagent.components.hosts.in_place import write_in_place
 from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
 from tests.components.hosts.samples import USER, apply, component, hosts_file, left_beside, lines, render
 
-KILLS = 60
+_SPREAD_SECONDS = 0.042
+
+
+def _moments(*, soak: bool) -> list[float]:
+    """After how many seconds of writing the child is killed, time after time."""
+    kills = 60 if soak else 20
+    return [number * _SPREAD_SECONDS / kills for number in range(kills)]
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +68,19 @@ def _users_lines(path: Path) -> list[bytes]:
 
 
 @in_private_mounts
-def test_killed_while_replacing(tmp_path: Path, contents: tuple[bytes, ...]) -> None:
+def test_killed_while_replacing(
+    tmp_path: Path,
+    contents: tuple[bytes, ...],
+    soak: bool,  # noqa: FBT001 - a fixture
+) -> None:
     """At any moment there is one of the contents, whole."""
     (tmp_path / "etc").mkdir()
     mount("tmpfs", tmp_path / "etc", "tmpfs")  # flushing costs nothing there, so more kills hit the rest
     path = tmp_path / "etc" / "hosts"
     path.write_bytes(USER)
-    for number in range(KILLS):
+    for number, moment in enumerate(_moments(soak=soak)):
         before = path.read_bytes()
-        _kill_while_it_writes(
-            lambda content: write_atomic(path, read(path), content), contents, number * 0.0007
-        )
+        _kill_while_it_writes(lambda content: write_atomic(path, read(path), content), contents, moment)
         assert path.read_bytes() in {before, *contents}
         if number % 10 == 0:
             apply(path, lines(number + 1))
@@ -83,17 +91,21 @@ def test_killed_while_replacing(tmp_path: Path, contents: tuple[bytes, ...]) -> 
 
 
 @in_private_mounts
-def test_killed_while_writing_in_place(tmp_path: Path, contents: tuple[bytes, ...]) -> None:
+def test_killed_while_writing_in_place(
+    tmp_path: Path,
+    contents: tuple[bytes, ...],
+    soak: bool,  # noqa: FBT001 - a fixture
+) -> None:
     """Whichever half is written, the user's lines are known, in order, and the next apply completes it."""
     mount("tmpfs", tmp_path, "tmpfs")
     path = hosts_file(tmp_path)
     bind(path, path)
     state_dir = tmp_path / "run"
-    for number in range(KILLS):
+    for number, moment in enumerate(_moments(soak=soak)):
         _kill_while_it_writes(
             lambda content: write_in_place(path, read(path), content, state_dir),
             contents,
-            number * 0.0007,
+            moment,
         )
         assert _users_lines(path) == USER.splitlines(keepends=True)
         if number % 3 == 0:
