@@ -28,7 +28,9 @@ from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import DEPLOYMENTS, containers, pod, with_components
 from tests.sources.kubernetes.watching import NODE, QUICK, connected, until
 
+Right = tuple[str, ...]  # API group, resource, verb
 _RELAY = ("hairpin-proxy", "hairpin-proxy")
+_IN_RELAYS_NAMESPACE = f"/namespaces/{_RELAY[0]}/"
 
 
 def _rules(deployment: str) -> list[Rule]:
@@ -69,20 +71,18 @@ def api() -> Iterator[ApiServer]:
         yield server
 
 
-def troubles(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, str] | None) -> set[str]:
-    """Do everything that the agent does with the API under these rules; returns what of it went wrong."""
+def missing(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, str] | None) -> set[Right]:
+    """Do everything that the agent does with the API under these rules; returns what it was refused."""
     api.access.allow_only(rules)
     with ExitStack() as stack:
         connection = stack.enter_context(connected(api, folder))
         cluster = Cluster(connection, NODE, relay, timing=QUICK)
         cluster.start()
         stack.callback(cluster.stop)
-        found = set(_of_watches(api, cluster, relay))
-        found |= set(_of_single_requests(connection))
-    return found
+        return {*_of_watches(api, cluster, relay), *_of_single_requests(connection)}
 
 
-def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None) -> Iterator[str]:
+def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None) -> Iterator[Right]:
     rows = [*watched(NODE, relay), INGRESS_CLASSES, NAMESPACES]
     rows += [optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS]
     paths = {row.name: row.path for row in rows}
@@ -101,49 +101,53 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
     for state in asked():
         if state.error is not None:
             assert "forbidden" in state.error, state.error
-            yield f"{state.name}: {'not watched' if state.synced else 'not listed'}"
+            _, root, *group, _, plural = paths[state.name].replace(_IN_RELAYS_NAMESPACE, "/").split("/")
+            assert root == ("apis" if group else "api")
+            yield "".join(group), plural, "watch" if state.synced else "list"
 
 
-def _of_single_requests(connection: Connection) -> Iterator[str]:
+def _of_single_requests(connection: Connection) -> Iterator[Right]:
     if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotVerified", "a message"):
-        yield "no Event"
+        yield "", "events", "create"
     try:
         assert not is_going(connection, OwnDaemonSet("nodeagent", "nodeagent"))
     except SourceError:
-        yield "can't tell whether it is uninstalled"
+        yield "apps", "daemonsets", "get"
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_the_rights_suffice(api: ApiServer, tmp_path: Path, deployment: str) -> None:
-    assert troubles(api, tmp_path, _rules(deployment), _relay_of(deployment)) == set()
+    assert missing(api, tmp_path, _rules(deployment), _relay_of(deployment)) == set()
 
 
-def _each_less() -> Iterator[tuple[str, int, str]]:
-    """Each verb of each rule of the base, and of what a deployment that differs has beyond it."""
-    base = _rules("base")
-    for deployment in ("base", "overlays/existing-relay"):
-        for number, rule in enumerate(_rules(deployment)):
-            if deployment == "base" or rule not in base:
-                for verb in rule.verbs:
-                    yield deployment, number, verb
-
-
-@pytest.mark.parametrize(("deployment", "number", "verb"), [*_each_less()])
-def test_no_right_can_be_done_without(
-    api: ApiServer, tmp_path: Path, deployment: str, number: int, verb: str
-) -> None:
+@pytest.mark.parametrize("verb", ["list", "watch", "create", "get"])
+@pytest.mark.parametrize("deployment", ["base", "overlays/existing-relay"])
+def test_no_right_can_be_done_without(api: ApiServer, tmp_path: Path, deployment: str, verb: str) -> None:
+    """Without one verb, each resource that it was granted for is refused, and no other."""
     rules = _rules(deployment)
-    less = replace(rules[number], verbs=[one for one in rules[number].verbs if one != verb])
-    rules[number] = less
-    assert troubles(api, tmp_path, rules, _relay_of(deployment)), f"{verb} of {less.resources} is too much"
+    less = [replace(rule, verbs=[one for one in rule.verbs if one != verb]) for rule in rules]
+    taken = {(*rule.api_groups, *rule.resources, verb) for rule in rules if verb in rule.verbs}
+    assert taken
+    assert missing(api, tmp_path, less, _relay_of(deployment)) == taken
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_tests_above_take_away_every_right(deployment: str) -> None:
+    """A deployment has no rule and no verb beyond those of the two that are tried."""
+    tried = [*_rules("base"), *_rules("overlays/existing-relay")]
+    for rule in _rules(deployment):
+        assert rule in tried
+        assert {*rule.verbs} <= {"list", "watch", "create", "get"}
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_each_rule_is_about_one_thing_by_name(deployment: str) -> None:
-    """No wildcard, so that the test above takes away all that there is."""
+    """No wildcard, and nothing is granted twice, so that the tests above take away all that there is."""
     for rule in _rules(deployment):
         assert len(rule.api_groups) == len(rule.resources) == 1
         assert "*" not in {*rule.api_groups, *rule.resources, *rule.verbs}
+    granted = [(*rule.api_groups, *rule.resources) for rule in _rules(deployment)]
+    assert len(granted) == len(set(granted))
 
 
 @pytest.mark.parametrize(
