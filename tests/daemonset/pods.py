@@ -88,6 +88,8 @@ _NAMESPACES = (
 )
 _REFERENCE = re.compile(r"\$\((\w+)\)")
 _numbers = count(1)
+_PROBED_EVERY_SECONDS = 0.1
+"""A probe starts four or five programs, where the agent that it waits for needs the processor."""
 
 
 class ContainerFailedError(WorldError):
@@ -235,7 +237,7 @@ class Container:
             return answers[0].exit_code == 0
 
         try:
-            wait_until(succeeds, f"{self.name}: {kind}", seconds=seconds)
+            wait_until(succeeds, f"{self.name}: {kind}", seconds=seconds, every=_PROBED_EVERY_SECONDS)
         except WorldError as error:
             raise WorldError(f"{error}\n{answers}{log_tail(self.process.log)}") from error
 
