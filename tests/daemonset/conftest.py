@@ -28,9 +28,9 @@ def image(as_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[I
         yield built
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def world(as_root: None) -> Iterator[World]:
-    """One world a test module; the shape of kube-proxy's rules makes no difference here."""
+    """One world for all of them; the shape of kube-proxy's rules makes no difference here."""
     with World(kube_proxy="nftables") as standing:
         yield standing
 

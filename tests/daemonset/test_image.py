@@ -14,12 +14,15 @@ from nodeagent.components.dnat.nft_script import replacement
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
+from tests.daemonset.deployment import Deployment
 from tests.daemonset.one_off import OneOff
 from tests.daemonset.pods import Mount
 from tests.testbed.addresses import SITE
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.daemonset.image_root import ImageRoot
     from tests.daemonset.pods import Pod
     from tests.testbed.world import World
@@ -38,10 +41,19 @@ for name in found:
 from kubernetes import client, config
 print(len(found))
 """
+# ldd begins the list of each file with its name.
 _LIBRARIES = """
-find /opt/nodeagent /usr/sbin /usr/lib/*/xtables -type f \\( -name '*.so*' -o -perm -100 \\) |
-    while read -r file; do ldd "$file" 2>/dev/null | grep 'not found' | sed "s|^|$file: |"; done
+find /opt/nodeagent /usr/sbin /usr/lib/*/xtables -type f \\( -name '*.so*' -o -perm -100 \\) \
+    -exec ldd {} + 2>/dev/null |
+    awk '/^[^\t]/ { file = $0 } /not found/ { print file, $0 } END { exit NR == 0 }'
 """
+
+
+@pytest.fixture(scope="module")
+def pod(world: World, image: ImageRoot) -> Iterator[Pod]:
+    """One pod for the tests that need the agent at work, ready."""
+    with Deployment(world, image, world.tmp / "deployment-of-the-image") as deployed:
+        yield deployed.ready_pod()
 
 
 @pytest.fixture(scope="module")
