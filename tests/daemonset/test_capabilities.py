@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.managed_state import hosts_inode, names, read_managed_state
+from tests.daemon.managed_state import names, read_managed_state
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.file_metadata import metadata_of
 from tests.daemonset.pods import containers_of
@@ -47,17 +47,6 @@ def test_each_capability_is_needed(
     assert pod.agent.probe("readinessProbe").exit_code == 1
     assert read_managed_state(world.node1).names == {}
     assert read_managed_state(world.node1).redirects == {}
-
-
-def test_the_hosts_file_is_replaced_by_a_rename(world: World, deployment: Deployment) -> None:
-    node = world.node1
-    before = hosts_inode(node)[0]
-    metadata = metadata_of(node, "/etc/hosts")
-    pod = deployment.ready_pod()
-    assert hosts_inode(node)[0] != before
-    assert metadata_of(node, "/etc/hosts") == metadata
-    assert "hosts written (rename)" in pod.agent.log()
-    assert [path.name for path in node.etc.iterdir() if "nodeagent" in path.name] == []
 
 
 def test_a_hosts_file_of_another_user(world: World, deployment: Deployment) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.managed_state import names, read_managed_state
+from tests.daemon.managed_state import hosts_inode, names, read_managed_state
 from tests.daemonset.deployment import Deployment, pod_template
 from tests.daemonset.file_metadata import metadata_of
 from tests.daemonset.pods import privileges
@@ -41,9 +41,15 @@ file.write_atomic(path, before, before.content + b"another line\\n")
 
 
 @pytest.fixture(scope="module")
-def pod(world: World, image: ImageRoot) -> Iterator[Pod]:
+def hosts_file_before(world: World) -> tuple[int, str]:
+    """The inode of node1's hosts file and what else must stay, before there is a pod."""
+    return hosts_inode(world.node1)[0], metadata_of(world.node1, "/etc/hosts")
+
+
+@pytest.fixture(scope="module")
+def pod(world: World, image: ImageRoot, hosts_file_before: tuple[int, str]) -> Iterator[Pod]:
     """One pod for all of these tests, ready."""
-    with Deployment(world, image, world.tmp / "deployment") as deployed:
+    with Deployment(world, image, world.tmp / "deployment-for-its-security-context") as deployed:
         yield deployed.ready_pod()
 
 
@@ -63,6 +69,17 @@ def test_it_suffices(world: World, pod: Pod) -> None:
         assert pod.relay.probe(probe).exit_code == 0
     assert '"level": "ERROR"' not in pod.agent.log()
     assert '"level": "WARNING"' not in pod.agent.log()
+
+
+def test_the_hosts_file_is_replaced_by_a_rename(
+    world: World, hosts_file_before: tuple[int, str], pod: Pod
+) -> None:
+    node = world.node1
+    inode, metadata = hosts_file_before
+    assert hosts_inode(node)[0] != inode
+    assert metadata_of(node, "/etc/hosts") == metadata
+    assert "hosts written (rename)" in pod.agent.log()
+    assert [path.name for path in node.etc.iterdir() if "nodeagent" in path.name] == []
 
 
 def test_the_hosts_file_as_others_leave_it_is_repaired(world: World, pod: Pod) -> None:
