@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +23,10 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 
 @pytest.fixture
 def checkout(image: ImageRoot, tmp_path: Path) -> Path:
-    """A copy of what the image is built of, with a step that fails."""
+    """A copy of what the image is built of, with a step that fails.
+
+    Its base is as small as a base can be that runs the step: to import a whole Debian takes most of a build.
+    """
     copy = tmp_path / "checkout"
     for name in ("daemonset/image", "locks", "nodeagent", "scripts"):
         shutil.copytree(REPOSITORY / name, copy / name)
@@ -33,6 +37,13 @@ def checkout(image: ImageRoot, tmp_path: Path) -> Path:
     text = dockerfile.read_text("utf-8")
     failing = re.sub(r"^(FROM .*)$", r"\1\nRUN echo no wheel today >&2 && false", text, flags=re.MULTILINE)
     dockerfile.write_text(failing, "utf-8")
+    base = tmp_path / "base.tar"
+    libraries = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
+    files = ["/bin/sh", *re.findall(r"/\S+", libraries)]
+    subprocess.run(
+        ["tar", "--create", "--dereference", "--absolute-names", "--file", base, *files], check=True
+    )
+    (copy / "scripts" / "minimal-debian").write_text(f"#!/bin/sh\necho '{base}'\n", "utf-8")
     return copy
 
 
