@@ -39,8 +39,7 @@ HAPROXY = Path(os.environ.get("HAPROXY", "/usr/sbin/haproxy"))
 _PORT = 6443
 _TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
 _ACCOUNT = f"system:serviceaccount:{NAMESPACE}:nodeagent"
-# What an administrator of this world would set.
-_OPTIONS: Mapping[str, Mapping[str, object]] = {
+OPTIONS: Mapping[str, Mapping[str, object]] = {
     "loadBalancers": {
         "services": [
             {"namespace": "ingress-nginx", "name": "ingress-nginx-controller", "proxyProtocol": "v1"}
@@ -48,6 +47,7 @@ _OPTIONS: Mapping[str, Mapping[str, object]] = {
     },
     "hosts": {"verify": "allow", "allow": ["example.test"]},
 }
+"""What an administrator of this world would set."""
 
 
 class Deployment:
@@ -68,7 +68,7 @@ class Deployment:
         directory: Path,
         kustomization: Path = DAEMONSET,
         *,
-        options: Mapping[str, Mapping[str, object]] = _OPTIONS,
+        options: Mapping[str, Mapping[str, object]] = OPTIONS,
     ) -> None:
         self.node: Host = world.node1
         self._world = world
