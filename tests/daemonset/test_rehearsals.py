@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from functools import partial
 from signal import SIGTERM
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,13 @@ def test_rollouts_lose_no_connection(
     _uninstall(deployment, pod)
 
 
-def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: Deployment) -> None:
-    """The known limit: terminationGracePeriodSeconds is how long a download may take after an upgrade."""
+def test_a_pod_that_ends_cuts_its_downloads_and_an_old_one_takes_over_again(
+    world: World, deployment: Deployment
+) -> None:
+    """The known limit: terminationGracePeriodSeconds is how long a download may take after an upgrade.
+
+    And an agent that was replaced takes over again when the new pod fails.
+    """
     old = deployment.ready_pod()
     download = Download(world.node1, world.push_image(16))
     download.read_some()
@@ -135,12 +141,10 @@ def test_a_download_that_outlives_the_old_pod_is_cut(world: World, deployment: D
         download.finish()
     download.close()
     _check_served(world)
+    old.remove()
 
-
-def test_the_old_agent_takes_over_again_when_the_new_pod_fails(world: World, deployment: Deployment) -> None:
-    """An upgrade to a release that can't run: the new pod's containers end, the old one keeps running."""
-    old = deployment.ready_pod()
-    new = deployment.ready_pod()
+    # An upgrade to a release that can't run: the new pod's containers end, the old one keeps running.
+    old, new = new, deployment.ready_pod()
     old.agent.await_line("A newer agent took over")
     new.kill()
     new.remove()
@@ -152,16 +156,6 @@ def test_the_old_agent_takes_over_again_when_the_new_pod_fails(world: World, dep
     wait_until(lambda: world.pod1.curl(f"http://{SITE}/").ok, "the rules being repaired")
     _check_served(world)
     _uninstall(deployment, old)
-
-
-def test_uninstall(world: World, deployment: Deployment) -> None:
-    before = read_state(world.node1)
-    pod = deployment.ready_pod()
-    assert read_state(world.node1).differences(before) != []
-    _uninstall(deployment, pod)
-    world.node1.run(["rmdir", "/run/systemd/resolve", "/run/systemd", "/run/nodeagent"])
-    world.node1.run(["rm", "/run/xtables.lock"])
-    assert read_state(world.node1).differences(before) == []
 
 
 def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -> None:
@@ -181,44 +175,41 @@ def test_uninstall_while_the_api_is_away(world: World, deployment: Deployment) -
     assert read_state(world.node1).differences(before) == []
 
 
-@pytest.mark.parametrize("gateway", ["refuses", "drops"])
-def test_reboot(
-    world: World, deployment: Deployment, gateway: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reboot(world: World, deployment: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     """Until the agent runs, the hosts file has an address that does not exist; then all is well by itself."""
     node = world.node1
-    before = _shut_down_and_boot(world, deployment)
-    unrouted = ["blackhole" if gateway == "drops" else "unreachable", "169.254.0.0/16"]
-    world.lb.run(["ip", "route", "add", *unrouted])
-    try:
-        began = time.monotonic()
-        request = node.curl(f"https://{SITE}/", timeout=3)
-        seconds = time.monotonic() - began
-        assert not request.ok
-        pod = deployment.pod()
-        began = time.monotonic()
-        pod.start()
-
-        def is_served() -> bool:
-            pod.check_running()
-            return node.curl(f"https://{SITE}/", timeout=5).ok
-
-        wait_until(is_served, "the name being served again", seconds=30)
-        served = time.monotonic() - began
-        with capsys.disabled():
-            print(
-                f"\nreboot, the gateway {gateway}: before the agent runs, {request.stderr!r} after "
-                f"{seconds:.1f} s; served {served:.1f} s after the pod's start"
-            )
-        pod.await_ready()
-        assert read_managed_state(node) == before
-    finally:
-        world.lb.run(["ip", "route", "del", *unrouted])
+    pod = deployment.ready_pod()
+    for gateway, route in (("drops", "blackhole"), ("refuses", "unreachable")):
+        before = _shut_down_and_boot(pod)
+        unrouted = [route, "169.254.0.0/16"]
+        world.lb.run(["ip", "route", "add", *unrouted])
+        try:
+            began = time.monotonic()
+            request = node.curl(f"https://{SITE}/", timeout=3)
+            seconds = time.monotonic() - began
+            assert not request.ok
+            pod = deployment.pod()
+            began = time.monotonic()
+            pod.start()
+            wait_until(partial(_is_served, pod), "the name being served again", seconds=30, every=0.1)
+            served = time.monotonic() - began
+            with capsys.disabled():
+                print(
+                    f"\nreboot, the gateway {gateway}: before the agent runs, {request.stderr!r} after "
+                    f"{seconds:.1f} s; served {served:.1f} s after the pod's start"
+                )
+            pod.await_ready()
+            assert read_managed_state(node) == before
+        finally:
+            world.lb.run(["ip", "route", "del", *unrouted])
 
 
-def test_hostnames_are_verified_by_the_nodes_dns(world: World, deployment: Deployment) -> None:
+def test_hostnames_are_verified_by_the_nodes_dns_and_an_uninstall_leaves_nothing(
+    world: World, deployment: Deployment
+) -> None:
     """Also behind systemd-resolved, whose link and whose stub mean nothing to a container."""
     node = world.node1
+    before = read_state(node)
     resolv_conf = node.etc / "resolv.conf"
     as_found = resolv_conf.read_text(encoding="ascii")
     node.run(["mkdir", "-p", "/run/systemd/resolve"])
@@ -230,16 +221,25 @@ def test_hostnames_are_verified_by_the_nodes_dns(world: World, deployment: Deplo
         pod = deployment.ready_pod(verify="dns")
         pod.agent.await_line("verified: DNS answers 203.0.113.10")
         wait_until(lambda: SITE in names(node), "the name being written")
+        assert read_state(node).differences(before) != []
         _uninstall(deployment, pod)
+        node.run(["rm", "-r", "/run/systemd"])
+        node.run(["rmdir", "/run/nodeagent"])
+        node.run(["rm", "/run/xtables.lock"])
+        assert read_state(node).differences(before) == []
     finally:
         resolv_conf.unlink()
         resolv_conf.write_text(as_found, encoding="ascii")
 
 
-def _shut_down_and_boot(world: World, deployment: Deployment) -> ManagedState:
-    """Let a pod serve the node, and cut the node's power; returns the state before. The hosts file stays."""
-    node = world.node1
-    pod = deployment.ready_pod()
+def _is_served(pod: Pod) -> bool:
+    pod.check_running()
+    return pod.node.curl(f"https://{SITE}/", timeout=5).ok
+
+
+def _shut_down_and_boot(pod: Pod) -> ManagedState:
+    """Cut the power of a node that a pod serves; returns the state before. The hosts file stays."""
+    node = pod.node
     before = read_managed_state(node)
     pod.remove()
     for address in before.addresses:
