@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.acceptance.cluster_place import ClusterPlace, Setting
+from tests.acceptance.load import PAUSE_SECONDS
 from tests.acceptance.namespaces_place import NamespacesPlace
 from tests.acceptance.steps import STEPS, Scene
 from tests.daemonset import image_root
@@ -74,7 +75,7 @@ def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
     with ClusterPlace(setting) as place:
         if place.uninstall_what_stands():
             screen.note("nodeagent stood here already: it was uninstalled first")
-        play(STEPS, Scene(place, screen), screen)
+        play(STEPS, Scene(place, screen, options.pause), screen)
     return len(STEPS)
 
 
@@ -94,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     cluster.add_argument("--pod-image", required=True, help="for pods that ask: sh and curl, and the CA")
     cluster.add_argument("--kustomization", type=Path, required=True, help="what is installed")
     cluster.add_argument("--upgrade-to", default="", help="the agent's image then; the same if not given")
+    cluster.add_argument(
+        "--pause", type=float, default=PAUSE_SECONDS, help="seconds between a node's requests in an upgrade"
+    )
     return parser
 
 

@@ -17,19 +17,24 @@ if TYPE_CHECKING:
 
     from tests.acceptance.place import Place, Said
 
+PAUSE_SECONDS = 0.05
+"""About twenty requests per second, then."""
+
 _LONGEST_SECONDS = 1800
 # It ends when the file is removed; and after half an hour, if no process is left to remove it.
 _REQUESTS = """
 : >"$1"
-end=$(($(date +%s) + $3))
+read -r now rest </proc/uptime
+end=$((${now%.*} + $3))
 answered=0
-while [ -e "$1" ] && [ "$(date +%s)" -lt "$end" ]; do
+while [ -e "$1" ] && [ "${now%.*}" -lt "$end" ]; do
     if said=$(curl -q --silent --show-error --fail --max-time 10 --output /dev/null "$2" 2>&1); then
         answered=$((answered + 1))
     else
         echo "failed: $said"
     fi
-    sleep 0.05
+    sleep "$4"
+    read -r now rest </proc/uptime
 done
 rm -f "$1"
 echo "answered: $answered"
@@ -46,13 +51,14 @@ class Outcome:
 
 
 @contextmanager
-def requests(place: Place, node: str, url: str) -> Iterator[Outcome]:
-    """Ask for a page about twenty times a second, each time over a new connection, while the block runs.
+def requests(place: Place, node: str, url: str, pause: float = PAUSE_SECONDS) -> Iterator[Outcome]:
+    """Ask for a page again and again, each time over a new connection, while the block runs.
 
     Args:
         place: The cluster.
         node: Who asks.
         url: What for.
+        pause: Seconds between two requests.
 
     Yields:
         The outcome, which is filled in when the block has ended.
@@ -61,7 +67,7 @@ def requests(place: Place, node: str, url: str) -> Iterator[Outcome]:
         WorldError: The requests could not be begun or counted.
     """
     outcome = Outcome()
-    command = ["sh", "-c", _REQUESTS, "sh", _FILE, url, str(_LONGEST_SECONDS)]
+    command = ["sh", "-c", _REQUESTS, "sh", _FILE, url, str(_LONGEST_SECONDS), str(pause)]
     with ThreadPoolExecutor(1) as thread:
         running: Future[Said] = thread.submit(place.on_node, node, command, seconds=_LONGEST_SECONDS + 60)
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
-from tests.acceptance.load import requests
+from tests.acceptance.load import PAUSE_SECONDS, requests
 from tests.acceptance.place import curl
 from tests.acceptance.remains import look
 from tests.testbed.addresses import SITE
@@ -26,10 +26,14 @@ _CUT = "the connection cut for want of the PROXY line"
 
 @dataclass(frozen=True)
 class Scene:
-    """What the steps play with: the place, the screen, and each node as it was found."""
+    """What the steps play with: the place, the screen, and each node as it was found.
+
+    During an upgrade, each node pauses for `pause` seconds between two requests.
+    """
 
     place: Place
     screen: Screen
+    pause: float = PAUSE_SECONDS
     found: dict[str, Remains] = field(default_factory=dict)
 
 
@@ -103,7 +107,8 @@ def upgrade(scene: Scene) -> None:
     """Every pod of nodeagent is replaced, and no request of a node fails meanwhile."""
     with ExitStack() as stack:
         outcomes = {
-            node: stack.enter_context(requests(scene.place, node, URLS[1])) for node in scene.place.nodes
+            node: stack.enter_context(requests(scene.place, node, URLS[1], scene.pause))
+            for node in scene.place.nodes
         }
         scene.place.upgrade()
     for node, outcome in outcomes.items():

@@ -85,7 +85,7 @@ def test_each_step_fails_where_it_must(world: World, image: ImageRoot, tmp_path:
     """Without nodeagent nothing counts as served, with it nothing as cut; a gap and remains are noticed."""
     with Deployment(world, image, tmp_path / "deployment") as deployment:
         place = ClumsyPlace(world, deployment)
-        scene = Scene(place, Screen(1))
+        scene = Scene(place, Screen(1), pause=0.25)
         for step in (all_are_served, pulls_succeed, self_check_succeeds):
             with pytest.raises(NotObservedError):
                 step(scene)

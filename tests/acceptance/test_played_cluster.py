@@ -67,6 +67,8 @@ def test_every_step_is_observed_by_kubeconfig_and_ssh(
         options = [word for name, file in files.items() for word in (name, str(file))]
         options += ["--node", "node1", "--node", "node2", "--load-balancer", str(LOAD_BALANCER_IP)]
         options += ["--image", pulled.reference, "--pod-image", "localhost/testbed:1"]
+        # Each request starts curl; daemonset/test_rehearsals.py makes many more during an upgrade.
+        options += ["--pause", "0.25"]
         with (
             kubelets(deployment.api, world, pull),
             daemonset_controller(deployment.api, DaemonSetPods(deployment, world.nodes)),
