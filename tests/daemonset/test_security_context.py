@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import defaultdict
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +19,12 @@ from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.daemonset.image_root import ImageRoot
     from tests.daemonset.kustomize import Object
     from tests.daemonset.pods import Container, Pod
-    from tests.testbed.agent import Answer
+    from tests.testbed.namespaces import Host
     from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
@@ -31,13 +32,33 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 _NUMBERS = {"NET_BIND_SERVICE": 10, "NET_ADMIN": 12}
 """linux/capability.h."""
 _CONTAINERS = [spec["name"] for spec in pod_template()["spec"]["containers"]]
+# What the agent does, to each file that is named; a line for each, which says what went wrong.
 _REPLACE = """
+import sys
 from pathlib import Path
 from nodeagent.components.hosts import file
-path = Path("/host/etc/trial/hosts")
-before = file.read(path)
-file.write_atomic(path, before, before.content + b"another line\\n")
+from nodeagent.errors import ApplyError
+for path in map(Path, sys.argv[1:]):
+    try:
+        before = file.read(path)
+        file.write_atomic(path, before, before.content + b"another line\\n")
+    except ApplyError as error:
+        print(error)
+    else:
+        print("replaced")
 """
+_NEEDED: tuple[tuple[str, list[str]], ...] = (
+    ("true", []),
+    ("chmod 0600 {}", []),
+    ("setfattr -n user.origin -v cloud-init {}", []),
+    ("setfacl -m u:1000:rw {}", []),
+    ("chgrp 1000 {}", ["CHOWN"]),
+    ("chown 1000:1000 {}", ["CHOWN", "FOWNER"]),
+    ("chown 1000:1000 {0}; setfacl -m u:1000:rw {0}", ["CHOWN", "FOWNER"]),
+    ("chown 1000:1000 {0}; chmod 0600 {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
+    ("chown 1000:1000 {0}; setfattr -n user.origin -v x {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
+)
+"""How a hosts file is prepared, and the capabilities that its rename needs then."""
 
 
 @pytest.fixture(scope="module")
@@ -117,44 +138,37 @@ def test_a_container_can_write_to_its_volumes_alone(pod: Pod, name: str) -> None
         container.execute(["rm", "-f", place])
 
 
-@pytest.mark.parametrize(
-    ("prepare", "needed"),
-    [
-        ("true", []),
-        ("chmod 0600 {}", []),
-        ("setfattr -n user.origin -v cloud-init {}", []),
-        ("setfacl -m u:1000:rw {}", []),
-        ("chgrp 1000 {}", ["CHOWN"]),
-        ("chown 1000:1000 {}", ["CHOWN", "FOWNER"]),
-        ("chown 1000:1000 {0}; setfacl -m u:1000:rw {0}", ["CHOWN", "FOWNER"]),
-        ("chown 1000:1000 {0}; chmod 0600 {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
-        ("chown 1000:1000 {0}; setfattr -n user.origin -v x {0}", ["CHOWN", "FOWNER", "DAC_OVERRIDE"]),
-    ],
-)
-def test_what_the_rename_of_a_hosts_file_needs(
-    world: World, pod: Pod, prepare: str, needed: list[str]
-) -> None:
-    """Root's own, whatever its mode, attributes and ACL: no capability. Others': as listed."""
+def test_what_the_rename_of_a_hosts_file_needs(world: World, pod: Pod) -> None:
+    """Root's own, whatever its mode, attributes and ACL: no capability. Others': as listed.
+
+    Python is started once for each set of capabilities, and replaces all files that are tried with it.
+    """
     node = world.node1
     trial = node.etc / "trial"
-    trial.mkdir()
-    file = trial / "hosts"
-    file.write_text("127.0.0.1 localhost\n", encoding="ascii")
+    lacking: dict[frozenset[str], list[str]] = defaultdict(list)
+    sufficient: dict[frozenset[str], list[str]] = defaultdict(list)
+    before: dict[str, tuple[int, str]] = {}
     try:
-        node.run(["sh", "-c", prepare.format("/etc/trial/hosts")])
-        metadata = metadata_of(node, "/etc/trial/hosts")
-        inode = file.stat().st_ino
-        for missing in needed:
-            answer = _replace(pod.agent, [name for name in needed if name != missing])
-            assert re.search(
-                r"can't (read|replace) /host/etc/trial/hosts: .* not permitted|denied", answer.stderr
-            )
-            assert [path.name for path in trial.iterdir()] == ["hosts"]
-            assert file.stat().st_ino == inode
-        answer = _replace(pod.agent, needed)
-        assert answer.exit_code == 0, answer
-        assert file.stat().st_ino != inode
-        assert metadata_of(node, "/etc/trial/hosts") == metadata
+        for number, (prepare, needed) in enumerate(_NEEDED):
+            path = f"/etc/trial/{number}/hosts"
+            (trial / str(number)).mkdir(parents=True)
+            (trial / str(number) / "hosts").write_text("127.0.0.1 localhost\n", encoding="ascii")
+            node.run(["sh", "-c", prepare.format(path)])
+            before[path] = _inode(node, path), metadata_of(node, path)
+            sufficient[frozenset(needed)].append(path)
+            for missing in needed:
+                lacking[frozenset(needed) - {missing}].append(path)
+        for capabilities, paths in lacking.items():
+            for path, said in zip(paths, _replace(pod.agent, capabilities, paths), strict=True):
+                refused = rf"can't (read|replace) /host{path}: .* (not permitted|denied)"
+                assert re.search(refused, said), (capabilities, said)
+                assert [file.name for file in (trial / path.split("/")[3]).iterdir()] == ["hosts"]
+                assert (_inode(node, path), metadata_of(node, path)) == before[path]
+        for capabilities, paths in sufficient.items():
+            assert _replace(pod.agent, capabilities, paths) == ["replaced"] * len(paths), capabilities
+            for path in paths:
+                assert _inode(node, path) != before[path][0]
+                assert metadata_of(node, path) == before[path][1]
     finally:
         shutil.rmtree(trial)
 
@@ -185,8 +199,14 @@ def _binds(relay: Container, spec: Object, address: str) -> bool:
     return done.returncode == 0
 
 
-def _replace(agent: Container, capabilities: list[str]) -> Answer:
-    """Replace the file on trial as the agent replaces the node's hosts file, with these capabilities."""
+def _replace(agent: Container, capabilities: Iterable[str], paths: list[str]) -> list[str]:
+    """Replace files on trial as the agent replaces the node's hosts file; returns what was said of each."""
     spec = deepcopy(agent.spec)
-    spec["securityContext"]["capabilities"]["add"] = capabilities
-    return agent.execute(["python", "-c", _REPLACE], spec=spec)
+    spec["securityContext"]["capabilities"]["add"] = sorted(capabilities)
+    answer = agent.execute(["python", "-c", _REPLACE, *(f"/host{path}" for path in paths)], spec=spec)
+    assert answer.exit_code == 0, answer
+    return answer.stdout.splitlines()
+
+
+def _inode(node: Host, path: str) -> int:
+    return (node.etc / path.removeprefix("/etc/")).stat().st_ino
