@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
@@ -38,32 +38,41 @@ def make_certificates(directory: Path, names: Sequence[str], *, days: int = 2) -
         The files.
     """
     directory.mkdir()
-    made = Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
-    for file, content in zip(
-        (made.ca, made.server, made.server_key), _contents(tuple(names), days), strict=True
-    ):
-        file.write_bytes(content)
+    made = _in(directory)
+    ca_key = directory / "ca.key"
+    _request(
+        *("-days", str(days)),
+        *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", made.ca),
+        *("-addext", "keyUsage=critical,keyCertSign"),
+    )
+    _request(
+        *("-days", str(days)),
+        *("-subj", f"/CN={names[0]}", "-keyout", made.server_key, "-out", made.server),
+        *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
+        *("-addext", "basicConstraints=critical,CA:FALSE"),
+        *("-CA", made.ca, "-CAkey", ca_key),
+    )
     return made
 
 
+def worlds_certificates(directory: Path, names: Sequence[str]) -> Certificates:
+    """Write the authority and the certificate that all worlds of this process have; made once, as above."""
+    directory.mkdir()
+    for name, content in _made_once(tuple(names)).items():
+        (directory / name).write_bytes(content)
+    return _in(directory)
+
+
 @cache
-def _contents(names: Sequence[str], days: int) -> tuple[bytes, ...]:
-    """Return what is in the files; the same in all worlds of a process."""
-    with TemporaryDirectory() as directory:
-        ca, ca_key, server, server_key = (Path(directory, name) for name in ("ca", "ca_key", "server", "key"))
-        _request(
-            *("-days", str(days)),
-            *("-subj", "/CN=Testbed CA", "-keyout", ca_key, "-out", ca),
-            *("-addext", "keyUsage=critical,keyCertSign"),
-        )
-        _request(
-            *("-days", str(days)),
-            *("-subj", f"/CN={names[0]}", "-keyout", server_key, "-out", server),
-            *("-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in names)),
-            *("-addext", "basicConstraints=critical,CA:FALSE"),
-            *("-CA", ca, "-CAkey", ca_key),
-        )
-        return ca.read_bytes(), server.read_bytes(), server_key.read_bytes()
+def _made_once(names: tuple[str, ...]) -> Mapping[str, bytes]:
+    with TemporaryDirectory() as temporary:
+        directory = Path(temporary, "made")
+        make_certificates(directory, names)
+        return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+def _in(directory: Path) -> Certificates:
+    return Certificates(directory / "ca.crt", directory / "server.crt", directory / "server.key")
 
 
 def make_certificate(certificate: Path, key: Path, address: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from tests.testbed import addresses, private_etc, topology
-from tests.testbed.certificates import make_certificates
+from tests.testbed.certificates import worlds_certificates
 from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.dns_server import DnsServer
@@ -89,7 +89,7 @@ class World:
             self.logs.mkdir()
             self.manifests = self.tmp / "manifests"
             write_manifests(self.manifests, self.families)
-            self.certificates = make_certificates(self.tmp / "certificates", addresses.NAMES)
+            self.certificates = worlds_certificates(self.tmp / "certificates", addresses.NAMES)
             self._start_hosts()
             self._start_programs()
         except BaseException:
