@@ -61,6 +61,8 @@ def start_sshd(world: World) -> Path:
     for node, address in ((world.node1, NODE1), (world.node2, NODE2)):
         file = world.tmp / f"sshd-{node.name}"
         file.write_text(_SSHD.format(address=address, key=key), encoding="ascii")
+        # Not bash, which reads the machine's own ~/.bashrc when sshd starts it.
+        node.run(["sed", "--in-place", r"s|^\(root:.*:\).*|\1/bin/sh|", "/etc/passwd"])
         # sshd rejects a locked account; one without a valid password does not count as locked.
         (node.etc / "shadow").write_text("root:none:1::::::\n", encoding="ascii")
         node.run(["mkdir", "-m", "0755", "/run/sshd"])
