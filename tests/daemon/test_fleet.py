@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from nodeagent import __version__
-from nodeagent.agent.reporting.status_file import status_path
+from nodeagent.agent.reporting.status_file import AgentStatus, status_path
 from tests.apiserver import faults
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import Fleet
@@ -52,21 +54,33 @@ def _asked(agents: Agents, kubeconfig: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, node
 
 
+def _status(node: Host) -> AgentStatus | None:
+    """Return the document, as an exec of `cat` would."""
+    done = node.run(["cat", _DOCUMENT], check=False)
+    return msgspec.json.decode(done.stdout, type=AgentStatus) if done.returncode == 0 else None
+
+
+def _failed(status: AgentStatus) -> set[str]:
+    return {name for name, component in status.components.items() if component.state == "failed"}
+
+
 def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api: ClusterApi) -> None:
     # The other agents of these tests find the API server as in a pod.
     agent = agents.start_ready("--kubeconfig", str(api.kubeconfig))
     _pod_on(api, agents.node)
 
-    def document_exists() -> bool:
-        return bool(agents.node.run(["test", "-e", _DOCUMENT], check=False).returncode == 0)
-
     def in_sync() -> bool:
-        return bool(_asked(agents, api.kubeconfig)[1]["state"] == "in-sync")
+        status = _status(agents.node)
+        return status is not None and status.last_sync_seconds is not None and not _failed(status)
 
-    agent.await_that(document_exists, "the status document")
+    def api_failed() -> bool:
+        status = _status(agents.node)
+        return status is not None and _failed(status) == {"api"}
+
+    # The document is awaited, and the command is asked once about each state: a start of it costs a second.
     agent.await_that(in_sync, "the node in sync")
     code, node = _asked(agents, api.kubeconfig)
-    assert code == 0
+    assert (code, node["state"]) == (0, "in-sync")
     assert node["version"] == __version__
     assert node["loadBalancers"]["served"] >= 1
     assert node["hostnames"]["served"] >= 1
@@ -75,16 +89,19 @@ def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api
     # What it can't do is reported within seconds, with the component and the reason.
     broken = api.faults.add(faults.Answer(500), path="*/services", times=None)
     api.end_watches()
-    agent.await_that(lambda: _asked(agents, api.kubeconfig)[0] == 2, "the trouble to be told")
+    agent.await_that(api_failed, "the trouble in the document")
     code, node = _asked(agents, api.kubeconfig)
+    assert code == 2
     assert node["state"] == "drifted"
     assert node["components"] == ["api"]
     assert "500" in node["reason"]
     api.faults.remove(broken)
     agent.await_that(in_sync, "the node in sync again")
+    code, node = _asked(agents, api.kubeconfig)
+    assert (code, node["state"]) == (0, "in-sync")
 
     agent.stop()
-    assert not document_exists()
+    assert _status(agents.node) is None
 
 
 def test_what_a_killed_agent_leaves_is_cleaned_up(agents: Agents) -> None:
