@@ -22,7 +22,7 @@ _SECONDS = 10.0
 _REPORT_SECONDS = 0.25
 _LATE_SECONDS = 0.25
 _REQUEST = f"GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n".encode()
-_WHOLE = re.compile(rb".*?\r\nContent-Length: (\d+)\r\n.*?\r\n\r\n(.*)", re.DOTALL)
+_WHOLE = re.compile(rb".*?\r\nContent-Length: (\d+)(?=\r).*?\r\n\r\n(.*)", re.DOTALL)
 """The header with the body's length, and what has arrived of the body."""
 
 
