@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = needs_root
 
-_LAYER_MIB = 96
+_LAYER_MIB = 32
 
 
 def test_without_the_api_at_startup_the_node_keeps_what_it_has(
