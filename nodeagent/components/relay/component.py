@@ -72,7 +72,7 @@ class Relay:
         self._drain_seconds = drain_seconds
         self._patience = (options.idle_seconds, options.drain_seconds)
         self._ports = HeldPorts()
-        self._master_returns = False
+        self._master_due = 0.0
 
     def read(self) -> RelayState:
         """Read the actual state. Raises nothing: the state's notes say what can't be read."""
@@ -189,12 +189,18 @@ class Relay:
         uid = self._relay_uid()
         if not wanted or uid is None:
             return frozenset()
-        own = held_by(listening_sockets(), uid) & wanted.keys()
-        told = self.statistics()
-        if isinstance(told, Unreachable):
-            return own if told.why is Silence.FORBIDDEN else frozenset()
-        serving = {(server.bind, server.load_balancer) for server in told}
-        return frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
+        while True:
+            old_may_answer = self._reload_ends()
+            own = held_by(listening_sockets(), uid) & wanted.keys()
+            told = self.statistics()
+            if isinstance(told, Unreachable):
+                ready = own if told.why is Silence.FORBIDDEN else frozenset()
+            else:
+                serving = {(server.bind, server.load_balancer) for server in told}
+                ready = frozenset(bind for bind in own if (bind, wanted[bind]) in serving)
+            if ready == wanted.keys() or not old_may_answer:
+                return ready
+            time.sleep(_PAUSE_SECONDS)
 
     def port_holders(self) -> dict[Endpoint, int]:
         """Return who has ports that the relay can't have: on every address, or in a range of the relay."""
@@ -361,7 +367,7 @@ class Relay:
         while time.monotonic() < deadline:
             serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
             if not isinstance(serving, Unreachable) and serving.digest == digest:
-                self._master_returns = True
+                self._master_due = time.monotonic() + _IN_FORCE_SECONDS
                 return serving
             if reloads is not None and self._has_failed(reloads):
                 return None
@@ -369,18 +375,21 @@ class Relay:
         return None
 
     def _await_master(self) -> None:
-        """Wait for the master of a worker that has begun to serve, ten seconds at most.
+        while self._reload_ends():
+            time.sleep(_PAUSE_SECONDS)
 
-        It executes itself once more after that, and its socket refuses connections meanwhile, as that of a
-        HAProxy that has ended. Nothing that points at the worker needs to wait for it: that is a quarter of
-        a reload.
+    def _reload_ends(self) -> bool:
+        """Whether the new worker serves, but its master does not answer yet.
+
+        The master executes itself once more then, and its socket refuses connections meanwhile, as that of a
+        HAProxy that has ended. The old worker, which shares sockets with the new one, may not have stopped
+        either. Nothing that points at the new worker needs to wait for that: it is a quarter of a reload.
         """
-        deadline = time.monotonic() + _IN_FORCE_SECONDS
-        while self._master_returns:
+        if self._master_due:
             found = read_processes(self._directory.master_socket, _ASK_SECONDS)
-            self._master_returns = isinstance(found, Unreachable) and time.monotonic() < deadline
-            if self._master_returns:
-                time.sleep(_PAUSE_SECONDS)
+            if not isinstance(found, Unreachable) or time.monotonic() > self._master_due:
+                self._master_due = 0.0
+        return self._master_due > 0
 
     def _has_failed(self, reloads: int) -> bool:
         found = read_processes(self._directory.master_socket, _ASK_SECONDS)

@@ -100,9 +100,9 @@ def test_the_longest_wait_holds_for_a_connection_that_is_in_use() -> None:
     with _serving() as sidecar:
         download = Download(A.bind, 400 * MIB)
         download.read(MIB)
+        began = time.monotonic()
         sidecar.drain(idle=60.0, longest=3.0)
         sidecar.end()
-        began = time.monotonic()
         while sidecar.process.poll() is None and time.monotonic() - began < 20:
             download.read(MIB // 4)
             time.sleep(0.1)
