@@ -359,17 +359,20 @@ class Relay:
     def _in_force(self, text: str, seconds: float, reloads: int | None = None) -> Worker | None:
         """Wait until the running worker reports this text's digest, and return it.
 
-        Gives up after that many seconds, or when the reload after `reloads` earlier ones is known to have
-        failed.
+        And, but for a reload, until its master answers. Gives up after that many seconds, or when the reload
+        after `reloads` earlier ones is known to have failed.
         """
         digest = haproxy_config.digest(text)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
             if not isinstance(serving, Unreachable) and serving.digest == digest:
-                self._master_due = time.monotonic() + _IN_FORCE_SECONDS
-                return serving
-            if reloads is not None and self._has_failed(reloads):
+                if reloads is not None:
+                    self._master_due = time.monotonic() + _IN_FORCE_SECONDS
+                    return serving
+                if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
+                    return serving
+            elif reloads is not None and self._has_failed(reloads):
                 return None
             time.sleep(_PAUSE_SECONDS)
         return None
