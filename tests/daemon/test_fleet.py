@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from nodeagent import __version__
 from nodeagent.agent.reporting.status_file import AgentStatus, status_path
+from nodeagent.typed_values import from_json
 from tests.apiserver import faults
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import Fleet
@@ -57,7 +56,7 @@ def _asked(agents: Agents, kubeconfig: Path) -> tuple[int, dict[str, Any]]:
 def _status(node: Host) -> AgentStatus | None:
     """Return the document, as an exec of `cat` would."""
     done = node.run(["cat", _DOCUMENT], check=False)
-    return msgspec.json.decode(done.stdout, type=AgentStatus) if done.returncode == 0 else None
+    return from_json(done.stdout.encode(), AgentStatus) if done.returncode == 0 else None
 
 
 def _failed(status: AgentStatus) -> set[str]:
