@@ -93,14 +93,13 @@ def reference_pages() -> dict[str, str]:
     }
 
 
-def _commands(command: click.Command, path: str) -> Iterator[str]:
-    with click.Context(command, info_name=path, max_content_width=90, terminal_width=90) as context:
-        yield f"## {path}\n\n```text\n{command.get_help(context)}\n```\n\n"
+def _commands(command: click.Command, name: str, parent: click.Context | None = None) -> Iterator[str]:
+    with click.Context(command, parent, name, terminal_width=90, **command.context_settings) as context:
+        yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n\n"
     if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            if inner := command.get_command(context, name):
-                yield from _commands(inner, f"{path} {name}")
+        for inner_name in command.list_commands(context):
+            if inner := command.get_command(context, inner_name):
+                yield from _commands(inner, inner_name, context)
 
 
 def _options(section: Mapping[str, Any], path: str) -> Iterator[str]:

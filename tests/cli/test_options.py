@@ -70,7 +70,8 @@ def test_the_help_ends_with_an_example_that_is_valid(command: str) -> None:
     example = (_COMMANDS[command].epilog or "").removeprefix("Example: ")
     assert f"{example} ".startswith(f"nodeagent {command} ")
     words = shlex.split(example)[1 + len(command.split()) :]
-    assert _COMMANDS[command].make_context(command, words).params
+    parent = nodeagent.make_context("nodeagent", [command])
+    assert _COMMANDS[command].make_context(command, words, parent).params
 
 
 @pytest.mark.parametrize("command", _COMMANDS)

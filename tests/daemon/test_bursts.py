@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.daemon.made_objects import ingress
 from tests.daemon.managed_state import names
+from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ def test_a_burst_of_a_thousand_events_makes_a_handful_of_applies(
 ) -> None:
     """Coming, changing and going: the hosts file is written a few times, and in the end it is right."""
     node = world.node1
-    before = names(node)
 
     def burst(what: str, make: Callable[[], object], *, generation: str, wanted: int) -> None:
         applies = _applies(agent)
@@ -57,7 +57,7 @@ def test_a_burst_of_a_thousand_events_makes_a_handful_of_applies(
     burst("created", lambda: _apply(api, "one"), generation="one", wanted=_BURST)
     burst("changed", lambda: _apply(api, "two"), generation="two", wanted=_BURST)
     burst("deleted", lambda: _delete(api), generation="two", wanted=0)
-    assert names(node) == before
+    assert names(node).keys() == {addresses.SITE, addresses.REGISTRY}
 
 
 def test_a_lone_event_is_applied_at_once(world: World, api: ClusterApi, agent: RunningAgent) -> None:

@@ -101,7 +101,7 @@ def _away(api: ClusterApi) -> None:
 
 
 def _silent(api: ClusterApi) -> None:
-    api.faults.add(faults.Delay(60), path=_DAEMON_SETS, times=None)
+    api.faults.add(faults.Hold(), path=_DAEMON_SETS, times=None)
 
 
 def _forbidden(api: ClusterApi) -> None:
@@ -132,7 +132,7 @@ def test_an_agent_that_never_reached_the_api_ends_in_time(
 ) -> None:
     """In the middle of a first list, streamed, that takes for ever, it hears the signal all the same."""
     before = read_managed_state(world.node1)
-    api.faults.add(faults.Delay(60), times=None)
+    api.faults.add(faults.Hold(), times=None)
     agent = agents.start(_OWN)
     agent.await_page("/healthz", 200)
     api.traffic.wait_for_requests("watch", "/api/v1/services")

@@ -20,7 +20,9 @@ _numbers = count(1)
 
 
 class OneOff:
-    """Runs commands on node1, each in a container of its own with a root that can't be written.
+    """Runs commands on node2, each in a container of its own with a root that can't be written.
+
+    An agent in the image may run on node1.
 
     Args:
         world: The world.
@@ -58,7 +60,7 @@ class OneOff:
             "capabilities": {"drop": ["ALL"], "add": list(capabilities)},
         }
         container = Container(
-            self._world.node1,
+            self._world.node2,
             {"name": "once", "command": command, "securityContext": context},
             self._image.path,
             environment=self._image.environment,

@@ -96,7 +96,7 @@ def test_a_plan_needs_no_root(once: OneOff) -> None:
             "--config",
             "/config/nodeagent.yaml",
             "--node",
-            "node1",
+            "node2",
         ],
         user=_NOBODY,
         mounts=[
@@ -142,15 +142,15 @@ def test_our_table_and_another_version_of_nft_do_not_meet_badly(world: World, on
     )
     script = shlex.quote(replacement(rules))
     own = ["sh", "-ec", f"printf %s {script} | nft -f - && nft list ruleset && nft --json list ruleset"]
-    world.node1.run(["nft", "add table ip others; add set ip others one { type ipv4_addr; }"])
+    world.node2.run(["nft", "add table ip others; add set ip others one { type ipv4_addr; }"])
     try:
         answer = once(own, user=0, capabilities=["NET_ADMIN"])
         assert answer.exit_code == 0, answer
         assert "table ip others" in answer.text
-        assert "table inet nodeagent" in world.node1.run(["nft", "list", "ruleset"]).stdout
-        assert '"nodeagent"' in world.node1.run(["nft", "--json", "list", "ruleset"]).stdout
+        assert "table inet nodeagent" in world.node2.run(["nft", "list", "ruleset"]).stdout
+        assert '"nodeagent"' in world.node2.run(["nft", "--json", "list", "ruleset"]).stdout
     finally:
-        world.node1.run(["nft", "delete table inet nodeagent; delete table ip others"])
+        world.node2.run(["nft", "delete table inet nodeagent; delete table ip others"])
 
 
 @pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])
@@ -159,7 +159,7 @@ def test_legacy_iptables_needs_a_raw_socket_too(world: World, once: OneOff, prog
     target = "203.0.113.10" if program == "iptables-legacy" else "2001:db8::10"
     rules = f"{program} -t nat -N TRIAL; {program} -t nat -A TRIAL -p tcp -j DNAT --to-destination {target}"
     command = f"{rules}; {program} -t nat -S TRIAL; {program} -t nat -F TRIAL; {program} -t nat -X TRIAL"
-    world.node1.run(["touch", "/run/xtables.lock"])
+    world.node2.run(["touch", "/run/xtables.lock"])
     lock = [Mount("/run/xtables.lock", "/run/xtables.lock", directory=False, writable=True)]
     for capabilities, suffices in ((["NET_ADMIN"], False), (["NET_ADMIN", "NET_RAW"], True)):
         answer = once(["sh", "-ec", command], user=0, capabilities=capabilities, mounts=lock)

@@ -105,7 +105,7 @@ def _shown(page: Path) -> list[tuple[str, list[str]]]:
 
 def _parsed(command: click.Command, words: list[str], context: click.Context | None = None) -> None:
     """Parse a command line as click does, without running it; raises UsageError for what does not exist."""
-    context = click.Context(command, parent=context, info_name=command.name)
+    context = click.Context(command, context, command.name, **command.context_settings)
     _, rest, _ = command.make_parser(context).parse_args(words)
     if isinstance(command, click.Group) and rest:
         name, inner, rest = command.resolve_command(context, rest)
