@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
@@ -59,19 +60,23 @@ def test_what_hangs_is_back(world: World, deployment: Deployment, capsys: pytest
 def _hang(pod: Pod, user: Host, hung: tuple[str, ...]) -> float:
     """Stop processes of a pod, of which one is HAProxy's; return after how many seconds it serves again."""
     before = pod.relay.log()
+    master = _process(pod.relay, "master")
     restarted = {"agent": int("agent" in hung), "relay": 0}
     with kubelet(pod) as keeper:
         began = time.monotonic()
-        for each in hung:
-            os.kill(_process(pod.agent if each == "agent" else pod.relay, each), SIGSTOP)
-        wait_until(
-            lambda: (
+        if "agent" in hung:
+            os.kill(pod.agent.pid, SIGSTOP)
+        if "master" in hung:
+            os.kill(master, SIGSTOP)
+
+        def restarts_are_done() -> bool:
+            if "worker" in hung:
+                _stop_workers(master)
+            return (
                 keeper.restarts == restarted and "starting it again" in pod.relay.log().removeprefix(before)
-            ),
-            "the restarts",
-            seconds=_BACK_SECONDS,
-            every=0.05,
-        )
+            )
+
+        wait_until(restarts_are_done, "the restarts", seconds=_BACK_SECONDS, every=0.05)
         pod.agent.await_probe("readinessProbe")
         pod.relay.await_probe("startupProbe")
         wait_until(lambda: user.curl(f"https://{SITE}/", timeout=1).ok, "the site being served", every=0.1)
@@ -112,10 +117,15 @@ def test_a_killed_haproxy_is_back_at_once(
     assert max(lasted) < 2
 
 
+def _stop_workers(master: int) -> None:
+    """Also the worker of a reload, which the agent may have begun a moment before."""
+    with suppress(FileNotFoundError, ProcessLookupError):  # killed meanwhile
+        for worker in children(master):
+            os.kill(worker, SIGSTOP)
+
+
 def _process(container: Container, which: str) -> int:
-    """The agent, or HAProxy's master or worker, as the machine sees it."""
-    if which == "agent":
-        return container.pid
+    """HAProxy's master or worker, as the machine sees it."""
     master = children(container.pid)[-1]  # after the shell that watches
     return master if which == "master" else children(master)[-1]
 
