@@ -30,11 +30,13 @@ help: ## this list
 venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
 	@scripts/install-packages packages/agent.txt
 
-$(VENV)/.installed: pyproject.toml $(LOCKS)
+$(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 venv"; exit 1; }
 	@{ $(PYTHON) -c 'import venv, ensurepip' && command -v gcc && test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } >/dev/null 2>&1 || scripts/install-packages packages/venv.txt
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml $(LOCKS) | $(VENV)/bin/pip
 	@$(PIP) --require-hashes --requirement locks/build.txt
 	@$(PIP) --require-hashes --no-build-isolation $(LOCKS:%=--requirement %)
 	@$(PIP) --no-build-isolation --editable .
@@ -61,10 +63,11 @@ world: packages ## the same testbed, kept so that you can look around in it and 
 	@$(BIN)/python -m tests.testbed.visit
 
 test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
-	@failed=0; $(MAKE) --no-print-directory test-unit || failed=1; $(MAKE) --no-print-directory test-root || failed=1; exit $$failed
+	@echo "make test-unit and make test-root at the same time; each is shown when it has ended"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync test-unit test-root
 
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
-	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix and not apiserver'
+	@nice $(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix and not apiserver'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix'
@@ -88,7 +91,8 @@ vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant
 test-matrix: test-packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root or matrix' tests/endtoend tests/testbed tests/acceptance
 
-test-fresh: test-packages ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
+test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
+	@scripts/install-packages packages/tests.txt
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
 
 bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, half an hour)

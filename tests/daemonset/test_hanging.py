@@ -72,8 +72,8 @@ def _hang(pod: Pod, user: Host, hung: tuple[str, ...]) -> float:
         def restarts_are_done() -> bool:
             if "worker" in hung:
                 _stop_workers(master)
-            return (
-                keeper.restarts == restarted and "starting it again" in pod.relay.log().removeprefix(before)
+            return keeper.restarts == restarted and "starting it again" in pod.relay.log().removeprefix(
+                before
             )
 
         wait_until(restarts_are_done, "the restarts", seconds=_BACK_SECONDS, every=0.05)
