@@ -1,7 +1,6 @@
 """The relay as a component of the node: HAProxy, launched by nodeagent or as a sidecar. EFFECTS."""
 
 import os
-import resource
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -259,7 +258,8 @@ class Relay:
         """Apply the change; a port that another program took is an error if a `wanted` one needs it."""
         binds = {listener.bind for listener in change.listeners}
         if change.action not in {"none", "stop"}:
-            self._check_descriptors(len(binds))
+            needed = haproxy_config.descriptors(len(binds), self._limits)
+            process.check_descriptors(self._limits.connections, len(binds), needed)
         taken = self._ports.hold(binds)
         if taken:
             served = tuple(listener for listener in change.listeners if listener.bind not in taken)
@@ -288,23 +288,6 @@ class Relay:
             except OSError:
                 continue
         return None
-
-    def _check_descriptors(self, listeners: int) -> None:
-        """Check the limit of descriptors: otherwise HAProxy refuses to start: `Cannot raise FD limit`.
-
-        A sidecar's limit is not this process's, but it comes from the same container runtime.
-
-        Raises:
-            ApplyError: the hard limit does not suffice.
-        """
-        needed = haproxy_config.descriptors(listeners, self._limits)
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        if hard != resource.RLIM_INFINITY and needed > hard:
-            raise ApplyError(
-                f"HAProxy needs up to {needed} file descriptors for {self._limits.connections} connections "
-                f"and {listeners} listeners, and its hard limit is {hard}. The relay was left as it was. "
-                "Lower relay.maxConnections, or raise the limit (the container runtime's LimitNOFILE)."
-            )
 
     def _stop(self) -> None:
         process.stop(self._directory.config, self._drain_seconds)

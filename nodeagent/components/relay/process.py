@@ -8,6 +8,7 @@ process, and a HAProxy whose run directory was deleted is still found.
 
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -53,6 +54,24 @@ def check(text: str, haproxy: str) -> None:
                 "HAProxy rejects the relay's configuration; the active one was left as it was. It says:\n"
                 + _with_lines(words, text)
             )
+
+
+def check_descriptors(connections: int, listeners: int, needed: int) -> None:
+    """Check that the limit of descriptors allows as many as needed, or HAProxy refuses to start.
+
+    It says `Cannot raise FD limit` then. A sidecar's limit is not this process's, but it
+    comes from the same container runtime.
+
+    Raises:
+        ApplyError: the hard limit does not suffice.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise ApplyError(
+            f"HAProxy needs up to {needed} file descriptors for {connections} connections and {listeners} "
+            f"listeners, and its hard limit is {hard}. The relay was left as it was. "
+            "Lower relay.maxConnections, or raise the limit (the container runtime's LimitNOFILE)."
+        )
 
 
 def start(haproxy: str, config: Path, master_socket: Path) -> None:
