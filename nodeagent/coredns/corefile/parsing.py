@@ -21,13 +21,14 @@ from msgspec import Struct
 
 from nodeagent.errors import NodeagentError
 
-_SPACE = r"\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_BREAK = r"\t\n\v\f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_SPACE = rf"\r{_BREAK}"
 _PIECE = re.compile(
     rf"""
       (?P<space>[{_SPACE}]+)
     | (?P<comment>\#[^\n]*)
-    | "(?P<quoted>(?:\\[\s\S]|[^"\\])*)(?P<close>"|\\?\Z)
-    | (?P<bare>[^{_SPACE}\#"](?:[^{_SPACE}\#]|\r)*)(?:\#(?:[^{_SPACE}]|\r)*)?
+    | "(?P<quoted>[^"\\]*(?:\\[\s\S][^"\\]*)*)(?P<close>"|\\?\Z)
+    | (?P<bare>[^{_SPACE}\#"][^{_BREAK}\#]*)(?:\#[^{_BREAK}]*)?
     """,
     re.VERBOSE,
 )
