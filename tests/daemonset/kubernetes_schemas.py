@@ -11,7 +11,8 @@ _OLDEST = 29
 _NEWEST = int(str(kubernetes_validate.latest_version()).split(".")[1])
 VERSIONS = [f"1.{minor}" for minor in range(_OLDEST, _NEWEST + 1)]
 
-# It reads the definitions of all kinds, a megabyte, again for each object: most of its time.
+# For each object it lists its directories, and reads the definitions of all kinds: most of its time.
+utils.all_versions = cache(utils.all_versions)
 utils.schema_contents = cache(utils.schema_contents)
 
 

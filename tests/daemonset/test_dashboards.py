@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 
 import promql_parser
@@ -27,7 +29,8 @@ _KUBE_STATE_METRICS = {
 _OURS = "nodeagent_"
 
 
-def _series() -> dict[str, set[str]]:
+@cache
+def _series() -> Mapping[str, AbstractSet[str]]:
     """The series of a scrape after everything has happened once, each with its labels."""
     found: dict[str, set[str]] = {"up": set(), **_KUBE_STATE_METRICS}
     for scrape in (everything().exposition(), CoreDnsMetrics().exposition()):

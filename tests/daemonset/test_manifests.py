@@ -28,18 +28,19 @@ from tests.daemonset.manifests import (
 from tests.daemonset.pod_security import faults
 
 
-def all_objects(tmp_path: Path) -> list[Object]:
+@pytest.fixture(scope="module")
+def all_objects(tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
     """Each object that any deployment or component makes, once."""
     found = [one for deployment in DEPLOYMENTS for one in render(DAEMONSET / deployment)]
     for component in COMPONENTS:
-        found += render(with_components(tmp_path, "base", component))
+        found += render(with_components(tmp_path_factory.mktemp(component), "base", component))
     return list({json.dumps(one): one for one in found}.values())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_knows_every_field(version: str, tmp_path: Path) -> None:
+def test_kubernetes_knows_every_field(version: str, all_objects: list[Object]) -> None:
     """Strictly: no field that this version would drop or refuse."""
-    for found in all_objects(tmp_path):
+    for found in all_objects:
         validate(found, version)
 
 
