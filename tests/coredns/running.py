@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECONDS = 30.0
+POLL_SECONDS = 0.1
+"""Leases last seconds, and each look costs milliseconds."""
 LEASE_SECONDS = 4
 
 
@@ -59,9 +61,8 @@ class Running:
 
     def wait_for(self, message: str, count: int = 1) -> None:
         """Return when it has said something so often."""
-        wait_until(
-            lambda: len(self.said(message)) >= count, f"{self.name} to say {message!r}", seconds=SECONDS
-        )
+        what = f"{self.name} to say {message!r}"
+        wait_until(lambda: len(self.said(message)) >= count, what, seconds=SECONDS, every=POLL_SECONDS)
 
     def page(self, path: str) -> tuple[int, str]:
         """A page of its own: status and text."""

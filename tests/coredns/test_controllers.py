@@ -14,7 +14,7 @@ from tests.apiserver import ApiServer, Rule
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
-from tests.coredns.running import SECONDS, Running
+from tests.coredns.running import POLL_SECONDS, SECONDS, Running
 from tests.testbed.waiting import wait_until
 
 Start = Callable[[str], Running]
@@ -44,6 +44,7 @@ def answered(api: ApiServer, name: str) -> None:
         lambda: model_answer(corefile(api), Question(name)).startswith("169.254.66."),
         f"{name} to be answered",
         seconds=SECONDS,
+        every=POLL_SECONDS,
     )
 
 
@@ -128,6 +129,7 @@ def test_a_controller_follows_its_configuration_and_says_what_it_does(
         lambda: model_answer(corefile(api), Question("app.example.com")) == PASSED_ON,
         "the name to go",
         seconds=SECONDS,
+        every=POLL_SECONDS,
     )
     served = [line for line in one.said("Hostname served") if line["name"] == "app.example.org"]
     assert [line["reason"] for line in served] == ["covered by hosts.allow: example.org"]

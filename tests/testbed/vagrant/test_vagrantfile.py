@@ -30,7 +30,8 @@ def _vagrant(tmp_path: Path, **variables: str) -> CompletedProcess[str]:
     # Vagrant writes a directory next to the Vagrantfile.
     shutil.copytree(_SCRIPTS, tmp_path / "tests" / "testbed" / "vagrant")
     shutil.copy(REPOSITORY / "Vagrantfile", tmp_path)
-    home = {"HOME": str(tmp_path), "VAGRANT_HOME": str(tmp_path / "home")}
+    # Nothing is installed in that home: looking for plugins takes a quarter of the time.
+    home = {"HOME": str(tmp_path), "VAGRANT_HOME": str(tmp_path / "home"), "VAGRANT_NO_PLUGINS": "1"}
     return subprocess.run(
         ["vagrant", "validate", "--ignore-provider"],
         cwd=tmp_path,
