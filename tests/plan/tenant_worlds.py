@@ -207,10 +207,10 @@ class Maker:
         return tuple(dict.fromkeys(found))
 
     def hosts(self) -> tuple[str, ...]:
-        """A few of the pool; of a greedy tenant sometimes hundreds, or odd ones."""
+        """A few of the pool; of a greedy tenant sometimes dozens, or odd ones."""
         found = self.chance.sample(HOSTS, self.chance.randint(1, 3))
         if self.greedy and not self.often():
-            found += self.chance.choice([ODD_HOSTS, [f"n{number}.example.com" for number in range(200)]])
+            found += self.chance.choice([ODD_HOSTS, [f"n{number}.example.com" for number in range(20)]])
         return tuple(found)
 
     def ref(self, kind: str) -> ObjectRef:
