@@ -1,9 +1,9 @@
 import errno
+import multiprocessing
 import os
 import queue
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +17,15 @@ import pytest
 from nodeagent.agent.writer.node_lock import exclusive
 from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.errors import ApplyError
+from tests.agent.writer.writing_agent import start
 from tests.components.hosts.private_mounts import in_private_mounts, mount
 from tests.root import needs_root
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
+# Real processes, each forked by a Python that has imported what an agent needs: most of a start's time.
+_FORKING = multiprocessing.get_context("forkserver")
+_FORKING.set_forkserver_preload([start.__module__])
 HANDOVER_SECONDS = 1.0
 START_SECONDS = 10.0
 
@@ -31,12 +34,12 @@ class Agent:
     """A writing agent as a process of its own, and what it says."""
 
     def __init__(self, run_dir: Path, passes: Path, *prefix: str) -> None:
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "tests.agent.writer.writing_agent", run_dir, passes],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
+        self._output, its_end = _FORKING.Pipe(duplex=False)
+        with its_end:
+            self.process = _FORKING.Process(
+                target=start, args=(its_end, run_dir, passes, prefix), daemon=True
+            )
+            self.process.start()
         self.said: list[str] = []
         self._news: queue.Queue[str] = queue.Queue()
         self.violations: list[str] = []
@@ -58,28 +61,27 @@ class Agent:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
-    def end(self) -> int:
-        """End it in order; returns its exit code."""
+    def end(self) -> int | None:
+        """End it in order; returns its exit code, None if it does not end."""
         self.process.terminate()
-        return self.process.wait(5)
+        self.process.join(5)
+        return self.process.exitcode
 
     def close(self) -> None:
         """Leave nothing of it."""
-        self.process.kill()
-        self.process.wait()
+        self.kill()
         self._reader.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._output.close()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for text in self.process.stdout:
-            if text.startswith("violation"):
-                self.violations.append(text)
-            self.said.append(text.strip())
-            self._news.put(text.strip())
+        with open(self._output.fileno(), encoding="ascii", closefd=False) as output:
+            for text in output:
+                if text.startswith("violation"):
+                    self.violations.append(text)
+                self.said.append(text.strip())
+                self._news.put(text.strip())
 
 
 class Node:
@@ -221,7 +223,7 @@ def test_a_storm_of_kills_never_leaves_the_node_without_its_one_writer(
     for agent in living:
         agent.process.terminate()
     for agent in living:
-        agent.process.wait(5)
+        agent.process.join(5)
     last = node.agent()
     last.becomes("writer", START_SECONDS)
     assert last.end() == 0

@@ -12,6 +12,7 @@ import secrets
 import signal
 import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from nodeagent.agent.writer.writer_election import WriterElection
@@ -68,9 +69,17 @@ def make_pass(passes: Path, mark: Mark) -> None:
         print("violation: another began a pass", flush=True)
 
 
-def main() -> None:
+def start(output: Connection, run_dir: Path, passes: Path, prefix: tuple[str, ...]) -> None:
+    """Be the program, in a process that a fork server made; with a prefix, start it by that command."""
+    os.dup2(output.fileno(), sys.stdout.fileno())
+    if prefix:
+        program = [*prefix, sys.executable, "-m", __name__, str(run_dir), str(passes)]
+        os.execvp(program[0], program)  # noqa: S606 - a test's own
+    write(run_dir, passes)
+
+
+def write(run_dir: Path, passes: Path) -> None:
     """Write as long as it is this agent's turn."""
-    run_dir, passes = map(Path, sys.argv[1:])
     changed = threading.Event()
     ended = threading.Event()
 
@@ -101,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write(*map(Path, sys.argv[1:]))
