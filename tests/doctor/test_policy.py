@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,13 @@ def _entries(obj: dict[str, Any]) -> list[dict[str, str]]:
     return found
 
 
+@cache
+def _recorded(name: str) -> tuple[PolicyTarget, ...]:
+    """Return the Services for the policy in a recorded cluster."""
+    snapshot = read_manifests(CLUSTERS / name / "manifests", "node1", None, ())
+    return policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions()))
+
+
 def _services(directory: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(directory.rglob("*.yaml")):
         for document in documents(path.read_text("utf-8")):
@@ -62,16 +70,14 @@ def _services(directory: Path) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", _RECORDED)
 def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name: str) -> None:
-    directory = CLUSTERS / name / "manifests"
-    snapshot = read_manifests(directory, "node1", None, ())
-    found = policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions()))
+    found = _recorded(name)
     paths = {target.service.ref.path for target in found}
     if not found:
         with pytest.raises(SourceError, match="no policy: no LoadBalancer Service"):
             policy_text(found, V1)
         return
     policy = Policy(policy_text(found, V1))
-    for obj in _services(directory):
+    for obj in _services(CLUSTERS / name / "manifests"):
         metadata = obj["metadata"]
         admitted = policy.admit(obj)
         if f"{metadata.get('namespace', 'default')}/{metadata['name']}" not in paths:
@@ -85,11 +91,7 @@ def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name:
 
 def test_each_provider_of_the_recorded_clusters_that_publishes_an_address_is_covered() -> None:
     """The test above is no test of nothing: most clusters have a Service for the policy."""
-    with_targets = 0
-    for name in _RECORDED:
-        snapshot = read_manifests(CLUSTERS / name / "manifests", "node1", None, ())
-        with_targets += bool(policy_targets(snapshot.services, detections(snapshot, LoadBalancerOptions())))
-    assert with_targets > len(_RECORDED) / 2
+    assert sum(map(bool, map(_recorded, _RECORDED))) > len(_RECORDED) / 2
 
 
 def test_a_list_of_all_sorts_is_changed_where_it_must_be_and_nowhere_else() -> None:
