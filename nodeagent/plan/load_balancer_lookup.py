@@ -295,8 +295,8 @@ class LoadBalancerLookup:
         plans = [self._by_path[path] for _, path in older]
         how = f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report"
         # Any older Ingress can be the source of that: DNS may know better.
-        served = any(plan.is_served for plan in plans)
-        return LoadBalancerMatch(plans[0], how=how, choice=self._choice if served else self._served)
+        choice = self._choice if plans[0].is_served else self._served
+        return LoadBalancerMatch(plans[0], how=how, choice=choice)
 
     def _by_only_candidate(self, claim: Claim) -> LoadBalancerMatch:
         """Return the only one that sends PROXY.

@@ -88,21 +88,24 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
 
-@pytest.mark.parametrize("older", ["claim", "unserved", "other class"])
+@pytest.mark.parametrize("older", ["claim", "unserved", "unserved first", "other class"])
 def test_reports_of_older_objects_do_not_veto_what_dns_confirms(older: str) -> None:
     """An older claim for another load balancer, a class that leads nowhere, a class that is another one's."""
-    lost = service(
-        "green", ips=("192.0.2.2",), created=-9, cluster_ips=() if older == "unserved" else ("10.96.0.8",)
-    )
+    unserved = older.startswith("unserved")
+    lost = service("green", ips=("192.0.2.2",), created=-9, cluster_ips=() if unserved else ("10.96.0.8",))
+    also = ingress(name="also", created=-4, ingress_class="nginx" if older == "unserved first" else "y")
     tells = {
         "claim": ingress(NAME, name="older", points=(point("192.0.2.2"),), created=-5),
         "unserved": ingress(name="older", points=(point("192.0.2.2"),), created=-5, ingress_class="nginx"),
+        "unserved first": ingress(
+            name="older", points=(point("192.0.2.2"),), created=-5, ingress_class="nginx"
+        ),
         "other class": ingress(name="older", points=(point("192.0.2.2"),), created=-5, ingress_class="x"),
     }[older]
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
     facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
     mine = ingress(NAME, points=(), ingress_class=None if older == "claim" else "nginx")
-    planned = desired(lost, service(), tells, mine, facts=facts, options=config("hosts: {allow: []}"))
+    planned = desired(lost, service(), tells, also, mine, facts=facts, options=config("hosts: {allow: []}"))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
