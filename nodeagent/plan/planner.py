@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPNetwork
-from nodeagent.model.desired import Desired, DnatRules, RelayAddress
+from nodeagent.model.desired import Desired, DnatRules, LoadBalancerDecision, RelayAddress
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.claims.collecting import ClaimCollector
@@ -32,7 +32,7 @@ class Planner:
         self._load_balancers = LoadBalancerPlanner(config)
         self._lookup = LoadBalancerLookup(config.load_balancers.ingress_classes)
         self._hostnames = HostnameDecisions(config)
-        self._relayed = _Relayed(())
+        self._relayed = _Relayed((), ())
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
@@ -43,7 +43,7 @@ class Planner:
         hostnames = self._hostnames
         hostnames.update(removed, added, load_balancers, facts)
         if load_balancers is not self._relayed.plans:
-            self._relayed = _Relayed(load_balancers)
+            self._relayed = _Relayed(load_balancers, self._relayed.decisions)
         relayed = self._relayed
         of_gateways = (f"{one.ref}: {problem}" for one in snapshot.gateways for problem in one.problems)
         pods = pod_ranges(snapshot, facts, config)
@@ -79,12 +79,14 @@ def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 class _Relayed:
     """The results for all load balancers, computed once for the same ones."""
 
-    def __init__(self, plans: tuple[LoadBalancerPlan, ...]) -> None:
+    def __init__(self, plans: tuple[LoadBalancerPlan, ...], before: tuple[LoadBalancerDecision, ...]) -> None:
         self.plans = plans
         self.addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
         self.listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
         self.redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
-        self.decisions = tuple(plan.decision for plan in plans)
+        decisions = tuple(plan.decision for plan in plans)
+        # A Service can change without its decision.
+        self.decisions = before if decisions == before else decisions
 
 
 def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
