@@ -42,7 +42,7 @@ def blocked_decision(
 def settle(claimed: Sequence[Contender], facts: Facts, config: Config) -> tuple[NameDecision, ...]:
     """Decide which of the claims to one hostname (the oldest first) gets it.
 
-    DNS decides: the first contender that it confirms gets the hostname, however old the others are. A
+    DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A
     hostname that is trusted without DNS (`hosts.allow`), or can't be looked up, belongs to the oldest claim
     whose load balancer is known. So hostnames can move from one load balancer to another while the old object
     still exists.
@@ -103,7 +103,7 @@ def _borne_out(
     """Return the oldest claim that DNS confirms, with its decision; None if there is none."""
     if not _is_asked(contenders, config):
         return None
-    for contender in contenders:
+    for contender in sorted(contenders, key=lambda each: each.claim.age):
         for plan in _candidates(contender, facts) if contender.blocked is None else ():
             verification = verify_by_dns(contender.name, plan, facts, heir=contender.heir)
             if verification.verdict is Verdict.SERVED:

@@ -370,7 +370,9 @@ def _unattached(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
 def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
     reported = sorted(_keys(hints.points))
     if reported:
-        reason = f"{hints.status} names {', '.join(reported)}: no LoadBalancer Service has that"
+        reason = (
+            f"{hints.status} names {', '.join(reported)}: no LoadBalancer Service with a TCP port has that"
+        )
         return LoadBalancerMatch(None, "UnknownLoadBalancer", reason)
     if hints.problems:
         return LoadBalancerMatch(None, "BadStatus", "; ".join(hints.problems))
@@ -380,10 +382,12 @@ def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[LoadBalancerPlan]]:
     """Return the load balancers at each address and hostname, the first by precedence first.
 
-    One without TCP ports serves no hostnames: it comes last.
+    Not those without TCP ports: they serve no hostnames.
     """
     found: dict[str, list[LoadBalancerPlan]] = {}
-    for plan in sorted(load_balancers, key=lambda plan: (not plan.service.tcp_ports, plan.rank)):
+    for plan in sorted(load_balancers, key=lambda plan: plan.rank):
+        if not plan.service.tcp_ports:
+            continue
         # Controllers report externalIPs too; those count for which the load balancer's own decision says so.
         for key in _keys(plan.service.points) | set(map(str, plan.decision.addresses)):
             found.setdefault(key, []).append(plan)

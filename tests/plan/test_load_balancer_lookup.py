@@ -47,7 +47,10 @@ def test_an_ingress_of_an_unknown_address_is_skipped_and_says_which() -> None:
     )
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
-    assert "names 198.51.100.9, x.example.net: no LoadBalancer Service has that" in decision.reason
+    assert (
+        "names 198.51.100.9, x.example.net: no LoadBalancer Service with a TCP port has that"
+        in decision.reason
+    )
     assert decision.load_balancer is None
 
 
@@ -184,3 +187,22 @@ def test_the_report_of_an_older_ingress_of_the_class_does_not_veto_what_dns_conf
     for planned in (alone, taught):
         decision = of_name(planned, NAME)
         assert (decision.code, str(decision.load_balancer)) == ("Verified", "Service ingress/blue")
+
+
+def test_a_service_without_a_tcp_port_claims_no_hostname() -> None:
+    """Even if it has the address of an old status: that of UDP alone is no load balancer of hostnames."""
+    udp = service("green", ips=("198.51.100.1",), ports=("53/UDP",))
+    older = ingress(NAME, name="older", points=(point("198.51.100.1"),), created=-5)
+    planned = desired(service(), udp, older, ingress(NAME))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
+
+
+def test_of_two_claims_that_dns_confirms_the_older_counts_even_without_a_status() -> None:
+    teaching = ingress("t.example.com", name="t", ingress_class="nginx", created=-5)
+    mine = ingress(NAME, points=(), ingress_class="x")
+    younger = ingress(NAME, name="younger", points=(point("192.0.2.2"),), created=5)
+    reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"), ip_address("192.0.2.2")))
+    facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
+    balancers = (service(), service("green", ips=("192.0.2.2",)))
+    planned = desired(*balancers, teaching, mine, younger, facts=facts, options=config("hosts: {allow: []}"))
+    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
