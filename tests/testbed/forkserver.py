@@ -3,9 +3,9 @@
 A start of `python -P -m nodeagent` needs 0.3 to 0.5 s of CPU time, most of it for imports. So each test
 process has one server, a Python of a single thread that has imported nodeagent. It forks twice for each
 start: the first child enters the host's namespaces as `nsenter` does and waits; the second runs the module as
-`python -m` does, to the interpreter's regular end. `Host.run` and `Host.popen` use the server if they are
-called with `forked=True`. Its programs differ from real starts in /proc/PID/cmdline and environ, and in that
-modules are imported already.
+`python -m` does. `Host.run` and `Host.popen` use the server if they are called with `forked=True`. Its
+programs differ from real starts in /proc/PID/cmdline and environ, in that modules are imported already, and
+in that an end with an exit code leaves their memory to the kernel.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import runpy
 import signal
 import socket
 import sys
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
 import nodeagent
+from nodeagent.components.addresses import netlink
 from tests.testbed.inside import enter_host
 
 # What nodeagent imports when it needs it; without the official client, which few starts need and which would
@@ -42,14 +44,23 @@ def _import_all() -> None:
     for name in _IMPORTED_LATER:
         import_module(name)
     sys.path[:] = path  # iptc imports setuptools, which adds to it
+    with netlink.opened():
+        pass  # it imports pyroute2's messages, without the rest
     gc.freeze()
 
 
-def _spare(modules: dict[str, ModuleType]) -> None:
-    """Take modules out of the interpreter's end, which would free their objects one by one.
+def _end(codes: list[int], modules: dict[str, ModuleType]) -> None:
+    """End at once, after the program's threads and exit handlers, if the program has an exit code.
 
-    For the server's modules that would copy each page of memory that a child shares with it, in 25 ms.
+    The interpreter would free all objects one by one. For those that a child shares with the server, that
+    would copy each page of memory. If the regular end is needed, the server's modules are taken out of it.
     """
+    if codes:
+        # Otherwise the interpreter reports it.
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(codes[0])
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
     for name in modules.keys() - {"sys", "builtins"}:
         sys.modules.pop(name, None)
@@ -57,8 +68,9 @@ def _spare(modules: dict[str, ModuleType]) -> None:
 
 def _main() -> None:
     """Serve until the test process has ended; in a child, run its program and return."""
+    codes: list[int] = []
     modules: dict[str, ModuleType] = {}
-    atexit.register(_spare, modules)  # what is registered first is called last
+    atexit.register(_end, codes, modules)  # what is registered first is called last
     _import_all()
     modules.update(sys.modules)
     # The kernel reaps the children: each reports its program's end itself.
@@ -102,10 +114,22 @@ def _main() -> None:
         old = getattr(sys, name)
         stream = open(number, old.mode, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115 - as Python itself opens them
         stream.reconfigure(line_buffering=old.line_buffering)
+        stream.buffer.raw.name = old.name
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     module, *sys.argv[1:] = start["args"]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    _run(module, codes)
+
+
+def _run(module: str, codes: list[int]) -> None:
+    """Run a module as `python -m` does, and add its exit code, unless the interpreter must explain it."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        codes.append(0)
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code in range(256):
+            codes.append(end.code)
+        raise
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ pytestmark = needs_root
 _PROGRAM = (*PYTHON, "tests.testbed.starting")
 _NAME = Path(sys.executable).name
 _VARIABLES = {"PYTHONPATH": str(Path(__file__).parents[2]), "NODEAGENT_CONFIG": "/ä"}
-_WAYS_TO_END = ("return", "text", "exception", "interrupt", "abort", "0", "3", "300")
+_WAYS_TO_END = ("return", "full", "text", "exception", "interrupt", "abort", "0", "3", "300")
 
 
 @pytest.fixture(scope="module")
