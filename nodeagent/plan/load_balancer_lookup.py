@@ -41,14 +41,16 @@ class Choice(Struct, frozen=True, eq=False):
 class LoadBalancerMatch(Struct, frozen=True):
     """The load balancer, or None and why there is none; with a reason, only DNS can say that it is that one.
 
-    `how` says how it was found, unless by the object's own status or as the only candidate. `choice` has the
-    others that DNS can choose instead.
+    `how` says how it was found, unless by the object's own status or as the only candidate. `guess`: neither
+    the object nor the configuration says it, so objects of others can change it. `choice` has the others that
+    DNS can choose instead.
     """
 
     load_balancer: LoadBalancerPlan | None
     code: str = ""
     reason: str = ""
     how: str = ""
+    guess: bool = False
     choice: Choice | None = None
 
 
@@ -85,11 +87,10 @@ class MatchedClaim(Struct, frozen=True, eq=False):
     def place(self, name: str) -> tuple[Any, ...]:
         """Return what sorts the hostnames of all claims for their places within the limits.
 
-        The later of two ages counts: the claim's and its load balancer's. A load balancer that is a guess
-        until DNS decides does not count: objects of others can change it.
+        The later of two ages counts: the claim's and its load balancer's, unless that is a guess.
         """
         plan, own = self.match.load_balancer, self.claim.age
-        age = own if plan is None or self.match.choice is not None else max(own, by_age(plan.service))
+        age = own if plan is None or self.match.guess else max(own, by_age(plan.service))
         return (age, self.order(), 0 if self.places is None else self.places[name])
 
 
@@ -296,7 +297,7 @@ class LoadBalancerLookup:
         how = f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report"
         # Any older Ingress can be the source of that: DNS may know better.
         choice = self._choice if plans[0].is_served else self._served
-        return LoadBalancerMatch(plans[0], how=how, choice=choice)
+        return LoadBalancerMatch(plans[0], how=how, guess=True, choice=choice)
 
     def _by_only_candidate(self, claim: Claim) -> LoadBalancerMatch:
         """Return the only one that sends PROXY.
@@ -316,9 +317,9 @@ class LoadBalancerLookup:
                 f"{hints.status} is empty, and the first load balancer that sends PROXY, "
                 f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
             )
-            return LoadBalancerMatch(first, "OtherClass", reason, choice=self._served)
+            return LoadBalancerMatch(first, "OtherClass", reason, guess=True, choice=self._served)
         how = f"{first.service.ref}, the first of several that send PROXY" if self._choice else ""
-        return LoadBalancerMatch(first, how=how, choice=self._choice)
+        return LoadBalancerMatch(first, how=how, guess=True, choice=self._choice)
 
     def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
         """Return the classes that the load balancer is known to serve, if the object has none of them."""
