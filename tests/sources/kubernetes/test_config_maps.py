@@ -66,7 +66,7 @@ def test_what_is_watched_follows_the_configuration(api: ApiServer, connection: C
 def test_one_that_may_not_be_read_later_holds_nothing_up(api: ApiServer, connection: Connection) -> None:
     """The rest is served as before; status says which right is missing."""
     with watching(api, connection) as watched:
-        api.faults.add(faults.Answer(403), path="*/configmaps")
+        api.faults.add(faults.Answer(403), path="*/configmaps", times=None)
         watched.cluster.watch_config_maps([CONTROLLER])
         until(lambda: watched.state("configmap ingress-nginx/controller").error is not None, "the refusal")
         error = watched.state("configmap ingress-nginx/controller").error
