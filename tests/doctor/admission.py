@@ -8,6 +8,7 @@ all to be true, an error in one is failurePolicy's, and a JSON patch is RFC 6902
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import celpy
@@ -26,6 +27,15 @@ class JSONPatch(celtypes.MessageType):
     """The type that a policy's expression makes."""
 
 
+_ENVIRONMENT = celpy.Environment(annotations={"JSONPatch": JSONPatch})
+
+
+@cache
+def _program(expression: str) -> celpy.Runner:
+    """Two of a policy's three expressions are the same in each, and compiling one takes a while."""
+    return _ENVIRONMENT.program(_ENVIRONMENT.compile(expression))
+
+
 class Policy:
     """A policy as `kubectl apply` takes it.
 
@@ -37,13 +47,8 @@ class Policy:
         self.policy, self.binding = documents(text)
         assert self.binding["spec"]["policyName"] == self.policy["metadata"]["name"]
         spec = self.policy["spec"]
-        environment = celpy.Environment(annotations={"JSONPatch": JSONPatch})
-
-        def program(expression: str) -> celpy.Runner:
-            return environment.program(environment.compile(expression))
-
-        self._conditions = [program(one["expression"]) for one in spec["matchConditions"]]
-        self._patches = [program(one["jsonPatch"]["expression"]) for one in spec["mutations"]]
+        self._conditions = [_program(one["expression"]) for one in spec["matchConditions"]]
+        self._patches = [_program(one["jsonPatch"]["expression"]) for one in spec["mutations"]]
 
     def admit(self, obj: Object, resource: str = "services/status") -> Object:
         """Return the object as it is stored when it is written to `resource`, as an update."""

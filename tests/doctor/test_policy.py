@@ -127,6 +127,15 @@ def test_a_status_without_an_address_is_stored_as_it_comes(obj: dict[str, Any]) 
     assert Policy(policy_text([_target()], V1)).admit(obj) == obj
 
 
+@pytest.mark.parametrize("key", ["name", "namespace"])
+def test_a_service_of_another_name_or_namespace_is_stored_as_it_comes(key: str) -> None:
+    policy = Policy(policy_text([_target()], V1))
+    obj = _raw([{"ip": "192.0.2.1"}])
+    assert policy.admit(obj) != obj
+    obj["metadata"][key] = "another"
+    assert policy.admit(obj) == obj
+
+
 def test_many_addresses_are_all_changed() -> None:
     status = [{"ip": f"192.0.2.{number}"} for number in range(32)]
     admitted = Policy(policy_text([_target()], V1)).admit(_raw(status))
