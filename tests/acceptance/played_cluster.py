@@ -52,10 +52,11 @@ def start_sshd(world: World) -> Path:
     key = world.tmp / "ssh-key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     config = world.tmp / "ssh-config"
+    # The default key exchange, with sntrup761, costs 0.13 s more of CPU time per connection.
     config.write_text(
         f"Host node1\n  HostName {NODE1}\nHost node2\n  HostName {NODE2}\n"
         f"Host *\n  User root\n  IdentityFile {key}\n  StrictHostKeyChecking accept-new\n"
-        f"  UserKnownHostsFile {world.tmp}/known-hosts\n",
+        f"  UserKnownHostsFile {world.tmp}/known-hosts\n  KexAlgorithms curve25519-sha256\n",
         encoding="ascii",
     )
     for node, address in ((world.node1, NODE1), (world.node2, NODE2)):

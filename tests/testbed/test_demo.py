@@ -33,7 +33,7 @@ _NOBODY = 65534
     "kind",
     [
         # What differs between them is asserted by test_world.py, and with nodeagent by tests/endtoend.
-        pytest.param(kind, marks=pytest.mark.matrix if kind == "iptables-legacy" else ())
+        pytest.param(kind, marks=() if kind == KUBE_PROXY_KINDS[0] else pytest.mark.matrix)
         for kind in KUBE_PROXY_KINDS
     ],
 )
@@ -69,8 +69,9 @@ def test_the_first_unobserved_step_ends_it(
         pytest.fail("a step was played after one that failed")
 
     monkeypatch.setattr(demo, "STORY", (Step("A miracle happens", fail), Step("And then", never)))
-    assert demo.main([]) == 1
+    assert demo.main(["--kube-proxy", "iptables-nft"]) == 1
     shown = capsys.readouterr().out
+    assert "kube-proxy's rules are those of mode iptables-nft" in shown
     assert "NOT OK expected: a miracle\n           seen: no miracle\n" in shown
     assert "containerd successfully booted" in shown, "the end of the log is shown"
     assert not played[0].exists()
