@@ -19,6 +19,19 @@ _COUNTERS = re.compile(r"\[\d+:\d+\]")
 # A legacy table that was asked for once is there for good, empty; so is the lock file of its programs.
 _EMPTY_TABLE = re.compile(r"^\*\w+\n(?::\w+ ACCEPT .*\n)*COMMIT\n", re.MULTILINE)
 _LOCK = "xtables.lock"
+_END = "\x1f\n"
+# One start of a shell, whose programs' output it divides.
+_READ = "set -e\n" + "".join(
+    f"{commands}\nprintf '\\037\\n'\n"
+    for commands in (
+        "stat '--format=%A %u:%g %F' /etc/hosts",
+        "nft --stateless list ruleset",
+        "\n".join(f"{program}-save" for program in _IPTABLES),
+        "ip -json address",
+        "ip route show table all\nip -6 route show table all",
+        f"ls -A --ignore={_LOCK} /run",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -45,18 +58,15 @@ def read_state(host: Host) -> NodeState:
     """Read a node's state, once the kernel has settled its link-local addresses."""
     wait_until(lambda: _settled(host), f"{host.name}'s link-local addresses having settled")
 
-    def said(*args: str) -> str:
-        return host.run(args).stdout
-
-    saved = "".join(said(f"{program}-save") for program in _IPTABLES)
+    said = host.run(["sh", "-c", _READ]).stdout.split(_END)
+    access, ruleset, saved, addresses, routes, runtime, _ = said
     return NodeState(
-        hosts=(host.read_hosts(), said("stat", "--format=%A %u:%g %F", "/etc/hosts")),
-        ruleset=said("nft", "--stateless", "list", "ruleset"),
+        hosts=(host.read_hosts(), access),
+        ruleset=ruleset,
         iptables=_EMPTY_TABLE.sub("", _COUNTERS.sub("", _COMMENT.sub("", saved))),
-        addresses=said("ip", "-json", "address"),
-        routes=said("ip", "route", "show", "table", "all")
-        + said("ip", "-6", "route", "show", "table", "all"),
-        runtime=said("ls", "-A", f"--ignore={_LOCK}", "/run"),
+        addresses=addresses,
+        routes=routes,
+        runtime=runtime,
     )
 
 
