@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 pytestmark = needs_root
 
 _SECONDS = 6.0
+_LEAST = 5
+"""Rounds, however slow the machine is: their median is what the promise is about."""
 _SECONDS_OF_A_SOAK = 30.0
 _PROMISED_SECONDS = 1.0
 _BOUND_SECONDS = 3.0
@@ -96,7 +98,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
         entries = _entries(node)
         assert str(addresses.LOAD_BALANCER_IP) in "".join(entries)
         until = time.monotonic() + (_SECONDS_OF_A_SOAK if soak else _SECONDS)
-        while time.monotonic() < until:
+        while time.monotonic() < until or len(took) < _LEAST:
             api.store.create(made_service(0))
             wait_until(lambda: made_address(0) in _saved(node), "a new entry", seconds=10)
             _push_down(node)
@@ -107,7 +109,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
             wait_until(lambda: _entries(node) == entries, "the entry gone, and no other", seconds=10)
         assert agent.in_sync()
     assert restores.lost == []
-    assert restores.generations > len(took) >= 3
+    assert restores.generations > len(took)
     assert statistics.median(took) < _PROMISED_SECONDS, took
 
 

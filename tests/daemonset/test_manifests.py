@@ -28,19 +28,24 @@ from tests.daemonset.manifests import (
 from tests.daemonset.pod_security import faults
 
 
-@pytest.fixture(scope="module")
-def all_objects(tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
-    """Each object that any deployment or component makes, once."""
+def all_objects(directory: Path) -> list[Object]:
+    """Each object that any deployment or component makes, once; their kustomizations go to the directory."""
     found = [one for deployment in DEPLOYMENTS for one in render(DAEMONSET / deployment)]
     for component in COMPONENTS:
-        found += render(with_components(tmp_path_factory.mktemp(component), "base", component))
+        found += render(with_components(directory, "base", component))
     return list({json.dumps(one): one for one in found}.values())
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
+    """All of them, for several tests."""
+    return all_objects(tmp_path_factory.mktemp("kustomizations"))
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_knows_every_field(version: str, all_objects: list[Object]) -> None:
+def test_kubernetes_knows_every_field(version: str, objects: list[Object]) -> None:
     """Strictly: no field that this version would drop or refuse."""
-    for found in all_objects:
+    for found in objects:
         validate(found, version)
 
 

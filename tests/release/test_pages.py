@@ -150,11 +150,13 @@ def _gate() -> set[str]:
         re.findall(r"^([a-z-]+):(.*\n(?:\t.*\n)*)", (_ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     )
     made: set[str] = set()
-    new = set(re.findall(r"^make ([a-z-]+)", (_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE))
+    new = set(
+        re.findall(r"^(?:nice )?make ([a-z-]+)", (_ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
+    )
     while new:
         made |= new
-        text = " ".join(rules[target].replace("$(MAKE) --no-print-directory", "make") for target in new)
-        called = re.findall(r"\bmake ([a-z-]+)", text)
+        text = "\n".join(rules[target].replace("$(MAKE)", "make") for target in new)
+        called = " ".join(re.findall(r"\bmake (.*)", text)).split()
         needed = " ".join(rules[target].split("\n", 1)[0].split("##")[0] for target in new).split()
         new = (set(called) | set(needed)) & rules.keys() - made
     return {f"make {target}" for target in made}
