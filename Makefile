@@ -63,7 +63,7 @@ world: packages ## the same testbed, kept so that you can look around in it and 
 	@$(BIN)/python -m tests.testbed.visit
 
 test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
-	@echo "make test-unit and make test-root at the same time; each is shown when it has ended, the latter after 7 minutes on two cores"
+	@echo "make test-unit and make test-root at the same time; each is shown when it has ended, the latter after six minutes on two cores"
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync test-unit test-root
 
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md

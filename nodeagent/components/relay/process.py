@@ -196,23 +196,29 @@ def _signal(pid: int, config: Path, number: signal.Signals) -> None:
 
 
 def _gone(config: Path, seconds: float) -> bool:
-    """Wait until none of nodeagent's is left, at most that long."""
+    """Wait until none of nodeagent's is left, at most that long.
+
+    Each that was seen is awaited: one that is ending has no program any more, but its sockets are still open.
+    """
     deadline = time.monotonic() + seconds
     while pids := running(config):
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+        if not all(_has_ended(pid, deadline) for pid in pids):
             return False
-        try:
-            descriptor = os.pidfd_open(pids[0])
-        except ProcessLookupError:
-            continue
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(remaining * 1000)
-        finally:
-            os.close(descriptor)
     return True
+
+
+def _has_ended(pid: int, deadline: float) -> bool:
+    """Wait for the end of a process, until then at most (monotonic seconds)."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+    finally:
+        os.close(descriptor)
 
 
 def _with_lines(words: str, text: str) -> str:
