@@ -30,11 +30,13 @@ help: ## this list
 venv: $(VENV)/.installed ## .venv with the nodeagent command, and the Debian packages that the agent needs
 	@scripts/install-packages packages/agent.txt
 
+# With the locked pip already: the gate's bare Debian asks it for its settings while packages are installed.
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 venv"; exit 1; }
 	@{ $(PYTHON) -c 'import venv, ensurepip' && command -v gcc && test -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } >/dev/null 2>&1 || scripts/install-packages packages/venv.txt
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes --requirement locks/build.txt
 
 $(VENV)/.installed: pyproject.toml $(LOCKS) | $(VENV)/bin/pip
 	@$(PIP) --require-hashes --requirement locks/build.txt
