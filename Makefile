@@ -21,6 +21,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # What Debian's own Python and the locked packages are most likely to break.
 FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_connection.py
 
+SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh)
+
 .DEFAULT_GOAL := help
 .PHONY: help venv packages test-packages demo world test test-unit test-root test-apiserver test-soak test-matrix test-fresh acceptance acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
@@ -100,10 +102,11 @@ test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12
 bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, half an hour)
 	@$(BIN)/python -m benchmarks
 
-lint: venv ## ruff, mypy --strict, the direction of imports and the words of texts for users
+lint: venv ## ruff, mypy --strict, shellcheck, the direction of imports and the words of texts for users
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/shellcheck --external-sources $(SHELL_FILES)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m release.wording
 
