@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
@@ -76,7 +76,6 @@ def _assert_harmless(text: str) -> None:
     assert not any(line.startswith("  served   forged") for line in shown.split("\n"))
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(sorted(path.name for path in CLUSTERS.iterdir() if path.name != "hundreds-of-tenants")),
     st.integers(0, 2**32),

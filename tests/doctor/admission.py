@@ -27,13 +27,16 @@ class JSONPatch(celtypes.MessageType):
     """The type that a policy's expression makes."""
 
 
-_ENVIRONMENT = celpy.Environment(annotations={"JSONPatch": JSONPatch})
+@cache
+def _environment() -> celpy.Environment:
+    """Building its parser takes half a second."""
+    return celpy.Environment(annotations={"JSONPatch": JSONPatch})
 
 
 @cache
 def _program(expression: str) -> celpy.Runner:
     """Two of a policy's three expressions are the same in each, and compiling one takes a while."""
-    return _ENVIRONMENT.program(_ENVIRONMENT.compile(expression))
+    return _environment().program(_environment().compile(expression))
 
 
 class Policy:

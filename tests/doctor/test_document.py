@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
-import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from nodeagent.cli.doctor import DOCTOR_SCHEMA_VERSION, DoctorDocument
+from nodeagent.cli.main import run
 from nodeagent.cli.schemas import schema_of
 from nodeagent.doctor.findings import Code
 from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
-
-if TYPE_CHECKING:
-    pass
 
 _FILE = Path(__file__).parents[2] / "docs" / "schema" / f"doctor-v{DOCTOR_SCHEMA_VERSION}.json"
 
@@ -98,25 +95,29 @@ def test_every_code_is_allowed_in_the_document() -> None:
 )
 def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
     command_line: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
     terminal: bool,  # noqa: FBT001 - where the words go
     variables: dict[str, str],
     coloured: bool,  # noqa: FBT001 - how they look
 ) -> None:
     ours, theirs = pty.openpty() if terminal else os.pipe()
-    command = [sys.executable, "-P", "-m", "nodeagent", "doctor", *command_line.options]
-    environment = {
-        "PATH": os.defpath,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "TERM": "xterm",
-    } | variables
-    with subprocess.Popen(command, stdout=theirs, env=environment) as process:
-        os.close(theirs)
-        said = b""
-        # A terminal whose last writer has ended ends in EIO, a pipe in nothing to read.
-        with contextlib.suppress(OSError):
-            while piece := os.read(ours, 65536):
-                said += piece
-        os.close(ours)
-        assert process.wait() == 1
-    assert b"ShortCircuitedByObject" in said
-    assert (b"\x1b[" in said) is coloured
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with ThreadPoolExecutor(1) as reader:
+        said = reader.submit(_everything, ours)
+        with os.fdopen(theirs, "w") as stdout, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", stdout)
+            assert run(["doctor", *command_line.options]) == 1
+        assert b"ShortCircuitedByObject" in said.result()
+        assert (b"\x1b[" in said.result()) is coloured
+
+
+def _everything(descriptor: int) -> bytes:
+    said = b""
+    # A terminal whose last writer has ended ends in EIO, a pipe in nothing to read.
+    with suppress(OSError):
+        while piece := os.read(descriptor, 65536):
+            said += piece
+    os.close(descriptor)
+    return said
