@@ -63,9 +63,8 @@ def _shared(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but seldom, and spare what was made so far."""
+    """Collect garbage again, but spare what was made so far."""
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

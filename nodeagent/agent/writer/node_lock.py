@@ -87,7 +87,13 @@ class NodeLock:
         self._close()
 
     def leave(self) -> None:
-        """Release the lock for good: remove what dead agents left, and the run directory if it is empty."""
+        """Release the lock for good: remove what dead agents left, and the run directory if it is empty.
+
+        If no process has the lock, it is taken for that: its last owner may have left it to an agent that
+        ended before it was its turn.
+        """
+        with suppress(ApplyError):  # it is released in any case, and who needs it has the reason
+            self.try_acquire()
         if self._held and self.stands():
             sweep(self._run_dir)
             if os.listdir(self._run_dir) == [LOCK]:  # noqa: PTH208 - names are compared

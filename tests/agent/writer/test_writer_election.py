@@ -14,7 +14,7 @@ from statistics import median
 
 import pytest
 
-from nodeagent.agent.writer.node_lock import exclusive
+from nodeagent.agent.writer.node_lock import NodeLock, exclusive
 from nodeagent.agent.writer.writer_election import WriterElection
 from nodeagent.errors import ApplyError
 from tests.agent.writer.writing_agent import start
@@ -201,6 +201,17 @@ def test_two_that_start_at_the_same_instant_settle_it(node: Node) -> None:
         for agent in pair:
             assert agent.end() == 0
         assert not node.run_dir.exists()
+
+
+def test_one_that_ends_before_its_turn_comes_leaves_nothing_either(tmp_path: Path) -> None:
+    """The writer that ended just before saw another agent, and left the run directory to it."""
+    run_dir = tmp_path / "run"
+    writer, waiting = NodeLock(run_dir), NodeLock(run_dir)
+    assert writer.try_acquire()
+    assert not waiting.try_acquire()
+    writer.release()
+    waiting.leave()
+    assert not run_dir.exists()
 
 
 def test_a_storm_of_kills_never_leaves_the_node_without_its_one_writer(
