@@ -145,8 +145,10 @@ def _merged_lists(old: list[Object], patch: list[Object], key: str) -> list[Obje
 
 
 def _with_image(found: Object, image: Mapping[str, str]) -> Object:
+    if "template" not in found.get("spec", {}):
+        return found
     changed = deepcopy(found)
-    spec = changed.get("spec", {}).get("template", {}).get("spec", {})
+    spec = changed["spec"]["template"].get("spec", {})
     for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
         name, _, tag = container["image"].partition(":")
         if name == image["name"]:

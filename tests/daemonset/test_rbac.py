@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ _RELAY = ("hairpin-proxy", "hairpin-proxy")
 _IN_RELAYS_NAMESPACE = f"/namespaces/{_RELAY[0]}/"
 
 
+@cache
 def _rules(deployment: str) -> list[Rule]:
     """What the manifests grant to the account that the pod runs as."""
     found = render(DAEMONSET / deployment)

@@ -21,7 +21,7 @@ TIMING = Timing(
     backoff=(0.002, 0.02),
     discovery=(0.05, 0.1),
 )
-OPERATIONS = 1000
+OPERATIONS = 500
 OPERATIONS_OF_A_SOAK = 5000
 
 

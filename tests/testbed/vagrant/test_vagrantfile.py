@@ -38,6 +38,7 @@ def _vagrant(tmp_path: Path, **variables: str) -> CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variables", "machines"),
     [
@@ -52,6 +53,7 @@ def test_vagrant_finds_it_valid(tmp_path: Path, variables: dict[str, str], machi
     assert re.findall(r"^==> (\w+):", done.stdout, re.MULTILINE) == machines
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variable", "value", "complaint"),
     [
