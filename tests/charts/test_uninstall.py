@@ -141,6 +141,7 @@ def release(tmp_path: Path) -> Iterator[Cluster]:
         found.close()
 
 
+@pytest.mark.long
 def test_the_agents_get_the_signal_to_end_while_they_have_their_rights(release: Cluster) -> None:
     release.install({})
     done = release.begin_uninstall()
@@ -167,6 +168,7 @@ def test_without_the_hook_they_would_not(release: Cluster) -> None:
         release.an_agent_knows_that_it_leaves()
 
 
+@pytest.mark.long
 def test_a_failed_clean_up_deletes_nothing_and_can_be_repeated(release: Cluster) -> None:
     release.install({})
     before = release.names()
@@ -188,6 +190,7 @@ def test_a_failed_clean_up_deletes_nothing_and_can_be_repeated(release: Cluster)
     assert release.names() == set()
 
 
+@pytest.mark.long
 def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     """Pods would be sent to relays that no longer run."""
     api = release.api
