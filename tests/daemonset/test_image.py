@@ -50,9 +50,9 @@ find /opt/nodeagent /usr/sbin /usr/lib/*/xtables -type f \\( -name '*.so*' -o -p
 
 
 @pytest.fixture(scope="module")
-def pod(world: World, image: ImageRoot) -> Iterator[Pod]:
+def pod(world: World, image: ImageRoot, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     """One pod for the tests that need the agent at work, ready."""
-    with Deployment(world, image, world.tmp / "deployment-of-the-image") as deployed:
+    with Deployment(world, image, tmp_path_factory.mktemp("pod") / "deployment") as deployed:
         yield deployed.ready_pod()
 
 

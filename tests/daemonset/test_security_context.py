@@ -68,9 +68,14 @@ def hosts_file_before(world: World) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def pod(world: World, image: ImageRoot, hosts_file_before: tuple[int, str]) -> Iterator[Pod]:
-    """One pod for all of these tests, ready."""
-    with Deployment(world, image, world.tmp / "deployment-for-its-security-context") as deployed:
+def pod(
+    world: World,
+    image: ImageRoot,
+    hosts_file_before: tuple[int, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pod]:
+    """One pod for all of these tests, ready; work stealing may run some of them later, with another one."""
+    with Deployment(world, image, tmp_path_factory.mktemp("pod") / "deployment") as deployed:
         yield deployed.ready_pod()
 
 
