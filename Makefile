@@ -68,10 +68,13 @@ world: packages ## the same testbed, kept so that you can look around in it and 
 
 test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
 	@echo "make test-unit and make test-root at the same time; each is shown when it has ended, the latter after six minutes on two cores"
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync test-unit test-root
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync UNIT_WORKERS=$$((($(WORKERS) + 1) / 2)) test-unit test-root
 
+# Next to test-root it has half of the workers. Not a lower priority: beside busy programs it would hardly run at all.
+UNIT_WORKERS ?= $(WORKERS)
+test-unit: WORKERS := $(UNIT_WORKERS)
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
-	@nice $(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix and not apiserver'
+	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix and not apiserver'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix'

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 _SIMULATED_API = Path(__file__).parent / "apiserver"
 _MARKED_BY_FIXTURE = {"as_root": "root", "soak": "soak"}
@@ -23,8 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples Hypothesis tries of each property."""
     # The same examples each time: a gate that fails by chance is not believed. New ones are for --soak.
-    settings.register_profile("short", max_examples=20, deadline=None, derandomize=True)
-    settings.register_profile("soak", max_examples=1000, deadline=None)
+    # Nor one that fails because the machine has no time for it.
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("short", patient, max_examples=20, derandomize=True)
+    settings.register_profile("soak", patient, max_examples=1000)
     settings.load_profile("soak" if config.getoption("--soak") else "short")
     # The thousands of tests and their modules are no garbage, but a collector looks at them again and again.
     gc.disable()

@@ -52,9 +52,13 @@ class Cluster:
             kubeconfig_path=str(self._kubeconfig), namespace=NAMESPACE, storage_driver="memory"
         )
         self._thread = ThreadPoolExecutor(1)
+        self._jobs: list[subprocess.Popen[str]] = []
 
     def close(self) -> None:
-        """End Helm's thread."""
+        """End Helm's thread, and what a test that failed has left."""
+        for job in self._jobs:
+            with job:
+                job.kill()
         self._thread.shutdown()
         self._helm.close()
 
@@ -99,13 +103,15 @@ class Cluster:
         text = self.api.store.get("configmaps", "nodeagent", NAMESPACE)["data"]["nodeagent.yaml"]
         (self._folder / "nodeagent.yaml").write_text(text, encoding="utf-8")
         command = [one.replace("/etc/nodeagent", str(self._folder)) for one in container["command"]]
-        return subprocess.Popen(
+        job = subprocess.Popen(
             [str(Path(sys.executable).with_name(command[0])), *command[1:]],
             env={"NODEAGENT_KUBECONFIG": str(self.kubeconfig_of(pod["serviceAccountName"]))},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        self._jobs.append(job)
+        return job
 
     def await_deletion(self, plural: str, name: str) -> None:
         """Wait until a workload is being deleted: its pods are terminated now."""

@@ -53,7 +53,9 @@ COMMIT
 -A PREROUTING -i eth7 -j ACCEPT
 COMMIT
 """
-IN_ONE_NAMESPACE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+IN_ONE_NAMESPACE = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def _matches(state: DnatRules) -> set[Endpoint]:

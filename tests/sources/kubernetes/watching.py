@@ -1,7 +1,6 @@
 """What the tests of this folder share: a watched cluster that can be waited on."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from nodeagent.sources.kubernetes.informers import Coverage
 from nodeagent.sources.kubernetes.resources import DISCOVERY, ConfigMapName, RelayName
 from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import ApiServer
+from tests.testbed.waiting import wait_until
 
 NODE = "n1"
 QUICK = Timing(
@@ -27,13 +27,9 @@ QUICK = Timing(
 )
 
 
-def until(done: Callable[[], bool], what: str, timeout: float = 5.0) -> None:
-    """Return as soon as the condition holds; fail when it does not within `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    tick = threading.Event()
-    while not done():
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        tick.wait(0.01)
+def until(done: Callable[[], bool], what: str) -> None:
+    """Return as soon as the condition holds; fail when it does not on a very slow machine either."""
+    wait_until(done, what, seconds=30)
 
 
 def unordered(snapshot: Snapshot) -> Snapshot:
@@ -105,18 +101,18 @@ class Watched:
         """Return the names of the Services, sorted."""
         return sorted(found.ref.name for found in self.snapshot().services)
 
-    def until_synced(self, timeout: float = 5.0) -> None:
+    def until_synced(self) -> None:
         """Return when every resource was listed."""
-        until(lambda: self.cluster.snapshot() is not None, "the first snapshot", timeout)
+        until(lambda: self.cluster.snapshot() is not None, "the first snapshot")
 
-    def until_ingresses(self, *names: str, timeout: float = 5.0) -> None:
+    def until_ingresses(self, *names: str) -> None:
         """Return when the Ingresses are exactly these."""
-        until(lambda: self.ingresses() == sorted(names), f"ingresses {names}", timeout)
+        until(lambda: self.ingresses() == sorted(names), f"ingresses {names}")
 
-    def until_settled(self, timeout: float = 10.0) -> None:
+    def until_settled(self) -> None:
         """Return when the snapshot is what a fresh list gives."""
         fresh = unordered(read_cluster(self.connection, NODE, self.relay, self.config_maps))
-        until(lambda: unordered(self.snapshot()) == fresh, "the state of a fresh list", timeout)
+        until(lambda: unordered(self.snapshot()) == fresh, "the state of a fresh list")
 
     def until_watching(self) -> None:
         """Return when every watch is open."""
