@@ -97,8 +97,7 @@ def test_nothing_stays_after_a_killed_test_process(end: str) -> None:
         process.wait(timeout=10)
     wait_until(lambda: not namespaces & _standing_namespaces(), "every process of the world having died")
     if end == "SIGKILL":
-        # No process was left to remove it; the next world does.
-        assert directory.exists()
+        # No process was left to remove it; the next world does, if not one of another worker has by now.
         with World():
             pass
     assert not directory.exists()
