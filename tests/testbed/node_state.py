@@ -71,9 +71,13 @@ def read_state(host: Host) -> NodeState:
 
 
 def living_processes(host: Host, name: str) -> list[str]:
-    """List a host's processes of that name, without those that are dead and only not buried yet."""
+    """List a host's processes of that name, without those that are dead and only not buried yet.
+
+    Returns:
+        The id and the command line of each. Whether it sleeps or runs right now is no difference.
+    """
     lines = host.run(["ps", "-C", name, "-o", "stat=,pid=,args="], check=False).stdout.splitlines()
-    return [line for line in lines if not line.startswith("Z")]
+    return [line.split(maxsplit=1)[1] for line in lines if not line.startswith("Z")]
 
 
 def _settled(host: Host) -> bool:
