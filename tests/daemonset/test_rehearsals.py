@@ -120,6 +120,7 @@ def test_rollouts_lose_no_connection(
     _uninstall(deployment, pod)
 
 
+@pytest.mark.long
 def test_a_pod_that_ends_cuts_its_downloads_and_an_old_one_takes_over_again(
     world: World, deployment: Deployment
 ) -> None:
