@@ -56,8 +56,9 @@ def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay
     for user in (node, world.pod1):
         assert user.curl(_URL).ok
         assert user.curl(f"http://{LOAD_BALANCER_IP}/").ok
-    for chain in ("OUTPUT", "PREROUTING"):
-        node.run(["iptables-legacy", "--wait", "-t", "nat", "-I", chain, "-j", "KUBE-SERVICES"])
+    # Both at once, as kube-proxy does: one between a repair and its check would be an error, and tried again.
+    jumps = "".join(f"-I {chain} -j KUBE-SERVICES\n" for chain in ("OUTPUT", "PREROUTING"))
+    node.run(["iptables-legacy-restore", "--wait", "5", "--noflush"], stdin=f"*nat\n{jumps}COMMIT\n")
     wait_until(lambda: _is_on_top(node), "our jumps standing on top again")
     # It is logged after the repair.
     pod.agent.await_line('"message": "Repaired drift", "component": "dnat"')
