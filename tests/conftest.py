@@ -22,8 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples Hypothesis tries of each property."""
-    # The same examples each time: a gate that fails by chance is not believed. New ones are for --soak.
-    # Nor one that fails because the machine has no time for it.
+    # The same examples each time, as long as the machine takes for them: a gate that fails by chance is not
+    # believed. New ones are for --soak.
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("short", patient, max_examples=20, derandomize=True)
     settings.register_profile("soak", patient, max_examples=1000)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.daemonset.kustomize import Object
 
-# Helm is a program in Go, which collects its few megabytes of garbage a third of the time.
+# Helm is written in Go: without this, a third of its time goes into collecting a few megabytes of garbage.
 os.environ.setdefault("GOGC", "400")
 helm = pytest.importorskip("helm_python", reason="helm-python-sdk has wheels for x86-64 alone")
 

@@ -74,7 +74,7 @@ def living_processes(host: Host, name: str) -> list[str]:
     """List a host's processes of that name, without those that are dead and only not buried yet.
 
     Returns:
-        The id and the command line of each. Whether it sleeps or runs right now is no difference.
+        The id and the command line of each. Whether it sleeps or runs right now makes no difference.
     """
     lines = host.run(["ps", "-C", name, "-o", "stat=,pid=,args="], check=False).stdout.splitlines()
     return [line.split(maxsplit=1)[1] for line in lines if not line.startswith("Z")]

@@ -92,7 +92,7 @@ class NodeLock:
         If no process has the lock, it is taken for that: its last owner may have left it to an agent that
         ended before it was its turn.
         """
-        with suppress(ApplyError):  # it is released in any case, and who needs it has the reason
+        with suppress(ApplyError):  # where no lock can be made, there is nothing of ours to remove
             self.try_acquire()
         if self._held and self.stands():
             sweep(self._run_dir)
