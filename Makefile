@@ -24,7 +24,7 @@ FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_conn
 SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo world test test-unit test-root test-apiserver test-soak test-matrix test-fresh acceptance acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo game-day world test test-unit test-root test-soak test-matrix test-fresh acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -63,6 +63,10 @@ test-packages: packages
 demo: packages ## the main job, step by step, in a testbed of network namespaces (as root)
 	@$(BIN)/python -m tests.testbed.demo
 
+game-day: packages ## six incidents on that testbed: which alert fires, and what ends it (as root, three minutes)
+	@scripts/install-packages packages/game-day.txt
+	@$(BIN)/python -m tests.testbed.game_day
+
 world: packages ## the same testbed, kept so that you can look around in it and break it (as root): docs/testbed.md
 	@$(BIN)/python -m tests.testbed.visit
 
@@ -74,20 +78,13 @@ test: test-packages $(VENV)/.release ## all tests but the long forms of test-soa
 UNIT_WORKERS ?= $(WORKERS)
 test-unit: WORKERS := $(UNIT_WORKERS)
 test-unit: test-packages $(VENV)/.release ## the tests that need no root: docs/testing.md
-	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix and not apiserver'
+	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m 'not root and not matrix'
 
 test-root: test-packages ## the tests that need root: they make network namespaces
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root and not matrix'
 
-test-apiserver: test-packages ## the simulated API's own tests, after a change of tests/apiserver; records that they passed
-	@$(ORDINARY_USER) $(BIN)/python -m pytest $(IN_PARALLEL) -m apiserver tests/apiserver
-	@$(BIN)/python -m tests.apiserver.tested
-
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'
-
-acceptance: test-packages ## the acceptance steps on two nodes of the testbed (as root): docs/testbed.md
-	@$(BIN)/python -m tests.acceptance namespaces
 
 acceptance-kind: venv ## the acceptance steps on a cluster that kind makes, with Docker: docs/testbed.md
 	@tests/testbed/kind/acceptance.sh $(BIN)/python
@@ -96,7 +93,7 @@ vagrant-test: venv ## the acceptance steps on the virtual machines that `vagrant
 	@tests/testbed/vagrant/acceptance.sh $(BIN)/python
 
 test-matrix: test-packages ## the tests over backend x families x kube-proxy, all combinations (as root, 15 minutes)
-	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root or matrix' tests/endtoend tests/testbed tests/acceptance
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -m 'root or matrix' tests/endtoend tests/testbed
 
 test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
 	@scripts/install-packages packages/tests.txt
@@ -116,9 +113,9 @@ lint: venv ## ruff, mypy --strict, shellcheck, the direction of imports and the 
 deploy: venv ## write daemonset/deploy.yaml again from the base
 	@$(BIN)/python -m tests.daemonset.kustomize daemonset > daemonset/deploy.yaml
 
-schema: venv ## write docs/schema/ and the chart's values.schema.json again from the code
-	@$(BIN)/python -m nodeagent.cli.schemas docs/schema
-	@$(BIN)/python -m release.chart_schema
+schema: venv ## write docs/schema/, the chart's values.schema.json and its README again from the code
+	@$(BIN)/python -m release.schemas
+	@$(BIN)/python -m release.chart_readme
 
 $(VENV)/.release: $(VENV)/.chart locks/release.txt
 	@$(PIP) --require-hashes --requirement locks/release.txt
@@ -143,8 +140,8 @@ workflows: $(VENV)/.release ## check .github/workflows: their schema, and how an
 release-check: $(VENV)/.release test-packages ## all of a release that needs no registry (as root): make release-check VERSION=1.2.3
 	@$(BIN)/python -m release.check $(VERSION) dist
 
-release-assets: $(VENV)/.release ## dist/: chart, deploy.yaml, wheel, bill of materials; with IMAGE= and RELAY= as REPOSITORY@DIGEST
-	@$(BIN)/python -m release.assets dist $(if $(IMAGE),--image $(IMAGE)) $(if $(RELAY),--relay $(RELAY))
+release-assets: $(VENV)/.release ## dist/: chart, deploy.yaml, wheel, bill of materials; with IMAGE= as REPOSITORY@DIGEST
+	@$(BIN)/python -m release.assets dist $(if $(IMAGE),--image $(IMAGE))
 
 release-notes: $(VENV)/.release ## the changelog's section of VERSION
 	@$(BIN)/python -m release.check $(VERSION) --notes

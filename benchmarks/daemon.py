@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -153,13 +153,10 @@ class Daemon:
 
 
 @contextmanager
-def running(
-    api: Api, hosts: Mapping[str, object] = MappingProxyType({}), more: Sequence[str] = ()
-) -> Iterator[Daemon]:
+def running(api: Api, hosts: Mapping[str, object] = MappingProxyType({})) -> Iterator[Daemon]:
     """Run an agent on a node without a trace of an earlier one, and clean up after it.
 
-    Options of the section `hosts`, if given, replace those of the testbed's configuration; `more` are options
-    of the command line.
+    Options of the section `hosts`, if given, replace those of the testbed's configuration.
     """
     node = api.world.node1
     config = api.world.tmp / "bench.yaml"
@@ -167,12 +164,12 @@ def running(
     python = [sys.executable, "-m", "nodeagent"]
     environment = {"PYTHONPATH": str(ROOT), **api.environment}
     options = ["--config", str(config), "--node", node.name]
-    process = node.popen([*python, "run", *options, *more], log="nodeagent", env=environment)
+    process = node.popen([*python, "run", *options], log="nodeagent", env=environment)
     try:
         yield Daemon(node, process, config)
     finally:
         process.stop(SIGTERM)
-        node.run([*python, "cleanup", *options], env=environment)
+        node.run([*python, "cleanup", "--config", str(config)], env=environment)
         node.run(["rm", "-rf", str(RUN_DIRECTORY)])
 
 

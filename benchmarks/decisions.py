@@ -55,7 +55,7 @@ def measure(names: int) -> Iterator[Figure]:
             with _timed(seconds["hosts file: change worked out"]):
                 change = hosts.diff(hosts.read(), desired)
             with _timed(seconds["hosts file: written"]):
-                hosts.shrink(change)
+                change.shrink.apply()
             content = path.read_bytes()
             with _timed(seconds["floor: the same bytes written, fsync, rename"]):
                 _write(path, content)

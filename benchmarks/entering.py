@@ -1,37 +1,21 @@
 """Sockets in the network of one of the testbed's hosts, for this process to use from outside."""
 
-import ctypes
 import http.client
-import os
 import socket
 import ssl
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
-
-_CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def socket_in(host: Host, family: int, kind: int, protocol: int = 0) -> socket.socket:
     """Make a socket in a host's network namespace: it stays there, whichever thread uses it.
 
-    A thread of its own enters the namespace and ends with it.
-
     Raises:
         OSError: no right to enter, or no such socket.
     """
-
-    def make() -> socket.socket:
-        with Path(f"/proc/{host.pid}/ns/net").open("rb") as namespace:
-            if _libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number))
+    with inside(host):
         return socket.socket(family, kind, protocol)
-
-    with ThreadPoolExecutor(1) as entering:
-        return entering.submit(make).result()
 
 
 class HttpConnection(http.client.HTTPConnection):

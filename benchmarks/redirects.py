@@ -8,10 +8,9 @@ from ipaddress import IPv4Address
 from tempfile import TemporaryDirectory
 
 from benchmarks.figures import Figure, spread
-from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import difference
+from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-_SIMULATED_API = Path(__file__).parent / "apiserver"
+from nodeagent.cli.main import run
+from tests.apiserver import ApiServer
+from tests.cli.command_line import Ask, CommandLine, Reply
+
 _MARKED_BY_FIXTURE = {"as_root": "root", "soak": "soak"}
 
 
@@ -39,8 +42,6 @@ def pytest_collection_modifyitems(
     """Mark tests before `-m` selects some of them, and share what is selected among the workers."""
     for item in items:
         used = getattr(item, "fixturenames", ())
-        if item.path.parent == _SIMULATED_API:
-            item.add_marker("apiserver")
         for fixture, marker in _MARKED_BY_FIXTURE.items():
             if fixture in used:
                 item.add_marker(marker)
@@ -82,6 +83,40 @@ def soak(request: pytest.FixtureRequest) -> bool:
     """Whether a campaign (random operations, kills) is to run at full length, and not in its short form."""
     chosen: bool = request.config.getoption("--soak")
     return chosen
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    """Provide a simulated API server that listens on loopback."""
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+def command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CommandLine:
+    """One Service that is served and one Ingress behind it; the caller's own environment says nothing."""
+    for name in [name for name in os.environ if name.startswith("NODEAGENT_")]:
+        monkeypatch.delenv(name)
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.fixture
+def ask(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Ask:
+    """Call `nodeagent COMMAND ...` in this process, with a kubeconfig for the simulated API server."""
+    for name in [name for name in os.environ if name.startswith("NODEAGENT_") or "proxy" in name.lower()]:
+        monkeypatch.delenv(name)
+
+    def call(command: str, *options: str) -> Reply:
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
+        code = run([command, "--kubeconfig", str(kubeconfig), *options])
+        said = capsys.readouterr()
+        return Reply(code, said.out, said.err)
+
+    return call
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ SHAPES = {"__init__", "component", "state", "errors"}
 NAMED_AFTER = {"agent/drift", "cli"}
 
 # These decode or encode a schema, whose words are its own.
-OTHERS_NAMES = {"sources/objects/api.py", "cli/document.py", "fleet/roster.py"}
+OTHERS_NAMES = {"sources/objects/api.py", "fleet/roster.py"}
 
 
 def _modules() -> Iterator[Path]:

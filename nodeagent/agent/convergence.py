@@ -11,19 +11,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.agent.retries import ConflictStatus
-from nodeagent.components.component import COMPONENTS, ComponentName, PartlyAppliedError, Preview, State
-from nodeagent.components.dnat.state import DnatChange
-from nodeagent.components.hosts.state import HostsState
-from nodeagent.components.node import ActualState, Components, ready_listeners
+from nodeagent.components.component import COMPONENTS, Change, ComponentName, PartlyAppliedError, State
+from nodeagent.components.node import ActualState, Components, Known, ready_listeners
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, Listener
-from nodeagent.plan.readiness import defer_until_ready
+from nodeagent.plan.planner import defer_until_ready
+from nodeagent.runtime.repair_conflicts import ConflictStatus
 
 ALL: frozenset[ComponentName] = frozenset(COMPONENTS)
 
@@ -91,7 +89,7 @@ def _guard(desired: Desired, actual: ActualState) -> Desired | None:
     guard = replace(desired.dnat, redirects=(), pods=())
     if not guard:
         return None
-    superseded = actual.dnat.superseded
+    superseded = actual.dnat.state().superseded
     if superseded is not None and superseded[1].rules.redirects:
         # The other backend's guard is there, with redirects that hold until this one's take over.
         return None
@@ -102,7 +100,7 @@ def _but_guard(desired: Desired, actual: ActualState) -> Desired:
     """Return the desired state and the guard: what it guards is removed later."""
     if desired.dnat.guarded:
         return desired
-    held = actual.dnat.rules
+    held = actual.dnat.state().rules
     return replace(desired, dnat=replace(desired.dnat, guarded=held.guarded, admitted=held.admitted))
 
 
@@ -111,9 +109,9 @@ def _reachable(desired: Desired, actual: ActualState) -> Desired:
 
     HAProxy refuses a whole configuration if it can't bind a part of it.
     """
-    held = frozenset(address.address for address in actual.addresses.ours)
-    relay = actual.relay
-    actual.left("relay", replace(relay, listeners=_on(held, relay.listeners)))
+    held = frozenset(address.address for address in actual.addresses.state().ours)
+    relay = actual.relay.state()
+    actual.relay = Known(actual.components.relay, replace(relay, listeners=_on(held, relay.listeners)))
     return replace(desired, listeners=_on(held, desired.listeners))
 
 
@@ -170,7 +168,10 @@ def converge(
     """
     done = NodePass(desired, components=components)
     _run(_PREPARE if "relay" in components else _PREPARE[1:], done, actual, components)
-    done.ready = ready_listeners(desired, actual) if ready is None else ready
+    if ready is None:
+        ready = ready_listeners(desired, actual)
+        actual.components.relay.steer(ready)
+    done.ready = ready
     done.desired = defer_until_ready(desired, done.ready)
     silent = {listener.bind for listener in desired.listeners} - done.ready
     if silent:
@@ -215,42 +216,35 @@ def _run(
 
 def _make(step: _Step, done: NodePass, actual: ActualState) -> None:
     name = step.component
-    component = actual.components[name]
+    displaced = False
     try:
         aim = step.aim(done.desired, actual)
         if aim is None:
             return
-        change = component.diff(actual.of(name), aim)
-        if step.half == "grow":
-            applied, state = change.growth, component.grow(change)
-        else:
-            applied, state = change.shrinkage, component.shrink(change)
+        half = actual[name].apply(step.half, aim)
+        applied, displaced = half.text, half.displaced
     except PartlyAppliedError as error:
-        applied, state = error.applied, error.state
+        applied = error.applied
         done.failed(name, str(error))
     except ApplyError as error:
-        actual.left(name, None)
         done.left.pop(name, None)
         done.blocking.add(name)
         done.failed(name, str(error))
         return
-    actual.left(name, state)
-    done.left[name] = state
+    done.left[name] = actual[name].state()
     if applied:
-        displaced = isinstance(change, DnatChange) and change.displaced
         done.changes.append(AppliedChange(name, applied, displaced))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The changes by component, true if something is to be done; a component that can't be read has an error.
+    """The changes that are true, by component; one that can't be read has an error instead.
 
-    `previews` are of the changes that are true. `written_names` are those that the managed block of the hosts
-    file has now; None if it could not be read. `notes` are what else a person should know.
+    `written_names` are those that the managed block of the hosts file has now; None if it could not be read.
+    `notes` are what else a person should know.
     """
 
-    changes: Mapping[ComponentName, Any]
-    previews: Mapping[ComponentName, Preview]
+    changes: Mapping[ComponentName, Change[State, object]]
     errors: Mapping[ComponentName, str]
     dnat_backend: str
     written_names: frozenset[str] | None = None
@@ -259,7 +253,7 @@ class Comparison:
     @property
     def pending(self) -> tuple[ComponentName, ...]:
         """The names of the components with something to do."""
-        return tuple(name for name, change in self.changes.items() if change)
+        return tuple(self.changes)
 
     @property
     def in_sync(self) -> bool:
@@ -269,22 +263,17 @@ class Comparison:
 
 def compare(desired: Desired, actual: ActualState) -> Comparison:
     """Work out the changes; change nothing."""
-    changes: dict[ComponentName, Any] = {}
-    previews: dict[ComponentName, Preview] = {}
+    changes: dict[ComponentName, Change[State, object]] = {}
     errors: dict[ComponentName, str] = {}
     notes: list[str] = []
-    names: frozenset[str] | None = None
-    for component in actual.components:
+    for name in COMPONENTS:
         try:
-            state = actual.of(component.name)
-            notes += state.notes
-            change = component.diff(state, desired)
+            notes += actual[name].state().notes
+            change = actual[name].change(desired)
         except ApplyError as error:
-            errors[component.name] = str(error)
+            errors[name] = str(error)
             continue
-        changes[component.name] = change
         if change:
-            previews[component.name] = component.preview(change)
-        if isinstance(state, HostsState):
-            names = frozenset(state.own_names)
-    return Comparison(changes, previews, errors, actual.components.dnat.backend, names, tuple(notes))
+            changes[name] = change
+    names = None if "hosts" in errors else frozenset(actual.hosts.state().own_names)
+    return Comparison(changes, errors, actual.components.dnat.backend, names, tuple(notes))

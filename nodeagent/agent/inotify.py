@@ -1,17 +1,19 @@
 """inotify(7) as an object to poll. EFFECTS: the only importer of watchdog.
 
-watchdog's `Observer` does not fit here. Version 7.1 does this: given a file, it watches the file's directory,
-which reports nothing about a file that is a mount point; it only logs an overflow of the kernel's queue; and
-it holds back a removal for 0.5 s. Its reader below the observer does none of that. It runs a thread of its
-own; what it reads is kept here until it is fetched.
+One reader of watchdog's, a thread, serves all objects of the process; what it reads is kept in each until it
+is fetched. watchdog's `Observer` above it does not fit. Version 7.1 does this: given a file, it watches the
+file's directory, which reports nothing about a file that is a mount point; it only logs an overflow of the
+kernel's queue; it holds back a removal for 0.5 s; and it takes one more thread for each watched path.
 """
 
 import os
 import select
+import threading
 import warnings
 from collections import deque
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
 MODIFY, ATTRIB, CLOSE_WRITE, CLOSE_NOWRITE = 0x0002, 0x0004, 0x0008, 0x0010
 MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x0040, 0x0080, 0x0100, 0x0200
 DELETE_SELF, MOVE_SELF = 0x0400, 0x0800
-_ONLYDIR, _DONT_FOLLOW = 0x01000000, 0x02000000
-
-_JOIN_SECONDS = 1.0
+_ONLYDIR, _DONT_FOLLOW, _MASK_ADD = 0x01000000, 0x02000000, 0x20000000
 
 
 class EventsLostError(Exception):
@@ -42,42 +42,21 @@ class Event(Struct, frozen=True):
 
 
 class Inotify:
-    """An inotify instance; readable by poll(2) if there is something to fetch.
+    """A set of watches; readable by poll(2) if there is something to fetch.
 
     Raises:
         OSError: EMFILE at the limit fs.inotify.max_user_instances.
     """
 
     def __init__(self) -> None:
-        from watchdog.observers.inotify_c import (  # noqa: PLC0415 - loaded where it is used
-            CallbackId,
-            InotifyFD,
-            Mask,
-        )
-
-        # If a file is watched again, the kernel has one watch for it, and the callback is the same.
+        # If a file is watched again, its callback is the same.
         warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
-        self._callback_id = CallbackId(1)
-        self._mask = Mask
+        self._reader = _reader(os.getpid())
+        self._masks: dict[int, int] = {}
         self._events: deque[Event] = deque()
         self._lost = False
-        self._failure: OSError | None = None
+        self._lock = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        inbox = self
-
-        class Reader(InotifyFD):
-            def run(self) -> None:
-                try:
-                    super().run()
-                except OSError as error:
-                    inbox.fail(error)
-
-        try:
-            self._reader = Reader()
-        except OSError:
-            os.close(self._bell)
-            raise
-        self._reader.start()
 
     def fileno(self) -> int:
         """Return the descriptor to poll for reading."""
@@ -89,23 +68,20 @@ class Inotify:
         Raises:
             OSError: no such directory, no right to read it, or ENOSPC at fs.inotify.max_user_watches.
         """
-        return self._watch(path, mask | _ONLYDIR)
+        return self._watch(path, mask, _ONLYDIR)
 
     def watch_file(self, path: Path, mask: int) -> int:
         """Watch one file itself, through whatever path it is reached. Errors as in `watch_directory`."""
-        return self._watch(path, mask | _DONT_FOLLOW)
+        return self._watch(path, mask, _DONT_FOLLOW)
 
     def fetch(self) -> "Iterator[Event]":
         """Return the events since the last call, without waiting.
 
         Raises:
             EventsLostError: some events are missing; later calls return those after them.
-            OSError: inotify can't be read any more.
         """
         if select.select([self._bell], [], [], 0)[0]:
             os.eventfd_read(self._bell)
-        if self._failure is not None:
-            raise self._failure
         if self._lost:
             self._lost = False
             self._events.clear()
@@ -115,30 +91,46 @@ class Inotify:
 
     def close(self) -> None:
         """End all watches; once."""
-        self._reader.stop()
-        self._reader.join(_JOIN_SECONDS)
-        os.close(self._bell)
-
-    def fail(self, error: OSError) -> None:
-        """Note that no more events arrive. For the reader."""
-        self._failure = error
-        os.eventfd_write(self._bell, 1)
+        self._reader.remove_callbacks([(watch, id(self)) for watch in list(self._masks)])
+        with self._lock:
+            bell, self._bell = self._bell, -1
+        os.close(bell)
 
     def on_event(self, event: "InotifyEvent") -> None:
-        """Keep an event. For the reader."""
-        self._events.append(Event(event.wd, event.mask, os.fsdecode(event.name)))
-        os.eventfd_write(self._bell, 1)
+        """Keep an event, unless only another object watches for it. For the reader."""
+        mask = self._masks.get(event.wd)
+        if mask is None or event.mask & mask:
+            self._events.append(Event(event.wd, event.mask, os.fsdecode(event.name)))
+            self._ring()
 
     def on_watch_deleted(self, wd: int) -> None:
-        """Ignore it. For the reader; a caller that needs it watches DELETE_SELF."""
+        """Forget it. For the reader; a caller that needs it watches DELETE_SELF."""
+        self._masks.pop(wd, None)
 
     def on_queue_overflow(self) -> None:
         """For the reader: the queue was full (fs.inotify.max_queued_events)."""
         self._lost = True
-        os.eventfd_write(self._bell, 1)
+        self._ring()
 
-    def _watch(self, path: Path, mask: int) -> int:
-        watch = self._reader.add_callback(os.fsencode(path), self._mask(mask), self, self._callback_id)
+    def _watch(self, path: Path, mask: int, flags: int) -> int:
+        # The kernel has one watch for an inode, which other objects may use as well.
+        watch: int = self._reader.add_callback(os.fsencode(path), mask | flags | _MASK_ADD, self, id(self))
         if watch < 0:  # watchdog ignores EACCES
             raise PermissionError(13, os.strerror(13), str(path))
+        self._masks[watch] = self._masks.get(watch, 0) | mask
         return watch
+
+    def _ring(self) -> None:
+        with self._lock:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
+
+
+@cache
+def _reader(_: int) -> Any:  # noqa: ANN401 - its types are stricter than their values: NewTypes of int
+    """Return the reader of the process with this id: a fork has no threads."""
+    from watchdog.observers.inotify_c import InotifyFD  # noqa: PLC0415 - loaded where it is used
+
+    reader = InotifyFD()
+    reader.start()
+    return reader

@@ -1,7 +1,7 @@
 """Gathers the facts of this node into one value: those of its components, and those of no component."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from nodeagent.components.node import ActualState
@@ -37,26 +37,17 @@ def read_node_context(
     """Read them once; changes nothing, and needs no right that an ordinary user lacks.
 
     The rules for Services (which need root) are read only if `snapshot` has a load balancer for which they
-    matter. If they can't be read, a note says so. `api` is taken over.
+    matter. If they can't be read, a note says so. `api` is taken over, with what the cluster publishes.
     """
     relay_networks = (config.relay.ipv4, config.relay.ipv6)
     sources = (
         address for address in source_addresses() if not any(address in network for network in relay_networks)
     )
     doubtful = doubtful_addresses(snapshot, config)
-    addresses = actual.addresses.addresses if doubtful or config.relay.kind == "node" else ()
+    addresses = actual.addresses.state().addresses if doubtful or config.relay.kind == "node" else ()
     holders = actual.components.relay.port_holders()
+    api = api.with_published(snapshot.api_servers)
     return NodeContext(api, addresses, tuple(sources), holders, caught_addresses(doubtful, addresses))
-
-
-def later(earlier: NodeContext | None, now: NodeContext) -> NodeContext:
-    """Return what counts of two readings.
-
-    The later one, and from the earlier one what the later could not read.
-    """
-    if earlier is None:
-        return now
-    return replace(now, service_rules=now.service_rules.after(earlier.service_rules))
 
 
 def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
@@ -79,9 +70,9 @@ def gather_facts(  # noqa: PLR0913 - each a source of facts of its own
     user_names: Mapping[str, UserHostsLine] = {}
     standing_names: Mapping[str, frozenset[IPAddress]] = {}
     try:
-        user_names = actual.hosts.user_names
-        if config.hosts.verify == "dns" and (not wanted or actual.hosts.lines is not wanted):
-            standing_names = actual.hosts.own_names
+        user_names = actual.hosts.state().user_names
+        if config.hosts.verify == "dns" and (not wanted or actual.hosts.state().lines is not wanted):
+            standing_names = actual.hosts.state().own_names
     except ApplyError:
         pass
     if adopt:

@@ -1,14 +1,16 @@
 """A reconcile pass: plan, choose the components to check, apply."""
 
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from nodeagent.agent.convergence import ALL, NodePass, Repair, converge
-from nodeagent.agent.node_context import NodeContext, gather_facts, later
-from nodeagent.agent.retries import RepairConflicts, Retries
+from nodeagent.agent.node_context import NodeContext, gather_facts
+from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
 from nodeagent.components.node import ActualState, Components
 from nodeagent.config.options import Config
@@ -18,9 +20,42 @@ from nodeagent.model.facts import DnsAnswer
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.dns_verification import WantedNames
 from nodeagent.plan.planner import Planner
+from nodeagent.runtime.removal_guard import RemovalGuard
+from nodeagent.runtime.repair_conflicts import RepairConflicts
 
 _PORTS_SECONDS = 15.0
 """How often to check whether a port that another program holds is free."""
+_FIRST_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 60.0
+_JITTER = 0.2
+
+
+class Retries:
+    """When the components that failed last time are tried again.
+
+    Attributes:
+        due_at: Of each component that has not succeeded since, in monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self.due_at: dict[ComponentName, float] = {}
+        self._attempts: Counter[ComponentName] = Counter()
+
+    def failed(self, component: ComponentName, now: float) -> None:
+        """Note a failure; the retry is due after 1 s, 2 s, 4 s and so on up to a minute, with jitter."""
+        self._attempts[component] += 1
+        pause = backoff(self._attempts[component], _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+        pause *= random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load, guards nothing
+        self.due_at[component] = now + pause
+
+    def succeeded(self, component: ComponentName) -> bool:
+        """Forget the component's failures; return whether there were any."""
+        del self._attempts[component]
+        return self.due_at.pop(component, None) is not None
+
+    def due(self, now: float) -> frozenset[ComponentName]:
+        """Return the components that are due."""
+        return frozenset(component for component, due in self.due_at.items() if due <= now)
 
 
 class Reconciler:
@@ -64,10 +99,11 @@ class Reconciler:
         self._wanted: Desired | None = None
         self._wanted_names = WantedNames()
         self._answering: AbstractSet[Endpoint] = frozenset()
-        self._owed: frozenset[ComponentName] = frozenset()
+        self._unfinished: frozenset[ComponentName] = frozenset()
         self._held: dict[ComponentName, tuple[float, str]] = {}
         self._ports_due: float | None = None
         self._conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
+        self.guard = RemovalGuard(clock)
         self.retries = Retries()
         self.relay_notes: tuple[str, ...] = ()
 
@@ -77,15 +113,14 @@ class Reconciler:
         return self._conflicts.conflicting()
 
     def next_due(self) -> float | None:
-        """When a failed or held component, or a taken port, is due (monotonic seconds); None for nothing."""
+        """When something that failed, is held or is taken is due (monotonic seconds); None for nothing."""
         times = {name: when for name, (when, _) in self._held.items()}
-        for name, failure in self.retries.failures.items():
-            # A held component is not tried before its time, whatever else is wrong with it.
-            times.setdefault(name, failure.due)
+        # A held component is not tried before its time, whatever else is wrong with it.
+        times = self.retries.due_at | times
         if self._ports_due is not None and self._ports_due <= self._clock() and not self._ports_changed():
             self._ports_due = self._clock() + _PORTS_SECONDS
-        due = [*times.values(), *(() if self._ports_due is None else (self._ports_due,))]
-        return min(due, default=None)
+        others = (when for when in (self._ports_due, self.guard.until) if when is not None)
+        return min([*times.values(), *others], default=None)
 
     def reconcile(
         self, snapshot: Snapshot, drift: Mapping[ComponentName, str], *, everything: bool = False
@@ -103,11 +138,13 @@ class Reconciler:
         actual = ActualState(self._components)
         self._refresh_context(snapshot, actual, anew=everything or bool(drift) or bool(due) or ports_due)
         desired = self._plan(snapshot, actual)
+        if self._wanted is not None and self.guard.holds(self._wanted, desired, snapshot):
+            desired = self._wanted
         # No event reports that another program has released a port.
         taken = any(decision.taken for decision in desired.load_balancers)
         self._ports_due = self._clock() + _PORTS_SECONDS if taken else None
         changed = changed_components(self._wanted, desired)
-        components = with_dependents(changed | set(drift) | due | (self._owed if due else frozenset()))
+        components = with_dependents(changed | set(drift) | due | (self._unfinished if due else frozenset()))
         if everything:
             components = ALL
         components -= held - changed
@@ -117,26 +154,30 @@ class Reconciler:
         self._answering = done.ready
         if "relay" in done.left:
             self.relay_notes = done.left["relay"].notes
-        self._owed = (self._owed | components) if done.errors else frozenset()
+        self._unfinished = (self._unfinished | components) if done.errors else frozenset()
         done.repairs = self._repairs(done, drift, changed)
         done.recovered = self._recovered(done, components)
         return done
 
     def _refresh_context(self, snapshot: Snapshot, actual: ActualState, *, anew: bool) -> None:
-        worth_a_look = (snapshot.services, snapshot.node, snapshot.config_maps)
-        if worth_a_look != self._context_of:
+        inputs = (snapshot.services, snapshot.node, snapshot.config_maps, snapshot.api_servers)
+        if inputs != self._context_of:
             # Probably a load balancer: nft lists the rules while the rest is read and decided.
-            actual.begin("dnat", self._meanwhile)
-        if self._context is None or anew or worth_a_look != self._context_of:
-            self._context = later(self._context, self._read_node_context(snapshot, actual))
-            self._context_of = worth_a_look
+            actual.dnat.begin(self._meanwhile)
+        if self._context is None or anew or inputs != self._context_of:
+            context = self._read_node_context(snapshot, actual)
+            if self._context is not None:  # what could be read earlier, but can't be now, still counts
+                rules = context.service_rules.after(self._context.service_rules)
+                context = replace(context, service_rules=rules)
+            self._context = context
+            self._context_of = inputs
 
     def _ports_changed(self) -> bool:
         return self._context is None or self._components.relay.port_holders() != self._context.port_holders
 
     def _plan(self, snapshot: Snapshot, actual: ActualState) -> Desired:
         if self._context is None:
-            raise AssertionError("a plan without circumstances")
+            raise AssertionError("a plan without a context")
         wanted = self._wanted.hosts if self._wanted else ()
         facts = gather_facts(
             self._node_name,
@@ -183,9 +224,9 @@ class Reconciler:
         now = self._clock()
         for name in done.errors.keys() & components:
             # A component that was not checked did not fail again: its next retry stays as it was.
-            self.retries.failed(name, done.errors[name], now)
+            self.retries.failed(name, now)
         fine = components - set(done.errors)
-        return frozenset(name for name in fine if self.retries.succeeded(name) is not None)
+        return frozenset(name for name in fine if self.retries.succeeded(name))
 
 
 # A component's change can affect what depends on it: the relay on addresses, DNAT and hosts on the relay.

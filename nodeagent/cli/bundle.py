@@ -13,16 +13,15 @@ from pathlib import Path
 import click
 
 from nodeagent import __version__
-from nodeagent.cli.command_options import cluster_options, option
-from nodeagent.cli.fleet import document, namespace_option, timeout_option
+from nodeagent.cli.command_options import connect, kubeconfig_option, option
+from nodeagent.cli.fleet import fleet_document, namespace_option, timeout_option
 from nodeagent.cli.logs import masked
+from nodeagent.cli.report import encode
 from nodeagent.cli.terminal import show
-from nodeagent.config.reading import read_config
 from nodeagent.errors import NodeagentError, one_line
 from nodeagent.fleet.asking import Asking, ask_all, worst_first
 from nodeagent.fleet.bundle import Piece, Pseudonyms, hostnames_in, of_cluster, of_node
 from nodeagent.fleet.roster import read_roster
-from nodeagent.sources.kubernetes.connection import connect
 
 _WORST = 3
 _LONGEST_SECONDS = 60.0
@@ -30,7 +29,7 @@ _LONGEST_SECONDS = 60.0
 
 
 @click.command(epilog="Example: nodeagent bundle --anonymize")
-@cluster_options
+@kubeconfig_option
 @namespace_option
 @timeout_option
 @option(
@@ -50,7 +49,6 @@ _LONGEST_SECONDS = 60.0
 )
 def bundle(  # noqa: PLR0913 - the options
     *,
-    config: Path | None,
     kubeconfig: Path | None,
     namespace: str,
     timeout: float,
@@ -64,13 +62,12 @@ def bundle(  # noqa: PLR0913 - the options
 
     Exit code 0: written; it lists what could not be read. 1: an error; nothing was written.
     """
-    options = read_config(config)
     file = output or Path(time.strftime("nodeagent-bundle-%Y%m%d-%H%M%S.tar.gz"))
     with connect(kubeconfig) as connection:
-        asking = Asking(connection, namespace, timeout=timeout, run_dir=Path(options.relay.run_dir))
+        asking = Asking(connection, namespace, timeout=timeout)
         pieces = [
             replace(one, text=masked(one.text), problem=masked(one.problem))
-            for one in _collect(asking, nodes)
+            for one in _collect(asking, nodes, anonymize=anonymize)
         ]
     if anonymize:
         pieces = _anonymous(pieces)
@@ -83,7 +80,7 @@ def bundle(  # noqa: PLR0913 - the options
     return 0
 
 
-def _collect(asking: Asking, nodes: tuple[str, ...]) -> Iterable[Piece]:
+def _collect(asking: Asking, nodes: tuple[str, ...], *, anonymize: bool) -> Iterable[Piece]:
     seats = {seat.node: seat for seat in read_roster(asking.connection, asking.namespace)}
     unknown = [node for node in nodes if node not in seats]
     if unknown:
@@ -93,8 +90,8 @@ def _collect(asking: Asking, nodes: tuple[str, ...]) -> Iterable[Piece]:
     rows = worst_first(ask_all(asking, seats.values()))
     about = f"nodeagent {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
     yield Piece("about.txt", about)
-    yield Piece("fleet.json", document(rows))
-    yield from of_cluster(asking)
+    yield Piece("fleet.json", encode(fleet_document(rows)))
+    yield from of_cluster(asking, only_decoded=anonymize)
     chosen = nodes or tuple(row.node for row in rows if row.pod)[:_WORST]
     patient = replace(asking, timeout=max(asking.timeout, _LONGEST_SECONDS))
     for node in chosen:
@@ -124,14 +121,18 @@ def _contents(pieces: Iterable[Piece], *, anonymize: bool) -> list[str]:
         elif piece.text:
             lines.append(f"  {piece.path} ({len(piece.text.encode())} bytes)")
     lines += ["", "Not available:", *missing] if missing else []
-    names = "hostnames are pseudonyms" if anonymize else "hostnames are readable (--anonymize replaces them)"
+    names = "hostnames are readable (--anonymize replaces them)"
+    if anonymize:
+        names = "hostnames of objects are pseudonyms, as are those elsewhere with the same last two labels"
+    annotations = "annotations about PROXY" if anonymize else "annotations"
     return [
         *lines,
         "",
         "It contains no Secret, no token, no line of /etc/hosts except nodeagent's own, and no variable of",
         "containers except nodeagent's own. What looks like a password or a token elsewhere is masked.",
-        f"In it, {names}; addresses, names of nodes and of objects,",
-        "and annotations are readable. Nothing was sent anywhere: check it before you share it.",
+        f"In it, {names};",
+        f"addresses, names of nodes and of objects, and {annotations} are readable. So are names of one",
+        "label in logs. Nothing was sent anywhere: check it before you share it.",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,6 +11,9 @@ from nodeagent.errors import ConfigError
 
 PENDING = 2
 """The exit code of a plan with changes to make."""
+
+if TYPE_CHECKING:
+    from nodeagent.sources.kubernetes.connection import Connection
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -21,58 +24,71 @@ def option(name: str, *short: str, **attributes: Any) -> Callable[[_Command], _C
     return click.option(name, *short, envvar=variable, show_envvar=True, **attributes)
 
 
-def running_options(command: _Command) -> _Command:
-    """Add the options that every command has, `run` included."""
-    for add in (_NODE, _KUBECONFIG, _CONFIG):
-        command = add(command)
-    return command
+def _together(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for one in options:
+            command = one(command)
+        return command
 
-
-def cluster_options(command: _Command) -> _Command:
-    """Add the options of commands for a cluster, and not for one of its nodes."""
-    for add in (_KUBECONFIG, _CONFIG):
-        command = add(command)
-    return command
-
-
-def common_options(command: _Command) -> _Command:
-    """Add the options of every command that can work on manifests."""
-    for add in (_NODE, _KUBECONFIG, _MANIFESTS, _CONFIG):
-        command = add(command)
-    return command
+    return add
 
 
 _PATH = click.Path(path_type=Path)
-_CONFIG = option(
+config_option = option(
     "--config", type=_PATH, metavar="FILE", help="Configuration file (YAML); default: built-in values."
 )
 _MANIFESTS = option(
     "--manifests",
     type=_PATH,
     metavar="DIR",
-    help="Read API objects from YAML or JSON files instead of a cluster.",
+    help="Read API objects from YAML or JSON files instead of a cluster; -: from standard input.",
 )
 _KUBECONFIG = option(
     "--kubeconfig",
     type=_PATH,
     metavar="FILE",
-    help="Kubeconfig file; default: in-cluster, then ~/.kube/config.",
+    help="Kubeconfig file; default: in-cluster, then $KUBECONFIG, then ~/.kube/config.",
+)
+_CONTEXT_KEY = "nodeagent.context"
+_CONTEXT = option(
+    "--context",
+    metavar="NAME",
+    expose_value=False,
+    callback=lambda context, _, name: context.meta.update({_CONTEXT_KEY: name or ""}),
+    help="The kubeconfig's context; default: its current one.",
 )
 _NODE = option("--node", metavar="NAME", help="This node's name in the cluster; default: the host name.")
-output_option = option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format; json: docs/schema/report-v1.json.",
-)
+running_options = _together(_NODE, _CONTEXT, _KUBECONFIG, config_option)
+"""The options that every command has, `run` included."""
+kubeconfig_option = _together(_KUBECONFIG, _CONTEXT)
+"""The options of commands for a cluster that need no configuration."""
+cluster_options = _together(_CONTEXT, _KUBECONFIG, config_option)
+"""The options of commands for a cluster, and not for one of its nodes."""
+common_options = _together(_NODE, _CONTEXT, _KUBECONFIG, _MANIFESTS, config_option)
+"""The options of every command that can work on manifests."""
+
+
+def output_option(schema: str) -> Callable[[_Command], _Command]:
+    """Return the option for the output's format; `schema` is the name of the document's, in docs/schema."""
+    return option(
+        "--output",
+        "-o",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help=f"Output format; json: docs/schema/{schema}.json.",
+    )
+
+
 adopt_option = option(
     "--adopt", is_flag=True, help="Take over from hairpin-proxy: remove its lines from the hosts file."
 )
-
-
-# For commands that keep running: how they log, and where they show their pages.
+status_file_option = option(
+    "--status-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File in which the running agent says how it is; default: one in relay.runDir.",
+)
 
 
 _LOG_FORMAT = option(
@@ -89,18 +105,13 @@ _LOG_LEVEL = option(
     show_default=True,
     help="Minimum log level.",
 )
+log_options = _together(_LOG_LEVEL, _LOG_FORMAT)
+"""The options of the log."""
 telemetry_option = option(
     "--telemetry-listen",
     metavar="ADDRESS:PORT",
     help="Listen address; overrides telemetry.listen.",
 )
-
-
-def log_options(command: _Command) -> _Command:
-    """Add the options of the log."""
-    for add in (_LOG_LEVEL, _LOG_FORMAT):
-        command = add(command)
-    return command
 
 
 def listen_address(text: str | None) -> ListenAddress | None:
@@ -109,6 +120,13 @@ def listen_address(text: str | None) -> ListenAddress | None:
         return ListenAddress.parse(text) if text else None
     except ValueError as error:
         raise ConfigError(f"--telemetry-listen: {error}") from error
+
+
+def connect(kubeconfig: Path | None) -> "Connection":
+    """Return the connection that --kubeconfig and --context choose; see `connection.connect`."""
+    from nodeagent.sources.kubernetes.connection import connect as connected  # noqa: PLC0415 - with a cluster
+
+    return connected(kubeconfig, context=click.get_current_context().meta[_CONTEXT_KEY])
 
 
 def object_name(option_name: str, text: str) -> tuple[str, str]:

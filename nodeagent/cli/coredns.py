@@ -12,6 +12,7 @@ from nodeagent import __version__
 from nodeagent.cli.command_options import (
     PENDING,
     cluster_options,
+    connect,
     listen_address,
     log_options,
     object_name,
@@ -20,13 +21,12 @@ from nodeagent.cli.command_options import (
     telemetry_option,
 )
 from nodeagent.cli.logs import configure
-from nodeagent.cli.terminal import show, show_text
-from nodeagent.cli.text import coredns_text
+from nodeagent.cli.report import coredns_lines
+from nodeagent.cli.terminal import show
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
-from nodeagent.coredns.coredns_reconciler import clean_up, keeping_others_out, look, restore
+from nodeagent.coredns.coredns_reconciler import clean_up, decide_once, keeping_others_out, restore
 from nodeagent.coredns.lease import LeaseName, LeaseTiming
-from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -64,12 +64,14 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     """
     options = read_config(config)
     with connect(kubeconfig) as connection:
-        found = look(connection, node or default_node_name(), options, adopt=adopt)
+        found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
     diffs: dict[str, str] = {}
     for edit in found.edits.pending:
         diffs[edit.config_map] = diffs.get(edit.config_map, "") + edit.diff()
     decided = replace(found.desired, names=found.edits.decisions)
-    show_text(coredns_text(decided, found.edits.remarks, diffs))
+    show(coredns_lines(decided, found.edits.remarks, diffs))
+    if found.desired.unreadable:
+        return 1
     return PENDING if diffs else 0
 
 
@@ -130,7 +132,7 @@ def run(  # noqa: PLR0913 - the options
         host, port = connection.server
         fields = {"version": __version__, "identity": identity, "server": f"{host}:{port}"}
         _LOG.info("Starting nodeagent", extra={"fields": fields})
-        Controller(settings, options, connection).run()
+        Controller(settings, options, connection).driver.run()
     return 0
 
 
@@ -143,35 +145,26 @@ def run(  # noqa: PLR0913 - the options
     help="Restore the Corefile from before nodeagent's first edit, discarding all later edits.",
 )
 def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previous: bool) -> int:
-    """Remove nodeagent's entries from CoreDNS's ConfigMaps.
+    """Remove nodeagent's entries from CoreDNS, and the Lease.
 
-    All other bytes of them stay.
+    All other bytes of the ConfigMaps stay.
 
     Exit code 0: nothing is left. 1: something could not be removed, or a controller still runs.
     """
     options = read_config(config)
-    with connect(kubeconfig) as connection:
-        holder = keeping_others_out(connection, _lease(lease), f"cleanup on {os.uname().nodename}")
-        try:
-            if previous:
-                for path in restore(connection, options):
-                    show(
-                        [
-                            (
-                                f"ConfigMap {path}: the Corefile was restored to the one from before "
-                                "nodeagent's first edit"
-                            )
-                        ]
-                    )
-                return 0
-            edits = clean_up(connection, options)
-        finally:
-            if holder is not None:
-                holder.release()
-    for edit in edits:
-        show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
-    if not edits:
-        show(["CoreDNS: nothing of nodeagent is left there"])
+    with (
+        connect(kubeconfig) as connection,
+        keeping_others_out(connection, _lease(lease), f"cleanup on {os.uname().nodename}"),
+    ):
+        if previous:
+            before = "the Corefile was restored to the one from before nodeagent's first edit"
+            done = [f"ConfigMap {path}: {before}" for path in restore(connection, options)]
+        else:
+            done = [
+                f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"
+                for edit in clean_up(connection, options)
+            ]
+    show(done or ["CoreDNS: nothing of nodeagent is left there"])
     return 0
 
 

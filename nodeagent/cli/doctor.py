@@ -1,21 +1,24 @@
 """`nodeagent doctor`: is this node or cluster affected, why, and what is the best fix."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import click
-import msgspec
 from msgspec import Struct
 
-from nodeagent.cli.command_options import common_options, option
-from nodeagent.cli.invocation import invocation
-from nodeagent.cli.terminal import Line, Styled, block, show, show_text, terminal_text
-from nodeagent.doctor.examination import Question, detections, examine, why_elsewhere
-from nodeagent.doctor.findings import CheckVerdict, Finding, Summary, summarize
+from nodeagent.cli.command_options import common_options, connect, option, output_option
+from nodeagent.cli.invocation import Invocation, invocation
+from nodeagent.cli.report import SCHEMA_VERSION, encode
+from nodeagent.cli.terminal import Line, Styled, block, section, show, show_text, table
+from nodeagent.doctor.examination import FleetReport, Question, detections, examine
+from nodeagent.doctor.findings import CheckVerdict, Code, Finding, Overall, Summary, summarize
 from nodeagent.doctor.policy import policy_targets, policy_text
-from nodeagent.errors import one_line
+from nodeagent.errors import SourceError, one_line
 from nodeagent.plan.hostnames import canonical, defect
+from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.probes.registry_http import ImageReference
+
+_SHOWN_NODES = 10
 
 
 def _host(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
@@ -58,14 +61,7 @@ def _image(_context: click.Context, _parameter: click.Parameter, text: str | Non
     help="Print a MutatingAdmissionPolicy that sets ipMode: Proxy, instead of a report.",
 )
 @option("--pull", "image", metavar="IMAGE", callback=_image, help="Test an image pull, step by step.")
-@option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format; json: docs/schema/doctor-v1.json.",
-)
+@output_option("doctor-v1")
 def doctor(
     *,
     output: str,
@@ -75,7 +71,7 @@ def doctor(
     image: ImageReference | None,
     **options: Any,  # noqa: ANN401 - click's own
 ) -> int:
-    """Say if this node or cluster is affected, why, and the best fix.
+    """Say if this node or cluster is affected, and the best fix.
 
     Changes nothing.
 
@@ -87,102 +83,62 @@ def doctor(
         targets = policy_targets(snapshot.services, detections(snapshot, call.config.load_balancers))
         show(block(policy_text(targets, call.ask_cluster())))
         return 0
-    actual = call.actual_state()
-    view = call.view(actual)
-    elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(
-        origin, why_elsewhere(view.snapshot, view.facts)
-    )
+    view = call.view(of_a_node=False)
+    elsewhere = {"node": "", "nowhere": "requested by --from nowhere"}.get(origin, view.elsewhere)
     findings = examine(
         Question(
             config=call.config,
             snapshot=view.snapshot,
             facts=view.facts,
             desired=view.desired,
-            actual=actual,
+            actual=view.actual,
             cluster=call.ask_cluster(),
             elsewhere=elsewhere,
             host=host,
             image=image,
+            fleet=_fleet(call) if elsewhere and call.manifests is None else None,
         )
     )
     where = "this cluster (seen from outside its nodes)" if elsewhere else f"node {call.node_name}"
     summary = summarize(where, findings)
     if output == "json":
-        show_text(document(call.node_name, not elsewhere, summary, findings))
+        show_text(encode(doctor_document(call.node_name, summary, findings, on_node=not elsewhere)))
     else:
-        show_text(doctor_text(summary, findings))
+        show(doctor_lines(summary, findings))
     return summary.exit_code
 
 
-DOCTOR_SCHEMA_VERSION: Final = "1"
-"""Raised whenever a field or code is removed or changes its meaning; new ones alone do not raise it."""
+def _fleet(call: Invocation) -> FleetReport:
+    """Ask the agents of all nodes, as `nodeagent fleet` does."""
+    from nodeagent.fleet.asking import Asking, ask_all, exit_code, worst_first  # noqa: PLC0415 - off a node
+    from nodeagent.fleet.roster import APP, read_roster  # noqa: PLC0415 - the same
 
-
-class DoctorFinding(Struct, frozen=True, rename="camel"):
-    """One check of one thing.
-
-    `code` determines `verdict`; docs/doctor.md explains each code. Lines of `remedy` that begin with `$ ` are
-    commands.
-    """
-
-    check: str
-    code: str
-    verdict: CheckVerdict
-    subject: str
-    seen: str
-    evidence: list[str]
-    remedy: list[str]
-
-
-class DoctorDocument(Struct, frozen=True, rename="camel"):
-    """The whole answer.
-
-    `onNode` says whether this machine was checked as the node; `overall` is what the exit code says:
-    healthy 0, affected 2, cannot-tell 1.
-    """
-
-    schema_version: Literal["1"]
-    kind: Literal["Doctor"]
-    node: str
-    on_node: bool
-    overall: Literal["healthy", "affected", "cannot-tell"]
-    sentence: str
-    findings: list[DoctorFinding]
-
-
-def document(node_name: str, on_node: bool, summary: Summary, findings: Sequence[Finding]) -> str:  # noqa: FBT001 - a field
-    """Return the answer as indented JSON with a final newline. Pure."""
-    found = DoctorDocument(
-        schema_version=DOCTOR_SCHEMA_VERSION,
-        kind="Doctor",
-        node=node_name,
-        on_node=on_node,
-        overall=summary.overall,
-        sentence=summary.sentence,
-        findings=[
-            DoctorFinding(
-                check=finding.check,
-                code=finding.code.value,
-                verdict=finding.verdict,
-                subject=finding.subject,
-                seen=finding.seen,
-                evidence=list(finding.evidence),
-                remedy=list(finding.remedy),
-            )
-            for finding in findings
-        ],
+    try:
+        with connect(call.kubeconfig) as connection:
+            asking = Asking(connection, APP)
+            rows = worst_first(ask_all(asking, read_roster(connection, asking.namespace)))
+    except NotFoundError:
+        return FleetReport(Finding(Code.FleetAbsent, "nodeagent", f"not installed in the namespace {APP}"))
+    except SourceError as error:
+        return FleetReport(Finding(Code.FleetUnknown, "nodeagent", one_line(error)))
+    others = [row for row in rows if row.state != "in-sync"]
+    finding = Finding(
+        (Code.FleetInSync, Code.FleetUnknown, Code.FleetNotInSync)[exit_code(rows)],
+        "nodeagent",
+        f"{len(rows) - len(others)} of {len(rows)} nodes are in sync",
+        tuple(f"{row.node}: {row.state}: {row.reason}" for row in others[:_SHOWN_NODES]),
+        ("$ nodeagent fleet",) if others else (),
     )
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-
-
-# The doctor's findings, as text for a person. Pure.
+    return FleetReport(finding, min((row.load_balancers.served if row.load_balancers else 0) for row in rows))
 
 
 GROUPS = {
     "Load balancers": ("load-balancer", "trust"),
     "Connections from this node": ("path", "certificate"),
     "How this node is wired": (
+        "objects",
         "node",
+        "fleet",
         "kube-proxy",
         "cni",
         "packet-filter",
@@ -208,24 +164,71 @@ _OVERALL = {"healthy": "green", "affected": "red", "cannot-tell": "yellow"}
 _WIDTH = max(len(verdict.value) for verdict in CheckVerdict)
 
 
-def doctor_text(summary: Summary, findings: Sequence[Finding]) -> str:
-    """Return the sentence, a table for each group of checks, the fixes, as `terminal_text` returns them."""
+class DoctorFinding(Struct, frozen=True, rename="camel"):
+    """One check of one thing.
+
+    `code` determines `verdict` (docs/doctor-codes.md). Lines of `remedy` that begin with `$ ` are commands.
+    """
+
+    check: str
+    code: str
+    verdict: CheckVerdict
+    subject: str
+    seen: str
+    evidence: tuple[str, ...]
+    remedy: tuple[str, ...]
+
+
+class DoctorDocument(Struct, frozen=True, rename="camel"):
+    """The answer of `doctor`.
+
+    `onNode` says whether this machine was checked as the node; `overall` is what the exit code says:
+    healthy 0, affected 2, cannot-tell 1.
+    """
+
+    schema_version: Literal["1"]
+    kind: Literal["Doctor"]
+    node: str
+    on_node: bool
+    overall: Overall
+    sentence: str
+    findings: list[DoctorFinding]
+
+
+def doctor_document(
+    node_name: str, summary: Summary, findings: Sequence[Finding], *, on_node: bool
+) -> DoctorDocument:
+    """Return the answer of `doctor`."""
+    found = [
+        DoctorFinding(one.check, one.code.value, one.verdict, one.subject, one.seen, one.evidence, one.remedy)
+        for one in findings
+    ]
+    return DoctorDocument(
+        SCHEMA_VERSION, "Doctor", node_name, on_node, summary.overall, summary.sentence, found
+    )
+
+
+def doctor_lines(summary: Summary, findings: Sequence[Finding]) -> list[Line]:
+    """Return the sentence, a table for each group of checks, and the fixes."""
     lines: list[Line] = [Styled(summary.sentence, _OVERALL[summary.overall], bold=True), ""]
     for title, checks in GROUPS.items():
-        rows = [finding for check in checks for finding in findings if finding.check == check]
-        if rows:
-            lines += [Styled(title, bold=True), *_table(rows), ""]
-    lines += _remedies(findings)
-    return terminal_text(lines[:-1] if lines[-1] == "" else lines)
+        lines += section(title, _table([one for check in checks for one in findings if one.check == check]))
+    lines += section("What to do", _remedies(findings))
+    return lines[:-1]
 
 
 def _table(rows: Sequence[Finding]) -> Iterator[Line]:
-    width = max(len(one_line(finding.subject)) for finding in rows)
-    for finding in rows:
-        word = Styled(f"{finding.verdict.value:{_WIDTH}}", _COLOURS[finding.verdict])
-        subject = f"{one_line(finding.subject):{width}}"
-        yield "  ", word, f"  {subject}  {one_line(finding.seen)} [{finding.code.value}]"
-        yield from (f"  {'':{_WIDTH}}  - {one_line(line)}" for line in finding.evidence)
+    cells = [
+        (
+            Styled(one.verdict.value, _COLOURS[one.verdict]),
+            one.subject,
+            f"{one_line(one.seen)} [{one.code.value}]",
+        )
+        for one in rows
+    ]
+    for finding, line in zip(rows, table(cells, _WIDTH), strict=True):
+        yield line
+        yield from (f"{'':{_WIDTH}}  - {one_line(entry)}" for entry in finding.evidence)
 
 
 def _remedies(findings: Iterable[Finding]) -> Iterator[Line]:
@@ -233,12 +236,8 @@ def _remedies(findings: Iterable[Finding]) -> Iterator[Line]:
     for finding in findings:
         if finding.remedy:
             found.setdefault(finding.remedy, []).append(finding.subject)
-    if not found:
-        return
-    yield Styled("What to do", bold=True)
     for remedy, subjects in found.items():
-        yield f"  {', '.join(one_line(subject) for subject in subjects)}"
-        for step in remedy:
-            command = step.startswith("$ ")
-            yield f"  {'    ' if command else '- '}{one_line(step)}"
-    yield "  docs/doctor.md explains each [code]"
+        yield ", ".join(one_line(subject) for subject in subjects)
+        yield from (f"{'    ' if step.startswith('$ ') else '- '}{one_line(step)}" for step in remedy)
+    if found:
+        yield "docs/doctor-codes.md explains each [code]"

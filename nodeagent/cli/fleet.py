@@ -6,21 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import click
-import msgspec
 from msgspec import Struct
 
-from nodeagent.agent.reporting.status_file import VerdictCounts
-from nodeagent.cli.command_options import cluster_options, option
-from nodeagent.cli.terminal import Line, Styled, block, show, show_text
-from nodeagent.config.reading import read_config
-from nodeagent.errors import SourceError, one_line
+from nodeagent.agent.status_file import VerdictCounts
+from nodeagent.cli.command_options import connect, kubeconfig_option, option, output_option
+from nodeagent.cli.report import SCHEMA_VERSION, encode
+from nodeagent.cli.terminal import Line, Styled, block, show, show_text, table
+from nodeagent.errors import SourceError
 from nodeagent.fleet.asking import ORDER, Asking, NodeRow, NodeState, ask_all, exit_code, worst_first
-from nodeagent.fleet.asking import NodeRow as Row
 from nodeagent.fleet.roster import read_roster
-from nodeagent.sources.kubernetes.connection import connect
 
 namespace_option = option(
     "--namespace",
@@ -40,7 +37,7 @@ timeout_option = option(
 
 
 @click.command(epilog="Example: nodeagent fleet --watch")
-@cluster_options
+@kubeconfig_option
 @namespace_option
 @timeout_option
 @option(
@@ -60,17 +57,9 @@ timeout_option = option(
     show_default=True,
     help="With --watch: pause between two rounds.",
 )
-@option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Output format; json: docs/schema/fleet-v1.json.",
-)
+@output_option("fleet-v1")
 def fleet(  # noqa: PLR0913 - the options
     *,
-    config: Path | None,
     kubeconfig: Path | None,
     namespace: str,
     timeout: float,
@@ -86,9 +75,8 @@ def fleet(  # noqa: PLR0913 - the options
     Exit code 0: all nodes are in sync. 2: at least one is known not to be. 1: at least one did not answer and
     the others are in sync, or an error occurred. With --watch: the code of the last round.
     """
-    options = read_config(config)
     with connect(kubeconfig) as connection:
-        asking = Asking(connection, namespace, at_once, timeout, Path(options.relay.run_dir))
+        asking = Asking(connection, namespace, at_once, timeout)
         if not watch:
             rows = list(_round(asking))
             _show(rows, output)
@@ -141,74 +129,9 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 def _show(rows: list[NodeRow], output: str) -> None:
     if output == "json":
-        show_text(document(rows))
+        show_text(encode(fleet_document(rows)))
     else:
         show(fleet_lines(rows))
-
-
-FLEET_SCHEMA_VERSION: Final = "1"
-"""Raised whenever a field or state is removed or changes its meaning; new ones alone do not raise it."""
-
-
-class FleetNode(Struct, frozen=True, rename="camel"):
-    """One node.
-
-    `reason` says why it is not in sync, `components` which of them are concerned. What the agent did not say
-    is null, or empty for `pod` and `version`; `lastSyncSeconds` is the age of the last full sync.
-    """
-
-    node: str
-    state: NodeState
-    reason: str
-    components: list[str]
-    pod: str
-    version: str
-    load_balancers: VerdictCounts | None
-    hostnames: VerdictCounts | None
-    last_sync_seconds: float | None
-
-
-class FleetDocument(Struct, frozen=True, rename="camel"):
-    """The whole answer, the worst node first.
-
-    `overall` is what the exit code says: in-sync 0, affected 2, cannot-tell 1.
-    """
-
-    schema_version: Literal["1"]
-    kind: Literal["Fleet"]
-    overall: Literal["in-sync", "affected", "cannot-tell"]
-    counts: dict[NodeState, int]
-    nodes: list[FleetNode]
-
-
-def document(rows: Iterable[Row]) -> str:
-    """Return the answer as indented JSON with a final newline. Pure."""
-    ordered = worst_first(rows)
-    counts = Counter(row.state for row in ordered)
-    found = FleetDocument(
-        schema_version=FLEET_SCHEMA_VERSION,
-        kind="Fleet",
-        overall=("in-sync", "cannot-tell", "affected")[exit_code(ordered)],
-        counts={state: counts[state] for state in ORDER},
-        nodes=[
-            FleetNode(
-                row.node,
-                row.state,
-                row.reason,
-                list(row.components),
-                row.pod,
-                row.version,
-                row.load_balancers,
-                row.hostnames,
-                row.last_sync_seconds,
-            )
-            for row in ordered
-        ],
-    )
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-
-
-# The fleet as a table for a person, the worst node first. Pure.
 
 
 _COLOURS: Mapping[NodeState, str] = {
@@ -219,20 +142,43 @@ _COLOURS: Mapping[NodeState, str] = {
     "unreadable": "yellow",
     "in-sync": "green",
 }
-_TITLES = ("NODE", "STATE", "COMPONENT", "VERSION", "LBS", "HOSTNAMES", "LAST SYNC")
+Overall = Literal["in-sync", "cannot-tell", "affected"]
+_OVERALL: tuple[Overall, ...] = ("in-sync", "cannot-tell", "affected")
+"""By exit code."""
+_TITLES = ("NODE", "STATE", "COMPONENT", "VERSION", "LBS", "HOSTNAMES", "LAST SYNC", "WHY")
+
+
+class FleetDocument(Struct, frozen=True, rename="camel"):
+    """The answer of `fleet`, the worst node first.
+
+    `overall` is what the exit code says: in-sync 0, affected 2, cannot-tell 1.
+    """
+
+    schema_version: Literal["1"]
+    kind: Literal["Fleet"]
+    overall: Overall
+    counts: dict[NodeState, int]
+    nodes: list[NodeRow]
+
+
+def fleet_document(rows: Iterable[NodeRow]) -> FleetDocument:
+    """Return the answer of `fleet`."""
+    ordered = worst_first(rows)
+    counts = Counter(row.state for row in ordered)
+    return FleetDocument(
+        SCHEMA_VERSION,
+        "Fleet",
+        _OVERALL[exit_code(ordered)],
+        {state: counts[state] for state in ORDER},
+        ordered,
+    )
 
 
 def fleet_lines(rows: Iterable[NodeRow]) -> list[Line]:
     """Return the table, and a line that sums it up."""
     ordered = worst_first(rows)
-    cells = [_cells(row) for row in ordered]
-    widths = [max(map(len, column)) for column in zip(_TITLES, *cells, strict=True)]
-    lines: list[Line] = [Styled("  ".join((*_padded(_TITLES, widths), "WHY")), bold=True)]
-    for row, texts in zip(ordered, cells, strict=True):
-        node, state, *others = _padded(texts, widths)
-        why = one_line(row.reason)
-        lines.append((f"{node}  ", Styled(state, _COLOURS[row.state]), "  ", "  ".join((*others, why))))
-    return [*lines, "", _sum(ordered)]
+    titles = [Styled(title, bold=True) for title in _TITLES]
+    return [*table([titles, *map(_cells, ordered)]), "", _sum(ordered)]
 
 
 def age(seconds: float) -> str:
@@ -243,28 +189,24 @@ def age(seconds: float) -> str:
     return f"{seconds:.0f}s"
 
 
-def _cells(row: NodeRow) -> tuple[str, ...]:
-    cells = (
+def _cells(row: NodeRow) -> tuple[str | Styled, ...]:
+    return (
         row.node,
-        row.state,
-        ", ".join(row.components),
-        row.version,
+        Styled(row.state, _COLOURS[row.state]),
+        ", ".join(row.components) or "-",
+        row.version or "-",
         _served(row.load_balancers),
         _served(row.hostnames),
-        "" if row.last_sync_seconds is None else age(row.last_sync_seconds),
+        "-" if row.last_sync_seconds is None else age(row.last_sync_seconds),
+        row.reason,
     )
-    return tuple(one_line(cell) or "-" for cell in cells)
 
 
 def _served(counts: VerdictCounts | None) -> str:
     """Return `3 served`, with the rejected ones; skipped ones don't matter here."""
     if counts is None:
-        return ""
+        return "-"
     return f"{counts.served}" + (f" ({counts.refused} refused)" if counts.refused else "")
-
-
-def _padded(texts: Iterable[str], widths: Iterable[int]) -> Iterator[str]:
-    return (f"{text:{width}}" for text, width in zip(texts, widths, strict=True))
 
 
 def _sum(rows: list[NodeRow]) -> Styled:

@@ -3,16 +3,14 @@
 The code that reads a cluster is imported only when one is read: with manifests, a command starts without it.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
 
-from nodeagent.agent.dns.verifier import ask_once
 from nodeagent.agent.node_context import gather_facts, read_node_context
-from nodeagent.agent.writer.node_lock import LOCK_SECONDS, exclusive
+from nodeagent.cli.command_options import connect
 from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -21,20 +19,35 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
+from nodeagent.runtime.dns_verifier import ask_once
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
-from nodeagent.sources.manifests import read_manifests, read_node_names
+from nodeagent.sources.manifests import read_manifests, read_node_names, read_standard_input
 from nodeagent.sources.node.api_servers import find_api_servers
 from nodeagent.sources.node.identity import default_node_name
 
 _SHOWN_NAMES = 5
+_STANDARD_INPUT = Path("-")
 
 
 class View(Struct, frozen=True):
-    """One moment: the cluster, this node, and its desired state."""
+    """One moment: the cluster, this node, its desired state, and the actual one, read when it is needed."""
 
     snapshot: Snapshot
     facts: Facts
     desired: Desired
+    actual: ActualState
+
+    @property
+    def elsewhere(self) -> str:
+        """Why this machine is not the node of that name; empty if it has one of the Node's addresses."""
+        node = self.snapshot.node
+        if node is None:
+            return f"no Node {self.facts.node_name} exists in the cluster"
+        here = {standing.address for standing in self.facts.addresses} | set(self.facts.source_addresses)
+        if here.intersection(node.addresses):
+            return ""
+        theirs = ", ".join(map(str, node.addresses)) or "none"
+        return f"none of Node {node.name}'s addresses ({theirs}) is on this machine"
 
 
 class Invocation(Struct, frozen=True):
@@ -42,38 +55,25 @@ class Invocation(Struct, frozen=True):
 
     config: Config
     node_name: str
-    manifests: Path | None
+    manifests: Path | bytes | None
     kubeconfig: Path | None
     adopt: bool
 
-    def actual_state(self) -> ActualState:
-        """Return the actual state of the configuration's components, which is read when it is needed."""
-        return ActualState(build_components(self.config, adopt=self.adopt))
+    def view(self, *, of_a_node: bool = True) -> View:
+        """Return the cluster, this node, and its states now; `of_a_node`: of one that exists.
 
-    def desired(self, actual: ActualState) -> Desired:
-        """Return the desired state of this node now; see `view`.
+        Hostnames that need verification are looked up, for ten seconds at most.
 
         Raises:
-            ConfigError: there are Nodes, and none has this node's name: what is decided for a Node that does
-                not exist would be wrong for this machine.
+            ConfigError: `of_a_node`, and there are Nodes, but none has this node's name: what is decided for
+                a Node that does not exist would be wrong for this machine.
             SourceError: the objects are not available.
         """
         snapshot, servers = self._observe()
-        if snapshot.node is None and not any(
-            entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable
-        ):
+        unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
+        if of_a_node and snapshot.node is None and not unread:
             self._reject_other_nodes()
-        return self._view(actual, snapshot, servers).desired
-
-    def view(self, actual: ActualState) -> View:
-        """Return the cluster, this node, and its desired state now.
-
-        Hostnames that need verification are looked up, for ten seconds at most. Raises SourceError if the
-        objects are not available.
-        """
-        return self._view(actual, *self._observe())
-
-    def _view(self, actual: ActualState, snapshot: Snapshot, servers: list[tuple[str, int]]) -> View:
+        actual = ActualState(build_components(self.config, adopt=self.adopt))
         kubeconfigs = [self.kubeconfig] if self.kubeconfig else []
         context = read_node_context(
             self.config, snapshot, actual, find_api_servers(kubeconfigs, servers=servers)
@@ -83,7 +83,7 @@ class Invocation(Struct, frozen=True):
         if desired.questions:
             facts = replace(facts, dns=ask_once(desired.questions, self.config.hosts))
             desired = plan(snapshot, facts, self.config)
-        return View(snapshot, facts, desired)
+        return View(snapshot, facts, desired, actual)
 
     def snapshot(self) -> Snapshot:
         """Return the cluster's objects. Raises SourceError if they are not available."""
@@ -97,15 +97,10 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
             return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))
-        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - see the module's head
         from nodeagent.sources.kubernetes.questions import ask_cluster  # noqa: PLC0415 - the same
 
         with connect(self.kubeconfig) as connection:
             return ask_cluster(connection, self.node_name)
-
-    def exclusively(self) -> AbstractContextManager[None]:
-        """Hold the node's lock: one writer at a time. Raises ApplyError if another holds it."""
-        return exclusive(Path(self.config.relay.run_dir), LOCK_SECONDS)
 
     def _observe(self) -> tuple[Snapshot, list[tuple[str, int]]]:
         """Return the objects, and the API servers (host, port) that provided them."""
@@ -114,7 +109,6 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             return read_manifests(self.manifests, self.node_name, service, config_maps), []
         from nodeagent.sources.kubernetes.cluster import read_cluster  # noqa: PLC0415 - see the module's head
-        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - the same
 
         with connect(self.kubeconfig) as connection:
             found = read_cluster(connection, self.node_name, service, config_maps)
@@ -136,7 +130,6 @@ class Invocation(Struct, frozen=True):
         if self.manifests is not None:
             return read_node_names(self.manifests), 0
         from nodeagent.sources.kubernetes import questions  # noqa: PLC0415 - see the module's head
-        from nodeagent.sources.kubernetes.connection import connect  # noqa: PLC0415 - the same
 
         with connect(self.kubeconfig) as connection:
             return questions.read_node_names(connection)
@@ -154,7 +147,7 @@ def invocation(
     return Invocation(
         config=read_config(config),
         node_name=node or default_node_name(),
-        manifests=manifests,
+        manifests=read_standard_input() if manifests == _STANDARD_INPUT else manifests,
         kubeconfig=kubeconfig,
         adopt=adopt,
     )

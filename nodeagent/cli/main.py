@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from nodeagent import __version__
-from nodeagent.cli.terminal import block, show
-from nodeagent.errors import NodeagentError
+from nodeagent.cli.terminal import block, show, show_text
+from nodeagent.errors import ConfigError, NodeagentError
 
 ERROR = 1
 
@@ -21,7 +22,7 @@ _MODULES = {
     "doctor": "doctor",
     "fleet": "fleet",
     "bundle": "bundle",
-    "cleanup": "cleanup",
+    "cleanup": "on_node",
     "coredns": "coredns",
     "uninstall": "uninstall",
 }
@@ -30,15 +31,15 @@ _MODULES = {
 class _Commands(click.Group):
     """The subcommands, each imported when it is called: the daemon has none of the others in memory."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names."""
-        return sorted(_MODULES)
+        return sorted([*_MODULES, *super().list_commands(ctx)])
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's interface
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the one with that name; None if there is none."""
         module = _MODULES.get(cmd_name)
         if module is None:
-            return None
+            return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(f"nodeagent.cli.{module}"), cmd_name)
         return command
 
@@ -51,6 +52,23 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="nodeagent %(version)s")
 def nodeagent() -> None:
     """Keep a node's own traffic to PROXY-protocol load balancers working."""
+
+
+@nodeagent.command(epilog="Example: nodeagent completion bash")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print the script that completes commands.
+
+    For the current shell: eval "$(nodeagent completion bash)"; fish: nodeagent completion fish | source
+
+    Exit code 0: printed.
+    """
+    found = get_completion_class(shell)
+    if found is None:
+        raise ConfigError(f"{shell}: this version of click does not know it")
+    show_text(found(context.find_root().command, {}, "nodeagent", "_NODEAGENT_COMPLETE").source() + "\n")
+    return 0
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -1,40 +1,58 @@
-"""`nodeagent plan`, `apply` and `status`: the commands that act once, on this node, with a cluster."""
+"""`nodeagent plan`, `apply`, `status` and `cleanup`: the commands that act once, on this node."""
 
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
-from nodeagent.agent.convergence import compare, converge
-from nodeagent.agent.reporting.health import DRIFT
-from nodeagent.agent.reporting.probe import NoAgentError, ask
-from nodeagent.cli.command_options import PENDING, adopt_option, common_options, output_option
-from nodeagent.cli.document import encode
+from nodeagent.agent.convergence import clean_up, compare, converge
+from nodeagent.agent.status_file import (
+    UnreadableStatusError,
+    parse_status,
+    remove_status,
+    status_path,
+)
+from nodeagent.agent.writer_election import LOCK_SECONDS, exclusive
+from nodeagent.cli.command_options import (
+    PENDING,
+    adopt_option,
+    common_options,
+    config_option,
+    option,
+    output_option,
+    status_file_option,
+)
 from nodeagent.cli.invocation import invocation
-from nodeagent.cli.report import report
-from nodeagent.cli.terminal import show_text
-from nodeagent.cli.text import convergence_text, plan_text, status_text
-from nodeagent.components.node import read_listener_status
+from nodeagent.cli.report import convergence_lines, encode, report, report_lines
+from nodeagent.cli.terminal import show, show_text
+from nodeagent.components.node import build_components, read_listener_status
+from nodeagent.config.reading import read_config
+from nodeagent.runtime.health import DRIFT
+from nodeagent.sources.node.identity import default_node_name
 
 
 @click.command(epilog="Example: nodeagent plan --config /etc/nodeagent.yaml")
 @common_options
-@output_option
+@output_option("report-v1")
 @adopt_option
-def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
+@option("--verbose", "-v", is_flag=True, help="Show transactions as the backend runs them.")
+def plan(output: str, *, verbose: bool, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show what would change on this node, and why; change nothing.
 
     Exit code 0: nothing to do. 2: changes are pending. 1: something could not be read.
     """
     call = invocation(**options)
-    actual = call.actual_state()
-    desired = call.desired(actual)
-    comparison = compare(desired, actual)
+    view = call.view()
+    desired = view.desired
+    comparison = compare(desired, view.actual)
+    found = report("Plan", call.node_name, desired, comparison)
     if output == "json":
-        show_text(encode(report("Plan", call.node_name, desired, comparison)))
+        show_text(encode(found))
     else:
-        show_text(plan_text(call.node_name, desired, comparison))
-    if comparison.errors:
+        show(report_lines(found, view.elsewhere, verbose=verbose))
+    if comparison.errors or desired.unreadable:
         return 1
     return PENDING if comparison.pending else 0
 
@@ -45,33 +63,40 @@ def plan(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
 def apply(**options: Any) -> int:  # noqa: ANN401 - click's own
     """Apply the changes that `nodeagent plan` shows, once.
 
-    Exit code 0: done, or nothing to do. 1: a component failed; the others were applied.
+    Exit code 0: done, or nothing to do. 1: a component failed, or an object can't be used; the rest was
+    applied.
     """
     call = invocation(**options)
-    actual = call.actual_state()
-    with call.exclusively():
-        done = converge(call.desired(actual), actual)
-    show_text(convergence_text(call.node_name, done, "in sync, nothing to do"))
-    return 1 if done.errors else 0
+    with exclusive(Path(call.config.relay.run_dir), LOCK_SECONDS):
+        view = call.view()
+        done = converge(view.desired, view.actual)
+    show(convergence_lines(call.node_name, done, "in sync, nothing to do"))
+    return 1 if done.errors or done.desired.unreadable else 0
 
 
 DRIFTED = 2
+_OLD_SECONDS = 30.0
+"""A status file that is older is of an agent that was killed: it writes every three seconds."""
 
 
-def _unnoticed(run_dir: str) -> list[str]:
+def _unnoticed(status_file: Path) -> list[str]:
     """Return what the running agent reports about its watches; empty if none runs, or all is well."""
     try:
-        _, page = ask(run_dir, "/readyz")
-    except NoAgentError:
+        found = parse_status(status_file.read_bytes())
+    except (OSError, UnreadableStatusError):
         return []
-    bad = [line for line in page.split("\n") if line.startswith(f"{DRIFT}: failed")]
-    return [f"the agent's watches: {line.removeprefix(f'{DRIFT}: ')}" for line in bad]
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - found.written_at
+    drift = found.components.get(DRIFT)
+    if drift is None or drift.state != "failed" or age > _OLD_SECONDS:
+        return []
+    return [f"the agent's watches: failed since {drift.failed_seconds + age:.0f} s: {drift.reason}"]
 
 
 @click.command(epilog="Example: nodeagent status --output json")
 @common_options
-@output_option
-def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
+@output_option("report-v1")
+@status_file_option
+def status(output: str, status_file: Path | None, **options: Any) -> int:  # noqa: ANN401 - click's own
     """Show the actual state of this node, with reasons.
 
     Lists each load balancer and each hostname.
@@ -79,16 +104,40 @@ def status(output: str, **options: Any) -> int:  # noqa: ANN401 - click's own
     Exit code 0: in sync. 2: drifted. 1: something could not be read.
     """
     call = invocation(**options)
-    actual = call.actual_state()
-    desired = call.desired(actual)
-    comparison = compare(desired, actual)
-    comparison = replace(comparison, notes=(*comparison.notes, *_unnoticed(str(call.config.relay.run_dir))))
-    listeners = read_listener_status(desired, actual)
+    view = call.view()
+    desired = view.desired
+    comparison = compare(desired, view.actual)
+    unnoticed = _unnoticed(status_file or status_path(Path(call.config.relay.run_dir)))
+    comparison = replace(comparison, notes=(*comparison.notes, *unnoticed))
+    listeners = read_listener_status(desired, view.actual)
+    found = report("Status", call.node_name, desired, comparison, listeners)
     if output == "json":
-        show_text(encode(report("Status", call.node_name, desired, comparison, listeners)))
+        show_text(encode(found))
     else:
-        show_text(status_text(call.node_name, desired, comparison, listeners))
-    if comparison.errors:
+        show(report_lines(found))
+    if comparison.errors or desired.unreadable:
         return 1
     silent = any(not found.answers for found in listeners.values())
     return DRIFTED if comparison.pending or silent else 0
+
+
+@click.command(epilog="Example: nodeagent cleanup")
+@config_option
+def cleanup(config: Path | None) -> int:
+    """Remove everything that nodeagent set up on this node.
+
+    That is: its lines in the hosts file, DNAT rules, relay and relay addresses. Needs no cluster.
+    If relay.runDir, relay.interface, the relay ranges or hosts.file are not the default, pass the
+    configuration that set them up.
+
+    Exit code 0: nothing is left. 1: something could not be removed.
+    """
+    options = read_config(config)
+    run_dir = Path(options.relay.run_dir)
+    components = build_components(options, adopt=False)
+    with exclusive(run_dir, LOCK_SECONDS):
+        done = clean_up(components)
+        # What a killed agent left would keep the run directory.
+        remove_status(run_dir)
+    show(convergence_lines(default_node_name(), done, "nothing of nodeagent is left here"))
+    return 1 if done.errors else 0

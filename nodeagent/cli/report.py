@@ -1,18 +1,102 @@
-"""Turns plan and comparison into the document that `-o json` prints. Pure."""
+"""What commands report of decisions and changes: a document (docs/schema/), and its text. Pure."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal
 
-from nodeagent.agent.convergence import Comparison
-from nodeagent.cli import document as doc
-from nodeagent.components.addresses.state import AddressChange
-from nodeagent.components.dnat.state import DnatChange
-from nodeagent.components.hosts.state import HostsChange
+import msgspec
+from msgspec import Struct
+
+from nodeagent.agent.convergence import Comparison, NodePass
+from nodeagent.cli.terminal import Line, Styled, block, section
+from nodeagent.components.component import TITLES, ComponentName
 from nodeagent.components.node import ListenerStatus
-from nodeagent.components.relay.state import RelayChange
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import Desired, DnatRules, Listener, LoadBalancerDecision, NameDecision, Redirect
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Verdict
+from nodeagent.model.objects import ObjectRef, Unreadable
+from nodeagent.printable import shown_name
+
+SCHEMA_VERSION: Final = "1"
+"""Of each document: raised whenever a field is removed or changes its meaning; new ones do not raise it."""
+
+
+class ListenerReport(Struct, frozen=True, rename="camel"):
+    """One relay listener of a served load balancer: its actual state on the node.
+
+    `redirected` are the load balancer's endpoints whose traffic DNAT sends here; `backend` is HAProxy's
+    health check of the ingress controller, null if HAProxy does not report it.
+    """
+
+    relay: str
+    answers: bool
+    redirected: list[str]
+    backend: str | None
+
+
+class LoadBalancer(Struct, frozen=True, rename="camel"):
+    """One LoadBalancer Service: the decision and the reason.
+
+    `code` is the reason's stable short name. `listeners` is null in a plan, which checks no listener.
+    """
+
+    service: ObjectRef
+    verdict: Literal["served", "skipped", "refused"]
+    code: str
+    reason: str
+    addresses: list[str]
+    relay_addresses: list[str]
+    ports: list[int]
+    remarks: tuple[str, ...]
+    listeners: list[ListenerReport] | None
+
+
+class Name(Struct, frozen=True, rename="camel"):
+    """One hostname: the decision and the reason.
+
+    `written` says whether the managed block has it now; null if the hosts file could not be read.
+    """
+
+    name: str
+    claimed_by: ObjectRef
+    service: ObjectRef | None
+    verdict: Literal["served", "skipped", "refused"]
+    code: str
+    reason: str
+    written: bool | None
+
+
+class ComponentChange(Struct, frozen=True, rename="camel"):
+    """What would change in one component: what is added or altered, what is removed, a line for each.
+
+    `preview` is the exact input, such as a transaction or a unified diff, and `how` says what it is.
+    """
+
+    add: list[str]
+    remove: list[str]
+    how: str
+    preview: str
+
+
+class Document(Struct, frozen=True, rename="camel"):
+    """The answer of `plan` and `status`. `inSync` is true if nothing is to be changed and nothing failed.
+
+    `changes` has only components with something to do.
+    """
+
+    schema_version: Literal["1"]
+    kind: Literal["Plan", "Status"]
+    node: str
+    in_sync: bool
+    changes: dict[ComponentName, ComponentChange]
+    errors: Mapping[ComponentName, str]
+    load_balancers: list[LoadBalancer]
+    names: list[Name]
+    unreadable: tuple[Unreadable, ...]
+    remarks: list[str]
+
+
+def encode(document: Struct) -> str:
+    """Return the document as indented JSON with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def report(
@@ -21,24 +105,26 @@ def report(
     desired: Desired,
     comparison: Comparison,
     listeners: Mapping[Endpoint, ListenerStatus] | None = None,
-) -> doc.Document:
-    """Return the document; `listeners` for a status."""
-    written = comparison.written_names
-    return doc.Document(
-        schema_version="1",
+) -> Document:
+    """Return the answer of `plan` or `status`; `listeners` for the latter."""
+    return Document(
+        schema_version=SCHEMA_VERSION,
         kind=kind,
         node=node_name,
         in_sync=comparison.in_sync,
-        changes=doc.Changes(
-            addresses=_addresses(comparison.changes.get("addresses")),
-            relay=_relay(comparison.changes.get("relay")),
-            dnat=_dnat(comparison.changes.get("dnat"), comparison),
-            hosts=_hosts(comparison.changes.get("hosts")),
-        ),
-        errors={str(component): text for component, text in comparison.errors.items()},
+        changes={
+            name: ComponentChange(
+                change.grow.text.splitlines(),
+                change.shrink.text.splitlines(),
+                (preview := change.preview()).how,
+                preview.text,
+            )
+            for name, change in comparison.changes.items()
+        },
+        errors=comparison.errors,
         load_balancers=[_load_balancer(decision, desired, listeners) for decision in desired.load_balancers],
-        names=[_name(decision, written) for decision in desired.names],
-        unreadable=[doc.Unreadable(entry.where, entry.reason) for entry in desired.unreadable],
+        names=[_name(decision, comparison.written_names) for decision in desired.names],
+        unreadable=desired.unreadable,
         remarks=[*desired.remarks, *comparison.notes],
     )
 
@@ -46,38 +132,31 @@ def report(
 def _load_balancer(
     decision: LoadBalancerDecision,
     desired: Desired,
-    listeners: Mapping[Endpoint, ListenerStatus] | None,
-) -> doc.LoadBalancer:
-    binds = [
-        listener.bind for listener in desired.listeners if listener.load_balancer == decision.load_balancer
-    ]
-    return doc.LoadBalancer(
-        service=_object(decision.load_balancer),
+    listeners: Mapping[Endpoint, ListenerStatus] | None = None,
+) -> LoadBalancer:
+    binds = [one.bind for one in desired.listeners if one.load_balancer == decision.load_balancer]
+    return LoadBalancer(
+        service=decision.load_balancer,
         verdict=decision.verdict.value,
         code=decision.code,
         reason=decision.reason,
-        addresses=[str(address) for address in decision.addresses],
-        relay_addresses=[str(address) for address in decision.relay_addresses],
+        addresses=_texts(decision.addresses),
+        relay_addresses=_texts(decision.relay_addresses),
         ports=sorted({bind.port for bind in binds}),
-        remarks=list(decision.remarks),
-        listeners=None if listeners is None else [_listener_report(listeners[bind]) for bind in binds],
+        remarks=decision.remarks,
+        listeners=None if listeners is None else [_listener(listeners[bind]) for bind in binds],
     )
 
 
-def _listener_report(found: ListenerStatus) -> doc.ListenerReport:
-    return doc.ListenerReport(
-        relay=str(found.bind),
-        answers=found.answers,
-        redirected=[str(endpoint) for endpoint in found.redirected],
-        backend=found.backend,
-    )
+def _listener(found: ListenerStatus) -> ListenerReport:
+    return ListenerReport(str(found.bind), found.answers, _texts(found.redirected), found.backend)
 
 
-def _name(decision: NameDecision, written: frozenset[str] | None) -> doc.Name:
-    return doc.Name(
+def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name:
+    return Name(
         name=decision.name,
-        claimed_by=_object(decision.claimed_by),
-        service=_object(decision.load_balancer) if decision.load_balancer else None,
+        claimed_by=decision.claimed_by,
+        service=decision.load_balancer,
         verdict=decision.verdict.value,
         code=decision.code,
         reason=decision.reason,
@@ -85,69 +164,169 @@ def _name(decision: NameDecision, written: frozenset[str] | None) -> doc.Name:
     )
 
 
-def _addresses(change: AddressChange | None) -> doc.AddressChanges | None:
-    if not change:
-        return None
-    return doc.AddressChanges(
-        interface=str(change.home),
-        add=[str(added.address) for added in change.add],
-        remove=[str(removed.address) for removed in change.remove],
+def _texts(values: Iterable[object]) -> list[str]:
+    return [str(value) for value in values]
+
+
+_COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
+
+
+def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = False) -> Iterator[Line]:
+    """Yield the document for a person: each decision, the changes or the drift, errors, and one sentence.
+
+    Args:
+        document: a plan or a status.
+        elsewhere: why this machine is not the node, if it is not: then a plan is that of a fresh node.
+        verbose: whether a plan shows transactions as the backend runs them.
+    """
+    yield from _decisions(
+        document.load_balancers,
+        [_name_line(one, written=document.kind == "Status") for one in document.names],
+        document.unreadable,
+        document.remarks,
     )
+    if document.kind == "Status":
+        yield from section("Drift", [TITLES[name] for name in document.changes])
+        advice = "nodeagent plan shows the changes, nodeagent apply makes them"
+    else:
+        for name, change in document.changes.items():
+            yield from _change(name, change, verbose=verbose)
+        advice = f" on it: this machine is not that node, {elsewhere}" if elsewhere else ""
+        advice = f"run nodeagent apply{advice}"
+    yield from _errors(document.errors)
+    yield f"node {document.node}: {_conclusion(document, advice)}"
 
 
-def _relay(change: RelayChange | None) -> doc.RelayChanges | None:
-    if not change:
-        return None
-    return doc.RelayChanges(
-        action=change.action,
-        reason=change.reason,
-        add=[_listener(listener) for listener in (*change.added, *(new for _, new in change.changed))],
-        remove=[_listener(listener) for listener in (*change.removed, *(old for old, _ in change.changed))],
+def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> Iterator[Line]:
+    """Yield what would change in CoreDNS's ConfigMaps and why; `diffs` are by ConfigMap, unified."""
+    yield from _decisions(
+        [_load_balancer(decision, decided) for decision in decided.load_balancers],
+        [_name_line(_name(decision)) for decision in decided.names],
+        decided.unreadable,
+        [*decided.remarks, *remarks],
     )
+    for path, diff in diffs.items():
+        yield from section(f"ConfigMap {path}", _diff(diff))
+    if decided.unreadable:
+        yield f"CoreDNS: could not determine: {_unusable(decided.unreadable)}"
+    elif diffs:
+        yield f"CoreDNS: to change: {', '.join(diffs)}; nodeagent coredns run applies this"
+    else:
+        yield "CoreDNS: in sync, nothing to do"
 
 
-def _listener(listener: Listener) -> doc.Relay:
-    return doc.Relay(
-        str(listener.bind), str(listener.server), listener.proxy, _object(listener.load_balancer)
+def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line]:
+    """Return what was done, step by step, what was not, and why.
+
+    `nothing` is the text if there was no step.
+    """
+    lines: list[Line] = [line for change in done.changes for line in _step(change.component, change.text)]
+    lines += section("Not served", _refusals(done.desired))
+    if done.desired.unreadable:
+        unusable = _unusable(done.desired.unreadable)
+        lines.append(f"node {node_name}: could not determine what else is to do: {unusable}")
+    elif not done.changes and not done.errors:
+        lines.append(f"node {node_name}: {nothing}")
+    lines += _errors(done.errors)
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _refusals(desired: Desired) -> Iterator[Line]:
+    """Yield what an administrator should check.
+
+    Load balancers and hostnames that were rejected, unusable objects.
+    """
+    for decision in desired.load_balancers:
+        if decision.verdict is Verdict.REFUSED:
+            yield from _load_balancer_lines(_load_balancer(decision, desired))
+    yield from (_name_line(_name(name)) for name in desired.names if name.verdict is Verdict.REFUSED)
+    yield from map(_unreadable_line, desired.unreadable)
+
+
+def _step(component: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(block(text)):
+        yield f"{'' if number else component:{len('addresses')}}  {line}"
+
+
+def _decisions(
+    load_balancers: Iterable[LoadBalancer],
+    names: Iterable[Line],
+    unreadable: Iterable[Unreadable],
+    remarks: Iterable[str],
+) -> Iterator[Line]:
+    yield from section(
+        "Load balancers", [line for one in load_balancers for line in _load_balancer_lines(one)]
     )
+    yield from section("Names", names)
+    yield from section("Not usable", map(_unreadable_line, unreadable))
+    yield from section("Notes", remarks)
 
 
-def _dnat(change: DnatChange | None, comparison: Comparison) -> doc.DnatChanges | None:
-    if not change:
-        return None
-    return doc.DnatChanges(
-        backend=comparison.dnat_backend,
-        add=_rules(change.added),
-        remove=_rules(change.removed),
-        damage=list(change.damage),
-        transaction=comparison.previews["dnat"].text,
-    )
+def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
+    route = ", ".join(found.addresses) or "no address"
+    if found.ports:
+        route += f" -> {', '.join(found.relay_addresses)} port {', '.join(map(str, found.ports))}"
+    yield _verdict_word(found), f" {found.service.path}: {route}: {found.reason}{_code(found)}"
+    yield from (f"         {remark}" for remark in found.remarks)
+    for listener in found.listeners or ():
+        answers = Styled("answers") if listener.answers else Styled("does not answer", "red")
+        redirected = ", ".join(listener.redirected) or "nothing"
+        backend = f", ingress controller {listener.backend}" if listener.backend else ""
+        yield f"         relay {listener.relay} ", answers, f", redirected to it: {redirected}{backend}"
 
 
-def _rules(rules: DnatRules) -> doc.DnatRules:
-    return doc.DnatRules(
-        redirects=[_entry(redirect) for redirect in rules.redirects],
-        pods=[str(network) for network in rules.pods],
-        guarded=[str(network) for network in rules.guarded],
-        admitted=[str(network) for network in rules.admitted],
-    )
+def _name_line(found: Name, *, written: bool = False) -> Line:
+    """Return the decision, and if `written`, whether a served hostname is in the hosts file now."""
+    mark = ""
+    if written and found.verdict == "served":
+        mark = {True: " [written]", False: " [not written]", None: " [unknown]"}[found.written]
+    said = f" {shown_name(found.name)}{mark} ({found.claimed_by}): {found.reason}{_code(found)}"
+    return _verdict_word(found), said
 
 
-def _entry(redirect: Redirect) -> doc.DnatEntry:
-    return doc.DnatEntry(str(redirect.match), str(redirect.to), _object(redirect.load_balancer))
+def _verdict_word(found: LoadBalancer | Name) -> Styled:
+    return Styled(f"{found.verdict:8}", _COLOURS[found.verdict])
 
 
-def _hosts(change: HostsChange | None) -> doc.HostsChanges | None:
-    if not change:
-        return None
-    return doc.HostsChanges(
-        file=str(change.before.path),
-        add=list(change.names.added),
-        remove=list(change.names.removed),
-        move=list(change.names.moved),
-        diff=change.diff(),
-    )
+def _code(found: LoadBalancer | Name) -> str:
+    """Return the code of what is not served, by which docs/reasons.md explains it."""
+    return "" if found.verdict == "served" else f" [{found.code}]"
 
 
-def _object(ref: ObjectRef) -> doc.ObjectName:
-    return doc.ObjectName(ref.kind, ref.namespace, ref.name)
+def _unreadable_line(entry: Unreadable) -> str:
+    return f"{entry.where}: {entry.reason}"
+
+
+def _change(name: ComponentName, change: ComponentChange, *, verbose: bool) -> Iterator[Line]:
+    if name != "dnat":
+        title = f"{TITLES[name]} ({change.how})" if change.how else TITLES[name]
+        yield from section(title, _diff(change.preview))
+    elif verbose:
+        yield from section(f"{TITLES[name]} ({change.how})", block(change.preview))
+    else:
+        lines = _diff("\n".join((*change.add, *change.remove)))
+        yield from section(f"{TITLES[name]} ({change.how}; --verbose shows all of it)", lines)
+
+
+def _diff(text: str) -> list[Line]:
+    colours = {"+": "green", "-": "red", "!": "yellow"}
+    return [Styled(line, colours.get(line[:1])) for line in block(text)]
+
+
+def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
+    for component, text in errors.items():
+        yield from section(Styled(f"{TITLES[component]} failed", "red", bold=True), block(text))
+
+
+def _conclusion(document: Document, advice: str) -> str:
+    pending = ", ".join(TITLES[name] for name in document.changes)
+    failed = [TITLES[name] for name in document.errors]
+    failed += [_unusable(document.unreadable)] if document.unreadable else []
+    if failed:
+        return f"could not determine: {', '.join(failed)}" + (f"; to change: {pending}" if pending else "")
+    return f"to change: {pending}; {advice}" if pending else "in sync, nothing to do"
+
+
+def _unusable(unreadable: tuple[Unreadable, ...]) -> str:
+    count = len(unreadable)
+    return f"{count} object{'s are' if count > 1 else ' is'} not usable"

@@ -10,17 +10,18 @@ from nodeagent import __version__
 from nodeagent.agent.loop import Daemon, DaemonSettings
 from nodeagent.cli.command_options import (
     adopt_option,
+    connect,
     listen_address,
     log_options,
     object_name,
     option,
     running_options,
+    status_file_option,
     telemetry_option,
 )
 from nodeagent.cli.logs import configure
 from nodeagent.config.reading import read_config
-from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.workloads import OwnDaemonSet
+from nodeagent.sources.kubernetes.workloads import Workload
 from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -34,12 +35,7 @@ _LOG = logging.getLogger("nodeagent")
     metavar="NAMESPACE/NAME",
     help="The DaemonSet that runs this agent; if it is gone when the agent exits, the node is cleaned up.",
 )
-@option(
-    "--probe-dir",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="Directory to write the files into that the DaemonSet's probes read.",
-)
+@status_file_option
 @adopt_option
 @telemetry_option
 def run(  # noqa: PLR0913 - the options
@@ -47,7 +43,7 @@ def run(  # noqa: PLR0913 - the options
     log_format: Any,  # noqa: ANN401 - one of the words above
     log_level: Any,  # noqa: ANN401 - the same
     daemonset: str | None,
-    probe_dir: Path | None,
+    status_file: Path | None,
     telemetry_listen: str | None,
     config: Path | None,
     kubeconfig: Path | None,
@@ -67,10 +63,10 @@ def run(  # noqa: PLR0913 - the options
         node or default_node_name(),
         config,
         kubeconfig,
-        OwnDaemonSet(*object_name("--daemonset", daemonset)) if daemonset else None,
+        Workload("DaemonSet", *object_name("--daemonset", daemonset)) if daemonset else None,
         listen_address(telemetry_listen) or options.telemetry.listen,
         adopt,
-        probe_dir,
+        status_file,
     )
     with connect(kubeconfig) as connection:
         _LOG.info(

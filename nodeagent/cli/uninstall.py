@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from nodeagent.cli.command_options import cluster_options, object_name, option
+from nodeagent.cli.command_options import cluster_options, connect, object_name, option
 from nodeagent.cli.terminal import show
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up, keeping_others_out
 from nodeagent.coredns.lease import LeaseName
-from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
 
 
@@ -67,12 +67,10 @@ def uninstall(
 
 
 def _clean_coredns(connection: Connection, namespace: str, name: str, options: Config) -> None:
-    holder = keeping_others_out(connection, LeaseName(namespace, name), f"uninstall on {os.uname().nodename}")
-    if holder is None:
-        return  # no controller ever wrote anything
-    try:
-        edits = clean_up(connection, options)
-    finally:
-        holder.release()
-    for edit in edits:
-        show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
+    lease = LeaseName(namespace, name)
+    with keeping_others_out(connection, lease, f"uninstall on {os.uname().nodename}") as exists:
+        if not exists:
+            return  # no controller ever wrote anything, or this has run before
+        for edit in clean_up(connection, options):
+            show([f"ConfigMap {edit.config_map}: nodeagent's block was removed from {edit.key}"])
+    show([f"{lease}: deleted"])

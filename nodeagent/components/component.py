@@ -6,7 +6,9 @@ something that does not exist yet or no longer exists: first all components grow
 shrink in reverse.
 """
 
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +18,13 @@ from nodeagent.model.desired import Desired
 ComponentName = Literal["addresses", "relay", "dnat", "hosts"]
 COMPONENTS: tuple[ComponentName, ...] = ("addresses", "relay", "dnat", "hosts")
 """In the order in which they grow: each may point only at what the earlier ones provide."""
+TITLES: Mapping[ComponentName, str] = {
+    "addresses": "Relay addresses",
+    "relay": "Relay (HAProxy)",
+    "dnat": "DNAT",
+    "hosts": "Hosts file",
+}
+"""Their names for a person."""
 
 
 class PartlyAppliedError(ApplyError):
@@ -41,43 +50,50 @@ class State(Protocol):
         """What else a person should know: what could not be read, what is damaged, what is old."""
 
 
-class Change(Protocol):
-    """The difference between the actual and the desired state; printable, false if there is none.
-
-    `growth` and `shrinkage` are what the halves do, for a person; empty if a half does nothing.
-    """
-
-    @property
-    def before(self) -> State:
-        """The actual state from which it starts."""
-
-    @property
-    def growth(self) -> str:
-        """What the first half adds, alters and repairs."""
-
-    @property
-    def shrinkage(self) -> str:
-        """What the second half removes."""
-
-    def __bool__(self) -> bool: ...
-
-
 class Preview(Struct, frozen=True):
-    """What would be done, as exactly as a person can read it, and how: for example, "nftables transaction".
-
-    `is_diff`: its lines begin with +, - or !.
-    """
+    """What would be done, as a person can read it, and how: for example, "nftables transaction"."""
 
     text: str
     how: str = ""
-    is_diff: bool = True
 
 
 StateT = TypeVar("StateT", bound=State)
-ChangeT = TypeVar("ChangeT", bound=Change)
+StateT_co = TypeVar("StateT_co", bound=State, covariant=True)
+DetailT_co = TypeVar("DetailT_co", covariant=True)
 
 
-class Component(Protocol[StateT, ChangeT]):
+@dataclass(frozen=True, slots=True)
+class Half(Generic[StateT_co]):
+    """One half of a change.
+
+    `text` is what it does, for a person; empty for nothing. `apply` does it, and returns the state it left.
+    It is idempotent; it raises PartlyAppliedError if only a part was applied, otherwise ApplyError, whose
+    text says what is there now. `displaced`: it only moves nodeagent's rules before another program's again.
+    """
+
+    text: str
+    apply: Callable[[], StateT_co]
+    displaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[StateT_co, DetailT_co]):
+    """The difference between the actual and the desired state; false if there is none.
+
+    `detail` is the difference as a value of the component's own, for reports. `grow` adds, alters and
+    repairs, `shrink` removes. `preview` returns what both would do; it is pure.
+    """
+
+    detail: DetailT_co
+    grow: Half[StateT_co]
+    shrink: Half[StateT_co]
+    preview: Callable[[], Preview]
+
+    def __bool__(self) -> bool:
+        return bool(self.detail)
+
+
+class Component(Protocol[StateT, DetailT_co]):
     """One component of the node."""
 
     @property
@@ -91,30 +107,9 @@ class Component(Protocol[StateT, ChangeT]):
             ApplyError: it can't be read.
         """
 
-    def diff(self, actual: StateT, desired: Desired) -> ChangeT:
+    def diff(self, actual: StateT, desired: Desired) -> Change[StateT, DetailT_co]:
         """Return the change from `actual` to `desired`. Pure.
 
         Raises:
             ApplyError: no change can lead to the desired state.
-        """
-
-    def preview(self, change: ChangeT) -> Preview:
-        """Return what both halves would do. Pure."""
-
-    def grow(self, change: ChangeT) -> StateT:
-        """Apply the part of the change that adds, alters and repairs; return the state it left. Idempotent.
-
-        If there is nothing to do, that is the state before.
-
-        Raises:
-            PartlyAppliedError: only a part could be applied.
-            ApplyError: it could not be applied; the text says what is there now.
-        """
-
-    def shrink(self, change: ChangeT) -> StateT:
-        """Apply the rest of the change, all that removes; return the state it left. Idempotent.
-
-        Raises:
-            PartlyAppliedError: only a part could be applied.
-            ApplyError: it could not be applied; the text says what is there now.
         """

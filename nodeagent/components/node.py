@@ -3,21 +3,26 @@
 Each state is read at most once while it holds.
 """
 
-from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
+from typing import Generic, Literal, cast
 
 from msgspec import Struct
 
 from nodeagent.components.addresses.component import Addresses
-from nodeagent.components.addresses.state import AddressState
-from nodeagent.components.component import COMPONENTS, Component, ComponentName, State
+from nodeagent.components.component import (
+    Change,
+    Component,
+    ComponentName,
+    DetailT_co,
+    Half,
+    PartlyAppliedError,
+    State,
+    StateT_co,
+)
 from nodeagent.components.dnat.component import Dnat
-from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.hosts.component import Hosts
-from nodeagent.components.hosts.state import HostsState
-from nodeagent.components.relay import Relay, RelayState
+from nodeagent.components.relay import Relay
 from nodeagent.components.relay.haproxy_sockets import Unreachable
 from nodeagent.config.options import Config
 from nodeagent.errors import ApplyError
@@ -32,13 +37,6 @@ class Components(Struct, frozen=True):
     relay: Relay
     dnat: Dnat
     hosts: Hosts
-
-    def __getitem__(self, name: ComponentName) -> Component[Any, Any]:
-        component: Component[Any, Any] = getattr(self, name)
-        return component
-
-    def __iter__(self) -> Iterator[Component[Any, Any]]:
-        return (self[name] for name in COMPONENTS)
 
 
 def build_components(config: Config, *, adopt: bool) -> Components:
@@ -62,10 +60,56 @@ def build_components(config: Config, *, adopt: bool) -> Components:
     )
 
 
-class ActualState:
-    """The actual state of each component: read when it is first needed, then carried forward.
+class Known(Generic[StateT_co, DetailT_co]):
+    """A component and its actual state: read when it is first needed, then carried forward.
 
-    Made for one pass or one command: the next one sees what other programs change meanwhile.
+    Args:
+        component: The component to read and change.
+        state: Its actual state, if that is known.
+    """
+
+    def __init__(self, component: Component[StateT_co, DetailT_co], state: StateT_co | None = None) -> None:
+        self._component = component
+        self._state = state
+        self._begun: Future[StateT_co] | None = None
+
+    def begin(self, meanwhile: Executor) -> None:
+        """Read the state in a thread; `state` waits for it."""
+        self._begun = meanwhile.submit(self._component.read)
+
+    def state(self) -> StateT_co:
+        """Return the state; raises ApplyError if it can't be read."""
+        if self._state is None:
+            begun, self._begun = self._begun, None
+            self._state = begun.result() if begun else self._component.read()
+        return self._state
+
+    def change(self, desired: Desired) -> Change[StateT_co, DetailT_co]:
+        """Return the change to the desired state; raises ApplyError."""
+        return self._component.diff(self.state(), desired)
+
+    def apply(self, half: Literal["grow", "shrink"], desired: Desired) -> Half[StateT_co]:
+        """Apply one half of the change to the desired state, and return it.
+
+        Raises:
+            PartlyAppliedError: only a part was applied.
+            ApplyError: it was not applied; the next `state` is read again.
+        """
+        change = self.change(desired)
+        self._state = None
+        applied = change.grow if half == "grow" else change.shrink
+        try:
+            self._state = applied.apply()
+        except PartlyAppliedError as error:
+            self._state = cast("StateT_co", error.state)  # it is the component's own
+            raise
+        return applied
+
+
+class ActualState:
+    """The actual state of each component, for one pass or one command.
+
+    The next one sees what other programs change meanwhile.
 
     Args:
         components: The components to read.
@@ -73,50 +117,13 @@ class ActualState:
 
     def __init__(self, components: Components) -> None:
         self.components = components
-        self._states: dict[ComponentName, State] = {}
-        self._begun: dict[ComponentName, Future[State]] = {}
+        self.addresses = Known(components.addresses)
+        self.relay = Known(components.relay)
+        self.dnat = Known(components.dnat)
+        self.hosts = Known(components.hosts)
 
-    def begin(self, name: ComponentName, meanwhile: Executor) -> None:
-        """Read a component's state in a thread; `of` waits for it."""
-        self._begun[name] = meanwhile.submit(self.components[name].read)
-
-    def of(self, name: ComponentName) -> Any:  # noqa: ANN401 - each component has a type of its own
-        """Return a component's state; raises ApplyError if it can't be read."""
-        if name not in self._states:
-            begun = self._begun.pop(name, None)
-            self._states[name] = begun.result() if begun else self.components[name].read()
-        return self._states[name]
-
-    def left(self, name: ComponentName, state: State | None) -> None:
-        """Take over the state that a change has left; None if it is not known."""
-        if state is None:
-            self._states.pop(name, None)
-        else:
-            self._states[name] = state
-
-    @property
-    def addresses(self) -> AddressState:
-        """See `of`."""
-        state: AddressState = self.of("addresses")
-        return state
-
-    @property
-    def relay(self) -> RelayState:
-        """See `of`; never raises."""
-        state: RelayState = self.of("relay")
-        return state
-
-    @property
-    def dnat(self) -> DnatState:
-        """See `of`."""
-        state: DnatState = self.of("dnat")
-        return state
-
-    @property
-    def hosts(self) -> HostsState:
-        """See `of`."""
-        state: HostsState = self.of("hosts")
-        return state
+    def __getitem__(self, name: ComponentName) -> Known[State, object]:
+        return cast("Known[State, object]", getattr(self, name))
 
 
 class ListenerStatus(Struct, frozen=True):
@@ -146,7 +153,7 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
             for server in statistics
         }
     try:
-        redirects = actual.dnat.rules.redirects
+        redirects = actual.dnat.state().rules.redirects
     except ApplyError:
         redirects = ()
     return {
@@ -166,7 +173,7 @@ def ready_listeners(desired: Desired, actual: ActualState) -> frozenset[Endpoint
     A listening socket outlives the address to which it is bound: then nothing reaches it.
     """
     try:
-        held = {one.address for one in actual.addresses.ours}
+        held = {one.address for one in actual.addresses.state().ours}
     except ApplyError:
         return frozenset()
     ready = actual.components.relay.ready(desired.listeners)

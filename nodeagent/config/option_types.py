@@ -81,35 +81,7 @@ class RelayRange6(IPv6Network):
         return network
 
 
-class _NetworkText(str):
-    """A range as text, checked by the subclass."""
-
-    __slots__ = ()
-
-    @property
-    def network(self) -> IPNetwork:
-        """The range as a network object of its family."""
-        return ip_network(self)
-
-
-class PodNetwork(_NetworkText):
-    """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError.
-
-        One wider than any cluster's (/8, /32) would include foreign traffic.
-        """
-        network = ip_network(text)
-        if "%" in text or network.prefixlen < (8 if network.version == 4 else 32):
-            raise ValueError(f"{text!r} is not a range of pod addresses")
-        return cls(text)
-
-
-class AddressRange(_NetworkText):
+class AddressRange(str):
     """A range of addresses as text, checked: `203.0.113.0/24`, `2001:db8::/32`, or one address."""
 
     __slots__ = ()
@@ -124,6 +96,28 @@ class AddressRange(_NetworkText):
             raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
         ip_network(text)
         return cls(text)
+
+    @property
+    def network(self) -> IPNetwork:
+        """The range as a network object of its family."""
+        return ip_network(self)
+
+
+class PodNetwork(AddressRange):
+    """A range of pod addresses as text, checked: `10.244.1.0/24` or `fd00:10:244::/64`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the range, or ValueError.
+
+        One wider than any cluster's (/8, /32) would include foreign traffic.
+        """
+        found = super().parse(text)
+        if found.network.prefixlen < (8 if found.network.version == 4 else 32):
+            raise ValueError(f"{text!r} is not a range of pod addresses")
+        return found
 
 
 class ListenAddress(str):

@@ -31,31 +31,44 @@ class ServiceName(Struct, frozen=True):
 
 
 class ProxyService(ServiceName, frozen=True, rename="camel"):
-    """A Service whose load balancer is known to send the PROXY header, and the version of it."""
+    """A Service whose load balancer is known to send the PROXY header, and the version of it.
+
+    Attributes:
+        ports: The Service's ports on which it does so; empty means every TCP port.
+        hostname_only: Whether it is served even if its status has only a hostname: what DNS answers for that
+            verifies hostnames, which lead to the relay. Nothing is redirected.
+    """
 
     proxy_protocol: Literal["v1", "v2"] = "v1"
     ports: tuple[PortNumber, ...] = ()
-    """The Service's ports on which it does so; empty means every TCP port."""
+    hostname_only: bool = False
 
 
 class ClassService(ServiceName, frozen=True, rename="camel"):
-    """The Service whose load balancer serves the Ingresses of a class."""
+    """The Service whose load balancer serves the Ingresses of a class.
+
+    Attributes:
+        ingress_class: The name of an IngressClass, or the controller of IngressClasses
+            (`k8s.io/ingress-nginx`).
+    """
 
     ingress_class: str = field(name="class")
-    """The name of an IngressClass, or the controller of IngressClasses (`k8s.io/ingress-nginx`)."""
 
 
 class ControllerConfigMap(ServiceName, frozen=True, rename="camel"):
-    """The ConfigMap of an ingress controller that says whether the controller requires the PROXY header."""
+    """The ConfigMap of an ingress controller that says whether the controller requires the PROXY header.
+
+    Attributes:
+        service: The controller's Service; default: the one with the ConfigMap's namespace and name.
+        key: The key whose value, `true` or `false`, says so (`proxy-protocol` for F5's controller).
+        proxy_protocol: The version of the header that its load balancer sends.
+        ports: The Service's ports on which it does so; empty means every TCP port.
+    """
 
     service: ServiceName | None = None
-    """The controller's Service; default: the one with the ConfigMap's namespace and name."""
     key: str = "use-proxy-protocol"
-    """The key whose value, `true` or `false`, says so (`proxy-protocol` for F5's controller)."""
     proxy_protocol: Literal["v1", "v2"] = "v1"
-    """The version of the header that its load balancer sends."""
     ports: tuple[PortNumber, ...] = ()
-    """The Service's ports on which it does so; empty means every TCP port."""
 
     @property
     def service_path(self) -> str:
@@ -64,75 +77,85 @@ class ControllerConfigMap(ServiceName, frozen=True, rename="camel"):
 
 
 class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
-    """Which LoadBalancer Services send the PROXY header."""
+    """Which LoadBalancer Services send the PROXY header.
+
+    Attributes:
+        detect: Whether to detect them by annotations: the providers', and `nodeagent.io/proxy-protocol`.
+        services: Services that count as PROXY, regardless of their annotations.
+        controller_config_maps: The settings of the ingress controller itself, for Services without such an
+            annotation. No other ConfigMaps are read.
+        ip_mode: Whether `ipMode: Proxy` in a Service's status counts. `auto`: unless this node's own rules
+            show that the address is short-circuited all the same. `ignore`: for data planes that don't honor
+            it and have no rules that nodeagent can read.
+        ignore: Services that nodeagent ignores, even if something else says that they send PROXY.
+        address_ranges: If set, only addresses in these ranges can be redirected.
+        refuse: Ranges that are never redirected, in addition to the built-in ones: Service ranges that the
+            API server does not report, other nodes' pods.
+        allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them (22, 179,
+            9100, ...).
+        ingress_classes: Which Service serves an IngressClass; used for Ingresses whose status is empty.
+    """
 
     detect: bool = True
-    """Whether to detect them by annotations: the providers', and `nodeagent.io/proxy-protocol`."""
     services: tuple[ProxyService, ...] = ()
-    """Services that count as PROXY, regardless of their annotations."""
     controller_config_maps: tuple[ControllerConfigMap, ...] = ()
-    """The settings of the ingress controller itself, for Services without such an annotation. No other
-    ConfigMaps are read."""
     ip_mode: Literal["auto", "honor", "ignore"] = "auto"
-    """Whether `ipMode: Proxy` in a Service's status counts. `auto`: unless this node's own rules show
-    that the address is short-circuited all the same. `ignore`: for data planes that don't honor it and have
-    no rules that nodeagent can read."""
     ignore: tuple[ServiceName, ...] = ()
-    """Services that nodeagent ignores, even if something else says that they send PROXY."""
-
     address_ranges: tuple[AddressRange, ...] = ()
-    """If set, only addresses in these ranges can be redirected."""
     refuse: tuple[AddressRange, ...] = ()
-    """Ranges that are never redirected, in addition to the built-in ones: Service ranges that the API
-    server does not report, other nodes' pods."""
     allow_ports: tuple[PortNumber, ...] = ()
-    """Ports that are relayed even though daemons on nodes commonly listen on them (22, 179, 9100, ...)."""
+    ingress_classes: tuple[ClassService, ...] = ()
 
     @property
     def config_map_names(self) -> tuple[tuple[str, str], ...]:
         """Namespace and name of every ConfigMap to read."""
         return tuple((entry.namespace, entry.name) for entry in self.controller_config_maps)
 
-    ingress_classes: tuple[ClassService, ...] = ()
-    """Which Service serves an IngressClass; used for Ingresses whose status is empty."""
-
 
 class RelayOptions(Struct, frozen=True, rename="camel"):
-    """The relay that adds the PROXY header."""
+    """The relay that adds the PROXY header.
+
+    Attributes:
+        kind: `node`: HAProxy on this node. `service`: an existing relay Service.
+        launch: With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise,
+            nodeagent uses the HAProxy whose master socket is in `haproxyDir`: the sidecar's.
+        interface: The dummy device that holds the relay addresses; if the kernel has no such devices, `lo` is
+            used.
+        ipv4: Range of the relay addresses; nothing else on the nodes may use it.
+        ipv6: The same for IPv6.
+        run_dir: Directory for the agent's state, above all the node lock. All agents of a node (an upgrade's
+            two pods) share it.
+        haproxy_dir: Directory for haproxy.cfg and HAProxy's sockets; default: `runDir`. Two pods that share
+            `runDir` need one each: otherwise their HAProxies overwrite each other's sockets.
+        service: With `kind: service`: the relay Service.
+        max_connections: Maximum number of connections through the relay. An eighth of them is reserved for
+            the node itself, and half of that for its root. Each takes two of HAProxy's file descriptors,
+            whose hard limit must suffice, and up to 33 kB.
+        max_connections_per_listener: Of these, how many one port of a load balancer can have; beyond that,
+            only the node gets more.
+        max_connections_per_client: Of these, how many one client address (a pod's) can have. The node itself
+            is exempt.
+        threads: Number of HAProxy's threads. 0: a quarter of the node's processors, at least one and at most
+            four.
+        idle_seconds: When a pod of the DaemonSet ends: connections that were idle for this long are closed.
+        drain_seconds: When a pod of the DaemonSet ends: how long connections in use can continue. The pod's
+            `terminationGracePeriodSeconds` must be 30 s longer.
+    """
 
     kind: Literal["node", "service"] = "node"
-    """`node`: HAProxy on this node. `service`: an existing relay Service."""
     launch: bool = False
-    """With `kind: node`: start HAProxy as a child process (testbed, manual use). Otherwise, nodeagent uses
-    the HAProxy whose master socket is in `haproxyDir`: the sidecar's."""
     interface: InterfaceName = InterfaceName("hairpin0")
-    """The dummy device that holds the relay addresses; if the kernel has no such devices, `lo` is used."""
     ipv4: RelayRange4 = RelayRange4("169.254.66.0/24")
-    """Range of the relay addresses; nothing else on the nodes may use it."""
     ipv6: RelayRange6 = RelayRange6("fd68:6169:7270::/112")
-    """The same for IPv6."""
     run_dir: AbsolutePath = AbsolutePath("/run/nodeagent")
-    """Directory for the agent's state, above all the node lock. All agents of a node (an upgrade's two pods)
-    share it."""
     haproxy_dir: AbsolutePath | None = None
-    """Directory for haproxy.cfg and HAProxy's sockets; default: `runDir`. Two pods that share `runDir` need
-    one each: otherwise their HAProxies overwrite each other's sockets."""
     service: ServiceName = ServiceName(DnsName("hairpin-proxy"), DnsName("hairpin-proxy"))
-    """With `kind: service`: the relay Service."""
     max_connections: Annotated[int, Meta(ge=100, le=500_000)] = 8000
-    """Maximum number of connections through the relay. An eighth of them is reserved for the node itself.
-    Each takes two of HAProxy's file descriptors, whose hard limit must suffice, and up to 33 kB."""
     max_connections_per_listener: Annotated[int, Meta(ge=1, le=500_000)] = 4000
-    """Of these, how many one port of a load balancer can have; beyond that, only the node gets more."""
     max_connections_per_client: Annotated[int, Meta(ge=1, le=500_000)] = 1000
-    """Of these, how many one client address (a pod's) can have. The node itself is exempt."""
     threads: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Number of HAProxy's threads. 0: a quarter of the node's processors, at least one and at most four."""
     idle_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    """When a pod of the DaemonSet ends: connections that were idle for this long are closed."""
     drain_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 270
-    """When a pod of the DaemonSet ends: how long connections in use can continue. The pod's
-    `terminationGracePeriodSeconds` must be 30 s longer."""
 
     @property
     def haproxy_directory(self) -> AbsolutePath:
@@ -146,64 +169,77 @@ class RelayOptions(Struct, frozen=True, rename="camel"):
 
 
 class DnatOptions(Struct, frozen=True, rename="camel"):
-    """The DNAT rules that send traffic for a load balancer to the relay."""
+    """The DNAT rules that send traffic for a load balancer to the relay.
+
+    Attributes:
+        backend: `auto`: the best that this kernel supports. `none`: no redirects; only hosts lines serve the
+            node, and the only rules are those that guard the relay.
+        pods: Whether to serve this node's pods, in addition to its own processes.
+        pod_cidrs: This node's pod ranges; empty means `spec.podCIDRs` of its Node object.
+    """
 
     backend: Literal["auto", "nftables", "iptables", "none"] = "auto"
-    """`auto`: the best that this kernel supports. `none`: no redirects; only hosts lines serve the node, and
-    the only rules are those that guard the relay."""
     pods: bool = True
-    """Whether to serve this node's pods, in addition to its own processes."""
     pod_cidrs: tuple[PodNetwork, ...] = field(default=(), name="podCIDRs")
-    """This node's pod ranges; empty means `spec.podCIDRs` of its Node object."""
 
 
 class HostsOptions(Struct, frozen=True, rename="camel"):
-    """The managed block of the hosts file."""
+    """The managed block of the hosts file.
+
+    Attributes:
+        enabled: Whether hostnames are written at all.
+        file: Path of the node's hosts file for this process; in a container, below the mount of the node's
+            /etc.
+        verify: `dns`: a hostname is written if upstream DNS confirms it or `allow` covers it. `allow`: only
+            the latter.
+        allow: Suffixes trusted without verification: `corp.example.com` covers itself and all hostnames below
+            it.
+        exclude: Suffixes that are never written; overrides `allow`.
+        dns_servers: DNS servers to query for verification; empty means those of the node's own resolv.conf,
+            next to `file`.
+        dns_recheck_seconds: A hostname is verified again when the TTL has expired, but not sooner than this.
+            The wait doubles each time the answer is the same, up to ten minutes.
+        cluster_domain: Hostnames at or below it belong to the cluster's own DNS and are never written.
+    """
 
     enabled: bool = True
-    """Whether hostnames are written at all."""
     file: AbsolutePath = AbsolutePath("/etc/hosts")
-    """Path of the node's hosts file for this process; in a container, below the mount of the node's /etc."""
     verify: Literal["dns", "allow"] = "dns"
-    """`dns`: a hostname is written if upstream DNS confirms it or `allow` covers it. `allow`: only the
-    latter."""
     allow: tuple[DnsName, ...] = ()
-    """Suffixes trusted without verification: `corp.example.com` covers itself and all hostnames below it."""
     exclude: tuple[DnsName, ...] = ()
-    """Suffixes that are never written; overrides `allow`."""
     dns_servers: tuple[DnsServer, ...] = ()
-    """DNS servers to query for verification; empty means those of the node's own resolv.conf, next to
-    `file`."""
     dns_recheck_seconds: Annotated[int, Meta(ge=1, le=3600)] = 30
-    """A hostname is verified again when the TTL has expired, but not sooner than this. The wait doubles each
-    time the answer is the same, up to ten minutes."""
     cluster_domain: DnsName = DnsName("cluster.local")
-    """Hostnames at or below it belong to the cluster's own DNS and are never written."""
 
 
 class CoreDnsOptions(Struct, frozen=True, rename="camel"):
     """Hostnames for pods through CoreDNS: what `nodeagent coredns` reads and writes.
 
     The agents read only `serves_pods`.
+
+    Attributes:
+        serves_pods: Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. It
+            starts nothing: if DNAT does not serve pods, plan, status and doctor warn about that unless this
+            is set.
+        mode: `corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile
+            imports. `auto`: the latter if the Corefile does so and that ConfigMap exists.
+        namespace: The namespace of all three ConfigMaps.
+        config_map: ConfigMap with the Corefile, under the key `Corefile`.
+        import_config_map: ConfigMap with files that the Corefile imports. nodeagent never creates or removes
+            it.
+        node_local_config_map: ConfigMap with the Corefile of NodeLocal DNSCache. If it does not exist, there
+            is no such cache.
+        max_bytes: Maximum size of nodeagent's block in a ConfigMap, in bytes; the API accepts 1 MiB in all.
+            Hostnames beyond it are left out; each namespace has its fair share.
     """
 
     serves_pods: bool = False
-    """Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. It starts
-    nothing: if DNAT does not serve pods, plan, status and doctor warn about that unless this is set."""
     mode: Literal["auto", "corefile", "import"] = "auto"
-    """`corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile imports.
-    `auto`: the latter if the Corefile does so and that ConfigMap exists."""
     namespace: DnsName = DnsName("kube-system")
-    """The namespace of all three ConfigMaps."""
     config_map: DnsName = DnsName("coredns")
-    """ConfigMap with the Corefile, under the key `Corefile`."""
     import_config_map: DnsName = DnsName("coredns-custom")
-    """ConfigMap with files that the Corefile imports. nodeagent never creates or removes it."""
     node_local_config_map: DnsName = DnsName("node-local-dns")
-    """ConfigMap with the Corefile of NodeLocal DNSCache. If it does not exist, there is no such cache."""
     max_bytes: Annotated[int, Meta(ge=0, le=1_000_000)] = 524_288
-    """Maximum size of nodeagent's block in a ConfigMap, in bytes; the API accepts 1 MiB in all. Hostnames
-    beyond it are left out; each namespace has its fair share."""
 
 
 _Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -213,30 +249,37 @@ class LimitOptions(Struct, frozen=True, rename="camel"):
     """How much of the node's capacity can be used. The oldest objects come first; a skipped one has a reason.
 
     Services that `loadBalancers.services` lists come before all others, and only `listeners` limits them.
+
+    Attributes:
+        listeners: The relay's listeners for all Services together. One port of one address family is one
+            listener.
+        listeners_per_namespace: The listeners for Services of one namespace.
+        load_balancers_per_namespace: The Services of one namespace that have a relay address.
+        ports_per_service: The TCP ports of one Service.
+        addresses_per_service: The addresses that one Service publishes.
+        hostnames: The hostnames that are written, or verified by DNS, in total.
+        hostnames_per_namespace: The hostnames that objects of one namespace can claim.
     """
 
     listeners: _Limit = 1000
-    """The relay's listeners for all Services together. One port of one address family is one listener."""
     listeners_per_namespace: _Limit = 400
-    """The listeners for Services of one namespace."""
     load_balancers_per_namespace: _Limit = 32
-    """The Services of one namespace that have a relay address."""
     ports_per_service: _Limit = 64
-    """The TCP ports of one Service."""
     addresses_per_service: _Limit = 256
-    """The addresses that one Service publishes."""
     hostnames: _Limit = 20_000
-    """The hostnames that are written, or verified by DNS, in total."""
     hostnames_per_namespace: _Limit = 5000
-    """The hostnames that objects of one namespace can claim."""
 
 
 class TelemetryOptions(Struct, frozen=True, rename="camel"):
-    """What `nodeagent run` reports about itself: /healthz, /readyz, /metrics."""
+    """What `nodeagent run` reports about itself: /healthz, /readyz, /metrics.
+
+    Attributes:
+        listen: Address and port of the HTTP server; empty switches it off. The socket in `runDir` for probes
+            stays. It requires no password: anyone who can reach the address can read hostnames and errors of
+            this node.
+    """
 
     listen: ListenAddress = ListenAddress("127.0.0.1:9467")
-    """Address and port of the HTTP server; empty switches it off. The socket in `runDir` for probes stays.
-    It requires no password: anyone who can reach the address can read hostnames and errors of this node."""
 
 
 class Config(Struct, frozen=True, rename="camel"):

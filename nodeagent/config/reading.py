@@ -6,14 +6,13 @@ All problems in it are reported at once, each with file, line and key.
 import difflib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import yaml
-from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.errors import ConfigError, one_line
@@ -34,7 +33,7 @@ def read_config(path: Path | None) -> Config:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LONGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        why = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
         raise ConfigError(f"{path}: can't be read: {why}; nothing was changed") from error
     if len(text) > _LONGEST:
         raise ConfigError(f"{path}: more than {_LONGEST} characters: is this nodeagent's configuration?")
@@ -159,54 +158,47 @@ def _checked(expected: type[Any], value: object) -> object:
     return expected.parse(value) if hasattr(expected, "parse") else expected(value)
 
 
-# Notices a changed configuration file, and decides whether it may replace the configuration in effect.
-
-
 _SETTLE_SECONDS = 1.0
 
-_Options = Mapping[str, Callable[[Config], object]]
-_RELAY: _Options = {
-    "relay.kind": lambda config: config.relay.kind,
-    "relay.service": lambda config: config.relay.service,
-}
 
-
-class FixedOptions(Struct, frozen=True):
+class FixedOptions(msgspec.Struct, frozen=True):
     """The options that can't change while a program runs: with another value, it would lose what it wrote.
 
-    `program` and `cleanup` are the names of it, and of the command that removes what it wrote.
+    `program` and `cleanup` are the names of it, and of the command that removes what it wrote; `options` are
+    as in the file, section and key.
     """
 
     program: str
     cleanup: str
-    options: _Options
+    options: tuple[str, ...]
 
 
+_RELAY = ("relay.kind", "relay.service")
 AGENT = FixedOptions(
     "agent",
     "nodeagent cleanup",
-    {
-        **_RELAY,
-        "relay.launch": lambda config: config.relay.launch,
-        "relay.interface": lambda config: config.relay.interface,
-        "relay.ipv4": lambda config: config.relay.ipv4,
-        "relay.ipv6": lambda config: config.relay.ipv6,
-        "relay.runDir": lambda config: config.relay.run_dir,
-        "relay.haproxyDir": lambda config: config.relay.haproxy_dir,
-        "hosts.file": lambda config: config.hosts.file,
-        "telemetry.listen": lambda config: config.telemetry.listen,
-    },
+    (
+        *_RELAY,
+        "relay.launch",
+        "relay.interface",
+        "relay.ipv4",
+        "relay.ipv6",
+        "relay.runDir",
+        "relay.haproxyDir",
+        "hosts.file",
+        "telemetry.listen",
+    ),
 )
 COREDNS_CONTROLLER = FixedOptions(
     "controller",
     "nodeagent coredns cleanup",
-    {
-        **_RELAY,
-        "coredns.namespace": lambda config: config.coredns.namespace,
-        "coredns.configMap": lambda config: config.coredns.config_map,
-        "coredns.importConfigMap": lambda config: config.coredns.import_config_map,
-        "coredns.nodeLocalConfigMap": lambda config: config.coredns.node_local_config_map,
-    },
+    (
+        *_RELAY,
+        "coredns.namespace",
+        "coredns.configMap",
+        "coredns.importConfigMap",
+        "coredns.nodeLocalConfigMap",
+    ),
 )
 
 
@@ -217,7 +209,8 @@ def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Co
         ConfigError: the file is invalid, or changes what can't change while the program runs.
     """
     config = read_config(file)
-    moved = sorted(key for key, value in fixed.options.items() if value(config) != value(current))
+    before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (current, config))
+    moved = [key for key in sorted(fixed.options) if _option(before, key) != _option(after, key)]
     if moved:
         raise ConfigError(
             f"{', '.join(moved)} can't change while the {fixed.program} runs: run `{fixed.cleanup}` with the "
@@ -226,18 +219,44 @@ def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Co
     return config
 
 
+def _option(config: dict[str, dict[str, Any]], key: str) -> Any:  # noqa: ANN401 - whatever the option holds
+    section, _, name = key.partition(".")
+    return config[section][name]
+
+
 class ConfigFile:
-    """Notices a change of the configuration file, such as an edit of its ConfigMap.
+    """The configuration in effect, and its file, whose changes it notices, such as an edit of its ConfigMap.
 
     Args:
         file: The file; None: there is none, and it never changes.
+        config: As it was first read.
+        fixed: The options that can't change.
         clock: Returns the time in seconds since 1970, as the file system counts it.
     """
 
-    def __init__(self, file: Path | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        config: Config,
+        fixed: FixedOptions,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._file = file
+        self.config = config
+        self._fixed = fixed
         self._clock = clock
         self._seen = self._stamp()
+
+    def reload(self, *, at_once: bool = False) -> bool:
+        """Read the file again if it has changed, or `at_once`; return whether it was read.
+
+        Raises:
+            ConfigError: it is invalid, or changes what can't change; the old configuration stays in effect.
+        """
+        if not self.has_changed(at_once=at_once) and not at_once:
+            return False
+        self.config = reload_config(self._file, self.config, self._fixed)
+        return True
 
     def has_changed(self, *, at_once: bool = False) -> bool:
         """Whether the file has changed since this was last true, by inode, size and time, through links.

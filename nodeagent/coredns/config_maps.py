@@ -1,12 +1,12 @@
 """ConfigMaps, read and replaced by compare-and-swap on their resourceVersion."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodeagent.coredns.corefile.managed_block import blocks_of, without_blocks
-from nodeagent.coredns.editing import COREFILE, Edit
+from nodeagent.coredns.editing import COREFILE
+from nodeagent.coredns.managed_block import blocks_of, without_blocks
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES
 from nodeagent.errors import ApplyError, SourceError
 from nodeagent.sources.kubernetes.connection import Connection
@@ -113,30 +113,18 @@ def changed(
     }
 
 
-def replace(
-    connection: Connection, config_map: CoreDnsConfigMap, body: Mapping[str, Any], timeout: float
-) -> None:
-    """Replace it, unless another program has written it since. RBAC: update it by name.
-
-    Raises:
-        ConflictError: another program has; nothing was changed.
-        SourceError: another problem with the API.
-    """
-    connection.put_json(config_map.path, body, timeout)
-
-
-# Writes edits into CoreDNS's ConfigMaps, each ConfigMap in one compare-and-swap.
-
-
 def write(
-    connection: Connection, config_map: CoreDnsConfigMap, edits: Sequence[Edit], seconds: Callable[[], float]
+    connection: Connection,
+    config_map: CoreDnsConfigMap,
+    texts: Mapping[str, str | None],
+    seconds: Callable[[], float],
 ) -> None:
-    """Write the edits of one ConfigMap, which was read when they were decided.
+    """Write texts of one ConfigMap in one compare-and-swap. RBAC: update it by name.
 
     Args:
         connection: To the API server.
         config_map: As it was read.
-        edits: Its edits.
+        texts: By key; None removes the key.
         seconds: Returns, right before the write, how long it may take; may raise instead.
 
     Raises:
@@ -144,9 +132,8 @@ def write(
         ApplyError: it would be larger than the API accepts; nothing was changed.
         SourceError: another problem with the API, or what `seconds` raises.
     """
-    texts = {edit.key: edit.after for edit in edits}
     body = changed(config_map, texts, _previous(config_map, texts))
-    replace(connection, config_map, body, seconds())
+    connection.write("update", config_map.path, body, seconds())
 
 
 def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seconds: float) -> bool:
@@ -158,7 +145,7 @@ def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seco
     kept = config_map.annotations.get(PREVIOUS)
     if kept is None:
         return False
-    replace(connection, config_map, changed(config_map, {COREFILE: kept}, None), seconds)
+    connection.write("update", config_map.path, changed(config_map, {COREFILE: kept}, None), seconds)
     return True
 
 

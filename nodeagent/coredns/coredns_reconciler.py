@@ -4,26 +4,28 @@ Also the same once, without a lease of its own: what `plan` shows, and what `cle
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import msgspec
 from msgspec import Struct
 
-from nodeagent.agent.dns.verifier import ask_once
-from nodeagent.agent.retries import ConflictStatus, RepairConflicts
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import CoreDnsConfigMap, put_back_previous, read, write
-from nodeagent.coredns.corefile.managed_block import BlockNames, block_names, blocks_of
-from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_removal, path_of
 from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, NotLeaderError
-from nodeagent.errors import NodeagentError, SourceError
+from nodeagent.coredns.managed_block import BlockNames, block_names, blocks_of
+from nodeagent.coredns.parsing import CorefileError
+from nodeagent.errors import ApplyError, NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.planner import plan
+from nodeagent.runtime.dns_verifier import ask_once
+from nodeagent.runtime.removal_guard import RemovalGuard
+from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers, find_api_servers
@@ -101,6 +103,7 @@ def _families(snapshot: Snapshot) -> frozenset[int]:
 
 def cluster_facts(api: ApiServers, maps: Maps, snapshot: Snapshot) -> Facts:
     """Return the facts for decisions that are not about one node. Pure."""
+    api = api.with_published(snapshot.api_servers)
     return Facts(
         node_name="",
         api_servers=api.endpoints,
@@ -195,11 +198,14 @@ class CoreDnsReconciler:
             longest=_LONGEST_DELAY,
             forget=_FORGET,
         )
+        self._guard = RemovalGuard(clock)
+        self._wanted: Desired | None = None
         self._ours: dict[tuple[str, str], list[str]] = {}
 
     def forget(self) -> None:
         """Forget what it wrote: another may have written since, and that is not a conflict."""
         self._ours.clear()
+        self._wanted = None
 
     def reconcile(self, snapshot: Snapshot, dns: Mapping[str, DnsAnswer], config: Config) -> CoreDnsPass:
         """Make one pass.
@@ -207,11 +213,13 @@ class CoreDnsReconciler:
         Raises:
             SourceError: a ConfigMap can't be read; nothing was changed.
             CorefileError: a Corefile can't be edited; nothing was changed.
+            ApplyError: most of what is served would be removed; that waits for a minute.
         """
         maps = read_maps(self._connection, config)
-        facts = replace(cluster_facts(self._api, maps, snapshot), dns=dns)
-        desired = plan_names(snapshot, facts, config)
-        edits = decide(desired, maps.standing, config, adopt=self._adopt, never=self._api.names)
+        desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt)
+        if self._guard.holds(self._wanted, desired, snapshot):
+            raise ApplyError(f"CoreDNS keeps what it has: {self._guard.reason}")
+        self._wanted = desired
         written, held, conflicts, errors = [], [], [], {}
         for path, group in _by_config_map(edits):
             config_map = maps.of(path)
@@ -223,7 +231,7 @@ class CoreDnsReconciler:
                 continue
             put_back = self._was_put_back(group)
             try:
-                write(self._connection, config_map, [edit for edit in group if edit], self._may_write)
+                write(self._connection, config_map, _texts(group), self._may_write)
             except NodeagentError as error:
                 errors[path] = str(error)
                 continue
@@ -258,15 +266,8 @@ def _by_config_map(edits: Edits) -> list[tuple[str, list[Edit]]]:
 _WRITE_SECONDS = 10.0
 
 
-class Look(Struct, frozen=True):
-    """The decision, and the changes that it needs."""
-
-    desired: Desired
-    edits: Edits
-
-
-def look(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> Look:
-    """Decide once; changes nothing. Hostnames that need verification are looked up, for ten seconds at most.
+def decide_once(connection: Connection, node_name: str, config: Config, *, adopt: bool) -> CoreDnsPass:
+    """Decide; changes nothing. Hostnames that need verification are looked up, for ten seconds at most.
 
     `node_name` is any node's: it shows which cloud this is.
 
@@ -278,12 +279,29 @@ def look(connection: Connection, node_name: str, config: Config, *, adopt: bool)
     snapshot = read_cluster(connection, node_name, service, config.load_balancers.config_map_names)
     maps = read_maps(connection, config)
     api = find_api_servers(servers=[connection.server])
-    facts = cluster_facts(api, maps, snapshot)
-    desired = plan_names(snapshot, facts, config)
+    desired, edits = _decided(api, maps, snapshot, {}, config, adopt=adopt)
     if desired.questions:
-        facts = replace(facts, dns=ask_once(desired.questions, config.hosts))
-        desired = plan_names(snapshot, facts, config)
-    return Look(desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names))
+        dns = ask_once(desired.questions, config.hosts)
+        desired, edits = _decided(api, maps, snapshot, dns, config, adopt=adopt)
+    return CoreDnsPass(desired, edits)
+
+
+def _decided(  # noqa: PLR0913 - what a decision rests on
+    api: ApiServers,
+    maps: Maps,
+    snapshot: Snapshot,
+    dns: Mapping[str, DnsAnswer],
+    config: Config,
+    *,
+    adopt: bool,
+) -> tuple[Desired, Edits]:
+    facts = replace(cluster_facts(api, maps, snapshot), dns=dns)
+    desired = plan_names(snapshot, facts, config)
+    return desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names)
+
+
+def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
+    return {edit.key: edit.after for edit in edits if edit}
 
 
 def clean_up(
@@ -299,7 +317,7 @@ def clean_up(
     maps = read_maps(connection, config)
     edits = decide_removal(maps.standing, config)
     for path in dict.fromkeys(edit.config_map for edit in edits):
-        write(connection, maps.of(path), [edit for edit in edits if edit.config_map == path], may_write)
+        write(connection, maps.of(path), _texts(edit for edit in edits if edit.config_map == path), may_write)
     return edits
 
 
@@ -325,28 +343,41 @@ def restore(
     return found
 
 
+@contextmanager
 def keeping_others_out(
     connection: Connection,
     lease: LeaseName,
     identity: str,
     wait: Callable[[float], None] = time.sleep,
-) -> LeaderElector | None:
-    """Take the controllers' lease, so that none of them writes; wait until that of a dead one has expired.
+) -> Iterator[bool]:
+    """Hold the controllers' Lease, so that none of them writes; delete it when the block has succeeded.
 
-    Returns:
-        The holder, to be released; None if there is no lease, and so no controller.
+    Waits until that of a dead controller has expired. After an error in the block, it is only released.
+
+    Yields:
+        Whether there is a Lease: without one, no controller runs.
 
     Raises:
         NotLeaderError: a controller is alive; the text says how to end it.
-        SourceError: the Lease is not available.
+        SourceError: the Lease is not available, or may not be deleted.
     """
     elector = LeaderElector(connection, lease, identity)
     if not elector.exists():
-        return None
+        yield False
+        return
+    _take_over(elector, lease, wait)
+    try:
+        yield True
+        elector.remove()
+    finally:
+        elector.release()
+
+
+def _take_over(elector: LeaderElector, lease: LeaseName, wait: Callable[[float], None]) -> None:
     for _ in range(int(CLIENT_GO.duration / CLIENT_GO.retry) + 2):
         elector.try_once()
-        if elector.is_leader:
-            return elector
+        if elector.is_writer():
+            return
         if elector.error is not None:
             raise elector.error
         wait(CLIENT_GO.retry)

@@ -1,28 +1,39 @@
-"""How nodeagent's lines get into CoreDNS's configuration: in its Corefile, or in a file that it imports.
+"""What to change in the ConfigMaps so that CoreDNS answers what the plan serves. Pure.
 
-Pure.
+nodeagent's lines go into the Corefile, or into a file that it imports; this is chosen first.
 """
 
 import difflib
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.corefile.answering import Answer, by_rewriting, by_templates
-from nodeagent.coredns.corefile.managed_block import (
+from nodeagent.coredns.managed_block import (
     as_file,
     block_names,
     with_blocks,
     without_blocks,
     without_hairpin_proxy,
 )
-from nodeagent.coredns.corefile.parsing import Block, Corefile, CorefileError, parse
-from nodeagent.coredns.naming import CONFIG_MAP_BYTES, Naming, Source, fit, name
+from nodeagent.coredns.naming import (
+    CONFIG_MAP_BYTES,
+    Answer,
+    Naming,
+    Source,
+    by_rewriting,
+    by_templates,
+    fit,
+    name,
+)
+from nodeagent.coredns.parsing import Block, Corefile, CorefileError, parse
 from nodeagent.model.desired import Desired, NameDecision
 from nodeagent.plan.hostnames import covering
+
+COREFILE = "Corefile"
+"""The key that holds it, in every known ConfigMap of CoreDNS."""
 
 
 def path_of(config: Config, config_map: str) -> str:
@@ -117,13 +128,6 @@ def _import_key(corefile: Corefile) -> str | None:
     return min(set.intersection(*found), default=None) if found else None
 
 
-# What to change in the ConfigMaps so that CoreDNS answers what the plan serves. Pure.
-
-
-COREFILE = "Corefile"
-"""The key that holds it, in every known ConfigMap of CoreDNS."""
-
-
 class MapContents(Struct, frozen=True):
     """What the ConfigMaps hold now: their data by key. None for one that does not exist."""
 
@@ -184,25 +188,33 @@ def decide(
     """
     options = config.coredns
     path = path_of(config, options.config_map)
-    with _about(path):
-        user = _user_text(standing.main, adopt=adopt)
-        corefile = parse(user)
-    way = choose(corefile, config, importable=standing.imported is not None)
-    sources = [Source(corefile), *imported_sources(corefile, standing.imported or {})]
+    imported = standing.imported or {}
     never = (*never, *config.hosts.exclude, config.hosts.cluster_domain)
     with _about(path):
-        data = standing.main if way.key is None else standing.imported or {}
-        place = _Place(corefile, data, way.key, user if way.key is None else "", config)
-        naming = place.fitted(name(desired, sources, never=never, adopt=adopt))
-        lines = _Lines(corefile, naming.answers, config)
-        after = _edited(user, lines.of if way.key is None else lambda _: [])
-    remarks = [*way.remarks]
+        corefile = parse(_user_text(standing.main, adopt=adopt))
+    way = choose(corefile, config, importable=standing.imported is not None)
+    sources = [Source(corefile), *imported_sources(corefile, imported)]
+    with _about(path):
+        target = _Target(corefile, standing.main if way.key is None else imported, way.key, config)
+        naming = target.fitted(name(desired, sources, never=never, adopt=adopt))
+        text = target.written(naming.answers)
+    after = corefile.text if way.key else text
     edits = [Edit(path, COREFILE, standing.main[COREFILE], after)]
-    if standing.imported is not None:
-        edits += _import_edits(standing.imported, way.key, lines, config)
+    path = path_of(config, options.import_config_map)
+    if way.key:
+        edits.append(Edit(path, way.key, imported.get(way.key), text or None))
+    others = sorted(key for key in imported if key.startswith("nodeagent.") and key != way.key)
+    edits += [Edit(path, key, imported[key], without_blocks(imported[key]) or None) for key in others]
+    remarks = [*way.remarks]
     if standing.node_local is not None:
+        # NodeLocal DNSCache forwards names outside the cluster past CoreDNS, so it needs them, too.
+        path, data = path_of(config, options.node_local_config_map), standing.node_local
         try:
-            edits.append(_node_local_edit(desired, standing.node_local, config, never, adopt=adopt))
+            with _about(path):
+                corefile = parse(_user_text(data, adopt=adopt))
+                target = _Target(corefile, data, None, config)
+                local = target.fitted(name(desired, [Source(corefile)], never=never, adopt=adopt))
+                edits.append(Edit(path, COREFILE, data[COREFILE], target.written(local.answers)))
         except CorefileError as error:
             remarks.append(str(error))
     return Edits(way, tuple(edits), naming.decisions, tuple(remarks))
@@ -229,85 +241,63 @@ def decide_removal(standing: MapContents, config: Config) -> tuple[Edit, ...]:
     return tuple(edit for edit in edits if edit)
 
 
-class _Lines:
-    """The lines for each server block of one Corefile."""
+class _Target(Struct, frozen=True):
+    """Where lines are written: into a Corefile, given without nodeagent's block, or a key of what it imports.
 
-    def __init__(self, corefile: Corefile, answers: Sequence[Answer], config: Config) -> None:
-        self._corefile = corefile
-        self._answers = answers
-        self._config = config
-
-    def of(self, block: Block) -> list[str]:
-        """Find a relay Service by its name if the cluster's names are known, else by its address."""
-        relay, domain = self._config.relay, self._config.hosts.cluster_domain
-        cluster = any(
-            plugin.name == "kubernetes" and covering(domain, map(_bare, plugin.arguments))
-            for plugin in self._corefile.plugins(block)
-        )
-        if relay.kind == "service" and cluster:
-            service = f"{relay.service.name}.{relay.service.namespace}.svc.{domain}"
-            return by_rewriting(self._answers, service)
-        return by_templates(self._answers)
-
-    def of_root(self) -> list[str]:
-        """Return those for the server block of `.`."""
-        return self.of(self._corefile.roots[0])
-
-
-def _bare(zone: str) -> str:
-    return zone.lower().removesuffix(".")
-
-
-def _import_edits(data: Mapping[str, str], key: str | None, lines: _Lines, config: Config) -> list[Edit]:
-    """Put nodeagent's key into the desired state, and remove its block from any other one."""
-    path = path_of(config, config.coredns.import_config_map)
-    edits = []
-    if key is not None:
-        before = data.get(key)
-        after = without_blocks(before or "") + as_file(lines.of_root())
-        parse(f". {{\n{after}\n}}\n")
-        edits.append(Edit(path, key, before, after or None))
-    for other, text in data.items():
-        if other != key and other.startswith("nodeagent."):
-            edits.append(Edit(path, other, text, without_blocks(text) or None))
-    return edits
-
-
-def _node_local_edit(
-    desired: Desired, data: Mapping[str, str], config: Config, never: Iterable[str], *, adopt: bool
-) -> Edit:
-    """Edit NodeLocal DNSCache: it forwards names outside the cluster past CoreDNS, so it needs them, too."""
-    path = path_of(config, config.coredns.node_local_config_map)
-    with _about(path):
-        user = _user_text(data, adopt=adopt)
-        corefile = parse(user)
-        place = _Place(corefile, data, None, user, config)
-        naming = place.fitted(name(desired, [Source(corefile)], never=never, adopt=adopt))
-        lines = _Lines(corefile, naming.answers, config)
-        return Edit(path, COREFILE, data[COREFILE], _edited(user, lines.of))
-
-
-class _Place(Struct, frozen=True):
-    """The place of a block: a Corefile (`key` is None, `user` the text without it), or a key of an import."""
+    `data` are the texts of the ConfigMap; `key` is None for the Corefile itself.
+    """
 
     corefile: Corefile
     data: Mapping[str, str]
     key: str | None
-    user: str
     config: Config
+
+    def written(self, answers: Sequence[Answer]) -> str:
+        """Return the text with the lines for these answers.
+
+        Raises:
+            CorefileError: CoreDNS would reject it, or it would change anything else.
+        """
+        if self.key is not None:
+            file = as_file(self._lines(self.corefile.roots[0], answers))
+            after = without_blocks(self.data.get(self.key, "")) + file
+            parse(f". {{\n{after}\n}}\n")
+            return after
+        after = with_blocks(self.corefile.text, lambda block: self._lines(block, answers))
+        parse(after)
+        if without_blocks(after) != self.corefile.text:
+            raise CorefileError("the edit would change more than nodeagent's block; nothing was changed")
+        return after
 
     def fitted(self, naming: Naming) -> Naming:
         """Return as much of it as there is room for in the ConfigMap, next to all else."""
         key = self.key or COREFILE
         others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
-        room = CONFIG_MAP_BYTES - others - len(self.user.encode())
-        most = min(self.config.coredns.max_bytes, room)
+        user = len(self.corefile.text.encode()) if self.key is None else 0
+        most = min(self.config.coredns.max_bytes, CONFIG_MAP_BYTES - others - user)
         return fit(naming, block_names([self.data.get(key, "")]).all, self._size, most)
 
     def _size(self, answers: Sequence[Answer]) -> int:
-        lines = _Lines(self.corefile, answers, self.config)
-        text = with_blocks(self.user, lines.of) if self.key is None else as_file(lines.of_root())
-        return len(text.encode()) - len(self.user.encode())
+        if self.key is not None:
+            return len(as_file(self._lines(self.corefile.roots[0], answers)).encode())
+        text = with_blocks(self.corefile.text, lambda block: self._lines(block, answers))
+        return len(text.encode()) - len(self.corefile.text.encode())
+
+    def _lines(self, block: Block, answers: Sequence[Answer]) -> list[str]:
+        """Find a relay Service by its name if the cluster's names are known there, else by its address."""
+        relay, domain = self.config.relay, self.config.hosts.cluster_domain
+        in_cluster = any(
+            plugin.name == "kubernetes" and covering(domain, map(_bare, plugin.arguments))
+            for plugin in self.corefile.plugins(block)
+        )
+        if relay.kind == "service" and in_cluster:
+            service = f"{relay.service.name}.{relay.service.namespace}.svc.{domain}"
+            return by_rewriting(answers, service)
+        return by_templates(answers)
+
+
+def _bare(zone: str) -> str:
+    return zone.lower().removesuffix(".")
 
 
 def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:
@@ -315,18 +305,6 @@ def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:
         raise CorefileError(f"it has no key {COREFILE}, but {', '.join(sorted(data)) or 'none at all'}")
     user = without_blocks(data[COREFILE])
     return without_hairpin_proxy(user) if adopt else user
-
-
-def _edited(user: str, lines_for: Callable[[Block], list[str]]) -> str:
-    """Return the text with nodeagent's block.
-
-    A text that CoreDNS would reject, or that changes anything else, is an error.
-    """
-    after = with_blocks(user, lines_for)
-    parse(after)
-    if without_blocks(after) != user:
-        raise CorefileError("the edit would change more than nodeagent's block; nothing was changed")
-    return after
 
 
 @contextmanager

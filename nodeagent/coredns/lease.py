@@ -4,27 +4,28 @@ The rules are client-go's (tools/leaderelection), stricter where it leaves a gap
 
 - Another's lease has expired if it has not changed for its duration by one's own monotonic clock, counted
   from the moment one first saw it so: no two clocks are compared, and none can be set back.
-- One's own lease expires RENEW_SECONDS after the last renewal *began*: before any other controller takes it.
+- One's own lease expires `renew` seconds after the last renewal *began*: before another controller takes it.
 - Every write to the Lease is a compare-and-swap on its resourceVersion, so of two that try one fails.
 - Before a write to anything else, `confirm` reads the Lease once more and says how long the write may take.
   It can't stop a write that the network delivers after that time; the write's own compare-and-swap does: the
   controller that took over has read, and perhaps written, later.
-- `release` releases the lease, so that no other has to wait after an orderly end.
+- `release` releases the lease, so that no other has to wait after an orderly end; `remove` deletes it.
 """
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import AlreadyExistsError, ConflictError, NotFoundError
+from nodeagent.typed_values import from_json
 
 _LOG = logging.getLogger("nodeagent")
 
@@ -84,20 +85,35 @@ class LeaseName(Struct, frozen=True):
         return f"{self.collection}/{self.name}"
 
 
-class _Seen(Struct, frozen=True):
-    """Another's lease as it was first seen: when that was, its holder, its duration."""
+class _Spec(Struct, frozen=True, rename="camel", omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
 
-    version: str
-    holder: str
-    since: float
-    duration: float
+
+class _Lease(Struct, frozen=True):
+    """A Lease as the API has it; its metadata goes back unchanged."""
+
+    metadata: dict[str, Any]
+    spec: _Spec = field(default_factory=_Spec)
+
+    @property
+    def holder(self) -> str:
+        return self.spec.holder_identity or ""
+
+    @property
+    def version(self) -> str:
+        return str(self.metadata.get("resourceVersion") or "")
 
 
 class LeaderElector:
-    """Tries to acquire a Lease, and keeps it.
+    """Tries to acquire a Lease, and keeps it (runtime.driver.Election).
 
     Args:
-        connection: To the API server. RBAC: create leases; get and update this one by name.
+        connection: To the API server. RBAC: create leases; get and update this one by name, delete it for
+            `remove`.
         lease: Which one.
         identity: This process's name among the others; no two may have the same.
         on_change: Called, from the thread of `start`, when the holder changes.
@@ -122,26 +138,31 @@ class LeaderElector:
         self._clock = clock
         self._mine_until: float | None = None
         self._version = ""
-        self._seen: _Seen | None = None
+        # Another's lease, and when it was first seen so.
+        self._seen: _Lease | None = None
+        self._seen_since = 0.0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.error: SourceError | None = None
         """What is wrong with the Lease now; None while all is well."""
-        """When the last attempt began (the clock's seconds): shows whether the thread is alive."""
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process holds the lease at this moment."""
+    def is_writer(self) -> bool:
+        """Whether this process holds the lease at this moment. From any thread."""
         until = self._mine_until  # once: the lease's thread may take it away in between
         return until is not None and self._clock() < until
 
     @property
     def holder(self) -> str:
         """The holder when it was last seen; empty if there was none."""
-        if self.is_leader:
+        if self.is_writer():
             return self._identity
         return self._seen.holder if self._seen else ""
+
+    @property
+    def writer(self) -> str:
+        """Who holds it, for a person; empty if no other controller was seen."""
+        return f"{self.holder} holds {self._lease}" if self._seen else ""
 
     def exists(self) -> bool:
         """Whether there is such a Lease. Raises SourceError."""
@@ -160,11 +181,10 @@ class LeaderElector:
         self.release()
 
     def try_once(self) -> None:
-        """Try once to acquire or renew the lease; raises nothing: `error` and `is_leader` show the result."""
+        """Try once to acquire or renew the lease; raises nothing: `error` and `is_writer` show the result."""
         with self._lock:
-            began = self._clock()
             try:
-                self._try(began)
+                self._try(self._clock())
             except ConflictError:
                 # Another controller was faster. The next read of the Lease shows what that means.
                 return
@@ -184,15 +204,13 @@ class LeaderElector:
             SourceError: the API does not answer.
         """
         with self._lock:
-            if not self.is_leader:
+            if not self.is_writer():
                 raise NotLeaderError(f"{self._lease} is not held (any longer): nothing was written")
             found = self._read()
-            if found is None or _holder(found) != self._identity or _version(found) != self._version:
+            if found is None or (found.holder, found.version) != (self._identity, self._version):
                 self._mine_until = None
-                holder = _holder(found) if found else "nobody"
-                raise NotLeaderError(
-                    f"{self._lease} is held by {holder or 'no process'}: nothing was written"
-                )
+                holder = (found.holder if found else "") or "no process"
+                raise NotLeaderError(f"{self._lease} is held by {holder}: nothing was written")
             left = (self._mine_until or 0.0) - self._clock()
         if left < _SHORTEST_WRITE:
             raise NotLeaderError(f"{self._lease} is about to expire: nothing was written")
@@ -201,106 +219,95 @@ class LeaderElector:
     def release(self) -> None:
         """Release the Lease, if it is held, so that another need not wait. Idempotent; never raises."""
         with self._lock:
-            if not self.is_leader:
+            if not self.is_writer():
                 return
             self._mine_until = None
             try:
                 found = self._read()
-                if found is not None and _holder(found) == self._identity:
-                    self._connection.put_json(
-                        self._lease.path, self._object(found, holder=""), self._timing.request
-                    )
+                if found is not None and found.holder == self._identity:
+                    self._write(found, holder="")
             except SourceError as error:
                 _LOG.warning(
                     "Could not release the Lease; another controller takes it when it has expired",
                     extra={"fields": {"err": str(error)}},
                 )
 
+    def remove(self) -> None:
+        """Delete the Lease, which must be held: for the last one, when no controller runs any more.
+
+        Raises:
+            NotLeaderError: another took it; it stays.
+            SourceError: the API does not answer, or denies it.
+        """
+        left = self.confirm()
+        exact = {"resourceVersion": self._version}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": exact}
+        try:
+            self._connection.write("delete", self._lease.path, options, min(left, self._timing.request))
+        except ConflictError as error:
+            raise NotLeaderError(f"{self._lease} was taken meanwhile; it stays") from error
+        except NotFoundError:
+            pass
+        self._mine_until = None
+
     def _run(self) -> None:
         known: tuple[bool, str] = (False, "")
         while not self._stopping.is_set():
             self.try_once()
-            if (self.is_leader, self.holder) != known:
-                known = (self.is_leader, self.holder)
+            if (self.is_writer(), self.holder) != known:
+                known = (self.is_writer(), self.holder)
                 self._on_change()
             self._stopping.wait(self._timing.retry)
 
     def _try(self, began: float) -> None:
         found = self._read()
-        if found is None:
-            self._take(self._create, None, began)
-        elif _holder(found) == self._identity or not _holder(found) or self._is_over(found, began):
-            self._take(self._update, found, began)
-        else:
+        if found and found.holder not in {"", self._identity} and not self._has_expired(found, began):
             self._mine_until = None
-
-    def _is_over(self, found: Mapping[str, Any], now: float) -> bool:
-        """Whether another's lease has been unchanged for so long that it may be taken."""
-        seen = self._seen
-        if seen is None or seen.version != _version(found):
-            seconds = found.get("spec", {}).get("leaseDurationSeconds") or self._timing.duration
-            self._seen = _Seen(_version(found), _holder(found), now, float(seconds))
-            return False
-        return now - seen.since >= seen.duration
-
-    def _take(
-        self, write: Callable[[dict[str, Any]], bytes], found: Mapping[str, Any] | None, began: float
-    ) -> None:
-        written = _decoded(write(self._object(found, holder=self._identity)), self._lease)
-        self._version = _version(written)
+            return
+        self._version = self._write(found, self._identity).version
         self._mine_until = began + self._timing.renew
         self._seen = None
 
-    def _create(self, lease: dict[str, Any]) -> bytes:
-        try:
-            return self._connection.post_json(self._lease.collection, lease, self._timing.request)
-        except AlreadyExistsError as error:
-            raise ConflictError(str(error)) from error
+    def _has_expired(self, found: _Lease, now: float) -> bool:
+        """Whether another's lease has been unchanged for so long that it may be taken."""
+        if self._seen is None or self._seen.version != found.version:
+            self._seen, self._seen_since = found, now
+        return now - self._seen_since >= (found.spec.lease_duration_seconds or self._timing.duration)
 
-    def _update(self, lease: dict[str, Any]) -> bytes:
-        return self._connection.put_json(self._lease.path, lease, self._timing.request)
-
-    def _read(self) -> Mapping[str, Any] | None:
+    def _read(self) -> _Lease | None:
         try:
-            return _decoded(
-                self._connection.get_json(self._lease.path, timeout=self._timing.request), self._lease
-            )
+            return self._decoded(self._connection.get_json(self._lease.path, timeout=self._timing.request))
         except NotFoundError:
             return None
 
-    def _object(self, found: Mapping[str, Any] | None, *, holder: str) -> dict[str, Any]:
+    def _write(self, found: _Lease | None, holder: str) -> _Lease:
+        """Write `holder` into the Lease as it was found, or create it. Raises ConflictError, SourceError."""
         now = datetime.now(UTC).strftime(_TIME_FORMAT)
-        metadata = {"namespace": self._lease.namespace, "name": self._lease.name}
-        before: Mapping[str, Any] = (found or {}).get("spec") or {}
-        again = before.get("holderIdentity") == holder
-        spec: dict[str, Any] = {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": max(1, round(self._timing.duration)) if holder else 1,
-            "acquireTime": before.get("acquireTime") if again and before.get("acquireTime") else now,
-            "renewTime": now,
-            "leaseTransitions": (before.get("leaseTransitions") or 0) + int(bool(before) and not again),
-        }
-        return {
-            "kind": "Lease",
-            "apiVersion": "coordination.k8s.io/v1",
-            "metadata": (found or {}).get("metadata") or metadata,
-            "spec": spec,
-        }
+        before = found.spec if found else _Spec()
+        again = before.holder_identity == holder
+        spec = _Spec(
+            holder,
+            max(1, round(self._timing.duration)) if holder else 1,
+            (before.acquire_time if again else None) or now,
+            now,
+            (before.lease_transitions or 0) + int(found is not None and not again),
+        )
+        lease = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "spec": msgspec.to_builtins(spec)}
+        if found is not None:
+            body = lease | {"metadata": found.metadata}
+            return self._decoded(
+                self._connection.write("update", self._lease.path, body, self._timing.request)
+            )
+        body = lease | {"metadata": msgspec.to_builtins(self._lease)}
+        try:
+            return self._decoded(
+                self._connection.write("create", self._lease.collection, body, self._timing.request)
+            )
+        except AlreadyExistsError as error:
+            raise ConflictError(str(error)) from error
 
-
-def _decoded(body: bytes, lease: LeaseName) -> Mapping[str, Any]:
-    try:
-        found = json.loads(body)
-    except ValueError as error:
-        raise SourceError(f"{lease}: the answer is invalid: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict):
-        raise SourceError(f"{lease}: the answer is not a Lease")
-    return found
-
-
-def _holder(lease: Mapping[str, Any]) -> str:
-    return str((lease.get("spec") or {}).get("holderIdentity") or "")
-
-
-def _version(lease: Mapping[str, Any]) -> str:
-    return str(lease["metadata"].get("resourceVersion") or "")
+    def _decoded(self, body: bytes) -> _Lease:
+        try:
+            return from_json(body, _Lease)
+        except msgspec.MsgspecError as error:
+            raise SourceError(f"{self._lease}: the answer is not a Lease: {error}") from error

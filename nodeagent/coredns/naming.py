@@ -1,17 +1,170 @@
-"""Which of the hostnames that the plan serves one CoreDNS answers, and why not the others. Pure."""
+"""Which of the hostnames that the plan serves one CoreDNS answers, and why not the others. Pure.
+
+The API rejects a ConfigMap that grows past its limit: nothing could be written any more, and names that were
+withdrawn would stay. So the block has a limit, and each namespace a fair share of it: one that claims more
+loses its own names, not those of others.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
 
 from msgspec import Struct
 
-from nodeagent.coredns.corefile.answering import Answer
-from nodeagent.coredns.corefile.managed_block import OwnLine, own_names
-from nodeagent.coredns.corefile.parsing import Corefile
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.coredns.managed_block import OwnLine, own_names
+from nodeagent.coredns.parsing import Corefile
+from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.desired import Desired, NameDecision, Verdict, skipped
 from nodeagent.plan.hostnames import covering, is_wildcard
+
+
+def any_of(labels: Iterable[str]) -> str:
+    """Match exactly the given labels."""
+    found = sorted(labels)
+    return found[0] if len(found) == 1 else f"(?:{'|'.join(found)})"
+
+
+def any_but(labels: Iterable[str]) -> str:
+    """Match every label but the given ones: all that leave their tree of letters, or end early in it."""
+    excluded = sorted(set(labels))
+    return _other_than(["", *excluded]) if excluded else "[^.]+"
+
+
+def _other_than(words: list[str]) -> str:
+    """Match all texts without a dot except `words` (sorted); the empty one too, if it is not among them."""
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            rests.setdefault(word[0], []).append(word[1:])
+    if not rests:
+        return "[^.]+"
+    # A hyphen means itself only at the end of a class.
+    heads = "".join(sorted(rests, key=lambda head: (head == "-", head)))
+    ways = [f"[^.{heads}][^.]*", *(head + _other_than(rest) for head, rest in rests.items())]
+    return f"(?:{'|'.join(ways)}){'' if '' in words else '?'}"
+
+
+TTL = 30
+"""Seconds: CoreDNS's own cache keeps answers as long by default, so a wrong one lasts no longer."""
+
+_NAMES_A_LINE = 50
+"""Names in one expression: the measurements show no gain above, and a person can still read such a line."""
+_NO_RECORDS = (
+    f"{{{{ .Name }}}} {TTL} IN SOA ns.nodeagent.invalid. nodeagent.invalid. 1 {TTL} {TTL} {TTL} {TTL}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A name and the addresses it is answered with.
+
+    A wildcard (`*.example.com`) matches one label; `but` are the labels it does not match, since others
+    answer those names.
+    """
+
+    name: str
+    addresses: tuple[IPAddress, ...]
+    but: frozenset[str] = frozenset()
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it matches more than one name."""
+        return self.name.startswith("*.")
+
+
+def by_templates(answers: Iterable[Answer]) -> list[str]:
+    """Return the lines of the templates, in a fixed order, four spaces per level.
+
+    Why `template` (docs/decisions/0015-coredns.md has the measurements): it works next to a `hosts` plugin,
+    of which a server block takes only one; it leaves other record types (MX, TXT, CAA) to other plugins; and
+    with many names in one regular expression it is fast.
+
+    - A name has an answer for A and for AAAA, even an empty one (NOERROR with an SOA, RFC 2308), and an empty
+      one for HTTPS (RFC 9460), whose address hints would bypass the relay.
+    - Every expression is anchored at both ends; every template ends in `fallthrough`: other names pass to the
+      next plugin.
+    - The first template that matches answers, so exact names come before wildcards.
+    - The zones after class and type are tried first, one after the other, so they are few: top-level domains.
+    """
+    exact: dict[tuple[IPAddress, ...], list[str]] = {}
+    wild: dict[tuple[IPAddress, ...], list[Answer]] = {}
+    for answer in sorted(answers, key=lambda answer: answer.name):
+        addresses = tuple(sorted(answer.addresses, key=sort_key))
+        if answer.is_wildcard:
+            wild.setdefault(addresses, []).append(answer)
+        else:
+            exact.setdefault(addresses, []).append(answer.name)
+    groups = [
+        *((addresses, list(_expressions(names)), names) for addresses, names in exact.items()),
+        *(
+            (addresses, [_wildcard(answer) for answer in found], [answer.name for answer in found])
+            for addresses, found in wild.items()
+        ),
+    ]
+    return [
+        line
+        for addresses, expressions, names in sorted(
+            groups, key=lambda group: (group[2][0][:2] == "*.", group[2])
+        )
+        for kind in ("A", "AAAA", "HTTPS")
+        for line in _template(kind, addresses, expressions, names)
+    ]
+
+
+def by_rewriting(answers: Iterable[Answer], service: str) -> list[str]:
+    """Return the lines that rewrite exact names to a Service's name in the cluster; wildcards stay templates.
+
+    A rewritten query is answered in full by the Service's name, and the answer has the name of the query
+    (CoreDNS itself does that for an exact name).
+    """
+    found = sorted(answers, key=lambda answer: answer.name)
+    exact = [answer.name for answer in found if not answer.is_wildcard]
+    return [
+        *(f"rewrite stop name exact {name} {service}" for name in exact),
+        *by_templates(answer for answer in found if answer.is_wildcard),
+    ]
+
+
+def _template(
+    kind: str, addresses: tuple[IPAddress, ...], expressions: list[str], names: list[str]
+) -> Iterator[str]:
+    version = {"A": 4, "AAAA": 6}.get(kind)
+    records = [address for address in addresses if address.version == version]
+    zones = sorted({name.rpartition(".")[2] for name in names})
+    yield f"template IN {kind} {' '.join(zones)} {{"
+    yield from (f"    match {expression}" for expression in expressions)
+    yield from (f'    answer "{{{{ .Name }}}} {TTL} IN {kind} {address}"' for address in records)
+    if not records:
+        # With an SOA, resolvers may cache the answer; and older CoreDNS rejects a template without records.
+        yield f'    authority "{_NO_RECORDS}"'
+    yield "    fallthrough"
+    yield "}"
+
+
+def _expressions(names: list[str]) -> Iterator[str]:
+    """One expression for a limited number of names of one parent domain."""
+    children: dict[str, list[str]] = {}
+    for name in names:
+        label, _, parent = name.partition(".")
+        children.setdefault(parent, []).append(label)
+    for parent, labels in sorted(children.items()):
+        for first in range(0, len(labels), _NAMES_A_LINE):
+            yield _below(any_of(labels[first : first + _NAMES_A_LINE]), parent)
+
+
+def _wildcard(answer: Answer) -> str:
+    return _below(any_but(answer.but), answer.name.removeprefix("*."))
+
+
+def _below(label: str, parent: str) -> str:
+    labels = [label, *parent.split(".")] if parent else [label]
+    return f"^{'[.]'.join(labels)}[.]$"
+
+
+CONFIG_MAP_BYTES = 1024 * 1024
+"""The API's limit for the data of a ConfigMap (k8s.io/kubernetes, validation.MaxSecretSize)."""
+
+CODE = "BlockFull"
 
 
 class Source(Struct, frozen=True):
@@ -76,7 +229,7 @@ def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[s
 
 def left(decision: NameDecision, code: str, reason: str) -> NameDecision:
     """Return the decision, changed into one that skips the name."""
-    return replace(decision, verdict=Verdict.SKIPPED, code=code, reason=reason)
+    return replace(decision, ruling=skipped(code, reason))
 
 
 def _closer(name: str, sources: Sequence[Source]) -> str | None:
@@ -94,18 +247,6 @@ def children(names: Iterable[str], wildcard: str) -> frozenset[str]:
     below = wildcard.removeprefix("*")
     labels = (name.removesuffix(below) for name in names if name.endswith(below))
     return frozenset(label for label in labels if label and "." not in label and label != "*")
-
-
-# Which names the block has room for: the API rejects a ConfigMap that grows past its limit. Pure.
-# The API server accepts 1 MiB of a ConfigMap's data. If the block grew beyond, nothing could be written any
-# more, and names that were withdrawn would stay. So the block has a limit, and each namespace a fair share of
-# it: a namespace that claims more than that loses its own names, not those of others.
-
-
-CONFIG_MAP_BYTES = 1024 * 1024
-"""The API's limit for the data of a ConfigMap (k8s.io/kubernetes, validation.MaxSecretSize)."""
-
-CODE = "BlockFull"
 
 
 def fit(

@@ -1,10 +1,10 @@
-"""What nodeagent keeps on this node, and whether it is in order. Pure."""
+"""What nodeagent keeps on this node, whether it is in order, and what serves the pods. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nodeagent.agent.convergence import Comparison
-from nodeagent.components.component import ComponentName
+from nodeagent.components.component import TITLES
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
 from nodeagent.doctor.findings import Code, Finding
@@ -14,12 +14,6 @@ from nodeagent.sources.node.service_proxy import KubeProxy
 _OWN_TABLE = "nodeagent"
 _HOOKS = ("output", "prerouting")
 _IPTABLES_PRIORITY = -100
-_TITLES: Mapping[ComponentName, str] = {
-    "addresses": "relay addresses",
-    "relay": "relay (HAProxy)",
-    "dnat": "DNAT",
-    "hosts": "hosts file",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ def _absent(seen: AgentObservation) -> Finding:
             Code.AgentUnreadable,
             "nodeagent",
             "its actual state can't be read",
-            tuple(f"{_TITLES[component]}: {text}" for component, text in seen.comparison.errors.items()),
+            tuple(f"{TITLES[component]}: {text}" for component, text in seen.comparison.errors.items()),
         )
     what = "would serve this node" if seen.comparison.pending else "would have nothing to do"
     return Finding(Code.AgentAbsent, "nodeagent", f"nothing of it exists on this node; it {what}")
@@ -69,8 +63,8 @@ def _absent(seen: AgentObservation) -> Finding:
 def _agent(seen: AgentObservation) -> Finding:
     comparison = seen.comparison
     hidden = seen.dnat is not None and bool(seen.dnat.unreadable)
-    pending = [_TITLES[component] for component in comparison.pending if not (component == "dnat" and hidden)]
-    errors = tuple(f"{_TITLES[component]}: {text}" for component, text in comparison.errors.items())
+    pending = [TITLES[component] for component in comparison.pending if not (component == "dnat" and hidden)]
+    errors = tuple(f"{TITLES[component]}: {text}" for component, text in comparison.errors.items())
     if pending:
         return Finding(
             Code.AgentDrifted,
@@ -167,10 +161,7 @@ def overtaking(rules: KubeProxy, backend: str) -> list[str]:
     ]
 
 
-# What serves this node's pods: DNAT, CoreDNS, or nothing. Pure.
-
-
-_SUBJECT = "pods"
+_PODS = "pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,35 +170,49 @@ class PodsObservation:
 
     Attributes:
         redirected: whether DNAT for pods is active on this node.
-        socket_balancer: whether something rewrites `connect()` here, so that DNAT sees nothing of it.
+        bypassed: whether something rewrites `connect()` before DNAT sees it; None if unknown.
+        by_kube_proxy: whether kube-proxy, whose rules DNAT precedes, and nothing else handles Services here.
         by_coredns: whether CoreDNS answers a hostname with the relay's address; None if it could not be
             queried.
         said: whether the configuration says that CoreDNS serves pods (`coredns.servesPods`).
     """
 
     redirected: bool
-    socket_balancer: bool
+    bypassed: bool | None
+    by_kube_proxy: bool
     by_coredns: bool | None
     said: bool
 
 
 def pods_finding(seen: PodsObservation) -> Finding:
     """Return the finding for a node on which nodeagent serves a load balancer."""
-    if seen.redirected and not seen.socket_balancer:
-        return Finding(Code.PodsByDnat, _SUBJECT, "served by DNAT, like the node itself")
+    if seen.redirected and seen.bypassed is False and seen.by_kube_proxy:
+        return Finding(Code.PodsByDnat, _PODS, "served by DNAT, like the node itself")
     if seen.by_coredns:
-        return Finding(Code.PodsByCoreDns, _SUBJECT, "served by CoreDNS: it answers with the relay's address")
+        return Finding(Code.PodsByCoreDns, _PODS, "served by CoreDNS: it answers with the relay's address")
     if seen.by_coredns is None and seen.said:
         return Finding(
             Code.PodsLeftToCoreDns,
-            _SUBJECT,
+            _PODS,
             "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be queried from here",
         )
-    why = "DNAT does not see their connections" if seen.socket_balancer else "there is no DNAT for them"
     and_coredns = "" if seen.by_coredns is None else ", and CoreDNS does not answer with the relay's address"
+    if seen.redirected and not seen.bypassed:
+        return Finding(
+            Code.PodsUnclear,
+            _PODS,
+            "there is DNAT for them, but another data plane than kube-proxy's may handle their connections "
+            f"before it{and_coredns}",
+            remedy=(
+                "connect from a pod of this node to a hostname behind the load balancer:",
+                "$ kubectl run test --rm -it --restart=Never --image=curlimages/curl -- curl -v http://HOSTNAME/",
+                "if that is rejected, use the overlay cilium: its controllers let CoreDNS serve pods",
+            ),
+        )
+    why = "DNAT does not see their connections" if seen.redirected else "there is no DNAT for them"
     return Finding(
         Code.PodsNotServed,
-        _SUBJECT,
+        _PODS,
         f"not served, including cert-manager's: {why}{and_coredns}",
         remedy=(
             "let CoreDNS serve them: the overlay cilium contains the controllers for it (docs/coredns.md)",

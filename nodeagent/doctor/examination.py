@@ -1,7 +1,6 @@
 """Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,6 +14,7 @@ from nodeagent.config.options import Config, LoadBalancerOptions
 from nodeagent.doctor.agent_state import AgentObservation, PodsObservation, agent_findings, pods_finding
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.load_balancer_findings import (
+    LEFT_ALONE,
     LoadBalancerObservation,
     load_balancer_finding,
     provider_of,
@@ -46,12 +46,18 @@ from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
-from nodeagent.sources.node.environment import Environment, read_environment
-from nodeagent.sources.node.name_resolution import HostResolver
+from nodeagent.sources.node.environment import HostResolver, read_environment
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
-from nodeagent.sources.probes.connection_tests import verifying_context
+from nodeagent.sources.probes.connection_tests import ask_each, verifying_context
 from nodeagent.sources.probes.image_pull import rehearse
 from nodeagent.sources.probes.registry_http import ImageReference
+
+
+class FleetReport(Struct, frozen=True):
+    """What the agents of all nodes report; `serves` is the least number of load balancers that one serves."""
+
+    finding: Finding
+    serves: int = 0
 
 
 class Question(Struct, frozen=True):
@@ -67,6 +73,7 @@ class Question(Struct, frozen=True):
         elsewhere: why this machine is not the node; empty if it is.
         host: the hostname to request; empty for those that the plan knows.
         image: the image whose pull is tested; None for none.
+        fleet: what the agents of all nodes report, if this machine is not the node; None if not asked.
     """
 
     config: Config
@@ -78,24 +85,7 @@ class Question(Struct, frozen=True):
     elsewhere: str
     host: str
     image: ImageReference | None
-
-
-_LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
-"""The detection's codes for load balancers that someone excluded."""
-
-
-def why_elsewhere(snapshot: Snapshot, facts: Facts) -> str:
-    """Why this machine is not the node of that name; empty if it is. Pure.
-
-    It is the node if it has one of the Node's own addresses.
-    """
-    if snapshot.node is None:
-        return f"no Node {facts.node_name} exists in the cluster"
-    here = {standing.address for standing in facts.addresses} | set(facts.source_addresses)
-    if here.intersection(snapshot.node.addresses):
-        return ""
-    theirs = ", ".join(map(str, snapshot.node.addresses)) or "none"
-    return f"none of Node {snapshot.node.name}'s addresses ({theirs}) is on this machine"
+    fleet: FleetReport | None = None
 
 
 def examine(question: Question) -> list[Finding]:
@@ -103,6 +93,7 @@ def examine(question: Question) -> list[Finding]:
     return [
         *(_off_node(question) if question.elsewhere else _on_node(question)),
         *_trust(question),
+        *_unreadable(question),
         *rehearse_pull(question),
     ]
 
@@ -113,6 +104,14 @@ def _trust(question: Question) -> list[Finding]:
     return [trust_finding(nodes)] if sending and nodes and nodes.addresses else []
 
 
+def _unreadable(question: Question) -> list[Finding]:
+    found = [f"{entry.where}: {entry.reason}" for entry in question.snapshot.unreadable]
+    if not found:
+        return []
+    seen = f"{len(found)} could not be used: what they say is not part of this report"
+    return [Finding(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
+
+
 def _off_node(question: Question) -> list[Finding]:
     skipped = Finding(
         Code.NotThisNode,
@@ -120,18 +119,19 @@ def _off_node(question: Question) -> list[Finding]:
         f"{question.elsewhere}: connections, wiring and nodeagent's state were not checked",
         remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
     )
-    return [*_load_balancers(question, _detected(question), None), skipped]
+    fleet = [question.fleet.finding] if question.fleet else []
+    return [*_load_balancers(question, _detected(question), None), *fleet, skipped]
 
 
 def _on_node(question: Question) -> list[Finding]:
     services = question.snapshot.services
     detected = _detected(question)
-    examined = [service for service in services if detected[service.ref].code not in _LEFT_ALONE]
+    examined = [service for service in services if detected[service.ref].code not in LEFT_ALONE]
     hosts = choose_hosts(question.desired, question.host, examined)
     resolver = HostResolver(Path(question.config.hosts.file))
     looked_up = {*hosts.values(), *([question.host] if question.host else [])}
-    led_to = resolver.resolve_all((*published_names(services), *sorted(looked_up)))
-    rules = read_kube_proxy(question.actual.addresses.addresses)
+    led_to = ask_each((*published_names(services), *sorted(looked_up)), resolver.resolve)
+    rules = read_kube_proxy(question.actual.addresses.state().addresses)
     dnat = _dnat(question.actual)
     readable = dnat is not None and not dnat.unreadable
     knowledge = Knowledge(
@@ -140,12 +140,12 @@ def _on_node(question: Question) -> list[Finding]:
         in_rules=rules.held if rules.modes else None,
         led_to=led_to,
     )
-    balancers, connections = _connections(question, hosts, knowledge)
+    balancers, connections, bypassed = _connections(question, hosts, knowledge)
     names = observe_names(question, sorted(looked_up), led_to)
     return [
         *balancers,
         *connections,
-        *_node(question, rules, dnat, names),
+        *_node(question, rules, dnat, names, bypassed=bypassed),
         *map(name_finding, names),
         *examine_images(question, balancers, resolver),
     ]
@@ -153,13 +153,13 @@ def _on_node(question: Question) -> list[Finding]:
 
 def _connections(
     question: Question, hosts: Mapping[ObjectRef, str], knowledge: Knowledge
-) -> tuple[list[Finding], list[Finding]]:
-    """Return the findings on the load balancers, and on the connections to them."""
+) -> tuple[list[Finding], list[Finding], bool | None]:
+    """Return the findings on the load balancers and on the connections to them, and if these bypass DNAT."""
     detected = _detected(question)
     asked = [
         (service, detected[service.ref].versions)
         for service in question.snapshot.services
-        if detected[service.ref].code not in _LEFT_ALONE
+        if detected[service.ref].code not in LEFT_ALONE
     ]
     observed = observe(find_targets(asked, hosts, knowledge.led_to, question.facts), knowledge)
     paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service, _ in asked}
@@ -173,7 +173,12 @@ def _connections(
         certificate_finding(target.host, target.service.ref.path, outcome)
         for target, outcome in observe_certificates(observed, context)
     ]
-    return _load_balancers(question, detected, paths), findings
+    measured = [seen.bypassed for _, seen in observed if seen.relayed or seen.bypassed]
+    return (
+        _load_balancers(question, detected, paths),
+        findings,
+        any(measured) if measured else None,
+    )
 
 
 def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
@@ -197,11 +202,10 @@ def _load_balancers(
         load_balancer_finding(
             LoadBalancerObservation(
                 service=service,
-                proxy=detected[service.ref].proxy,
-                said=detected[service.ref].reason,
-                ignored=detected[service.ref].code in _LEFT_ALONE,
+                detected=detected[service.ref],
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 provider=provider_of(service, question.snapshot.node),
+                by_fleet=_by_fleet(question, detected),
             ),
             question.cluster.version,
             question.cluster.policy_api,
@@ -210,9 +214,16 @@ def _load_balancers(
     ]
 
 
+def _by_fleet(question: Question, detected: Mapping[ObjectRef, Detection]) -> bool:
+    """Whether all agents are in sync, and serve no fewer load balancers than send the header."""
+    fleet = question.fleet
+    sending = sum(detection.proxy for detection in detected.values())
+    return fleet is not None and fleet.finding.code is Code.FleetInSync and fleet.serves >= sending
+
+
 def _dnat(actual: ActualState) -> DnatState | None:
     try:
-        return actual.dnat
+        return actual.dnat.state()
     except ApplyError:
         return None
 
@@ -231,7 +242,12 @@ def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoin
 
 
 def _node(
-    question: Question, rules: KubeProxy, dnat: DnatState | None, names: Sequence[NameObservation]
+    question: Question,
+    rules: KubeProxy,
+    dnat: DnatState | None,
+    names: Sequence[NameObservation],
+    *,
+    bypassed: bool | None,
 ) -> list[Finding]:
     comparison = compare(question.desired, question.actual)
     hosts_file = Path(question.config.hosts.file)
@@ -243,16 +259,26 @@ def _node(
         addresses=any(address.ours for address in question.facts.addresses),
     )
     environment = read_environment(hosts_file)
+    answers = [name.by_coredns for name in names if name.by_coredns is not None]
+    signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
+    pods = PodsObservation(
+        redirected=bool(question.desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
+        bypassed=signs if bypassed is None else bypassed,
+        by_kube_proxy=bool(rules.modes) and not environment.cni,
+        by_coredns=any(answers) if answers else None,
+        said=question.config.coredns.serves_pods,
+    )
     return [
         *wiring_findings(
             rules,
             environment,
             mounted=is_mount_point(hosts_file),
             hosts_written=bool(comparison.written_names),
+            bypassed=bypassed,
             unused=_unused(question.desired, hosts_written=bool(comparison.written_names)),
         ),
         *agent_findings(state),
-        *([pods_finding(_pods(question, dnat, environment, names))] if state.addresses else []),
+        *([pods_finding(pods)] if state.addresses else []),
         *hosts_line_findings(question.facts.user_names, right_addresses(question.desired), str(hosts_file)),
     ]
 
@@ -268,23 +294,7 @@ def _unused(desired: Desired, *, hosts_written: bool) -> frozenset[str]:
     return frozenset(check for check, is_used in used.items() if not is_used)
 
 
-def _pods(
-    question: Question, dnat: DnatState | None, environment: Environment, names: Sequence[NameObservation]
-) -> PodsObservation:
-    answers = [name.by_coredns for name in names if name.by_coredns is not None]
-    return PodsObservation(
-        redirected=bool(question.desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
-        socket_balancer=bool(environment.socket_balancer),
-        by_coredns=any(answers) if answers else None,
-        said=question.config.coredns.serves_pods,
-    )
-
-
-# Examines hostnames and images pulled by them. EFFECTS: queries resolvers and a registry; changes nothing.
-
-
 _RUNTIME_SETTINGS = "containerd/certs.d"
-_AT_ONCE = 16
 
 
 def observe_names(
@@ -292,14 +302,18 @@ def observe_names(
 ) -> list[NameObservation]:
     """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
     # dnspython costs 0.07 s to import: only if hostnames are looked up.
-    from nodeagent.sources.dns import Resolver  # noqa: PLC0415
-    from nodeagent.sources.node.name_resolution import Upstreams, find_upstreams  # noqa: PLC0415
+    from nodeagent.sources.dns import (  # noqa: PLC0415
+        Resolver,
+        Upstreams,
+        find_upstreams,
+    )
 
-    upstream = _answers(hosts, Resolver(lambda: find_upstreams(question.config.hosts)).ask)
+    upstream = ask_each(hosts, Resolver(lambda: find_upstreams(question.config.hosts)).ask)
     dns = question.cluster.dns
     cluster: dict[str, DnsReply] = {}
     if dns is not None:
-        cluster = _answers(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
+        cluster = ask_each(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
+    proxied = {ref for ref, detection in _detected(question).items() if detection.proxy}
     decisions = question.desired.load_balancers
     addresses = [address for decision in decisions for address in decision.addresses]
     return [
@@ -309,19 +323,13 @@ def observe_names(
             upstream=reply,
             cluster=cluster.get(name),
             cluster_why=f"not asked: {question.cluster.reason('dns')}",
-            decision=_decision(question.desired, name),
+            decision=(decision := _decision(question.desired, name)),
+            behind_proxy=decision is not None and decision.load_balancer in proxied,
             load_balancers=frozenset((*addresses, *_published(led_to, question))),
             relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
         )
         for name, reply in upstream.items()
     ]
-
-
-def _answers(names: Iterable[str], ask: Callable[[str], DnsReply]) -> dict[str, DnsReply]:
-    """Look up all hostnames at the same time: a dead server costs its time only once."""
-    wanted = list(dict.fromkeys(names))
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(ask, wanted), strict=True))
 
 
 def _decision(desired: Desired, name: str) -> NameDecision | None:
@@ -354,7 +362,7 @@ def examine_images(question: Question, balancers: Iterable[Finding], resolver: H
         for address in (*decision.addresses, *decision.relay_addresses)
     }
     registries = {registry_of(image).partition(":")[0] for pod in pods for image in pod.images}
-    for registry, led_to in resolver.resolve_all(registries - behind.keys()).items():
+    for registry, led_to in ask_each(registries - behind.keys(), resolver.resolve).items():
         for address in led_to:
             if address in addresses:
                 behind[registry] = addresses[address]

@@ -1,6 +1,6 @@
 """What the doctor finds: each code with its check and its verdict, and all findings in one sentence. Pure.
 
-docs/doctor.md explains each code.
+docs/doctor-codes.md explains each code.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,9 @@ class Code(StrEnum):
     ShortCircuited = auto(), "load-balancer", CheckVerdict.AFFECTED
     IPModeIgnored = auto(), "load-balancer", CheckVerdict.AFFECTED
     Troubled = auto(), "load-balancer", CheckVerdict.AFFECTED
-    ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
+    ShortCircuitedByObject = auto(), "load-balancer", CheckVerdict.AFFECTED
+    RemediedByFleet = auto(), "load-balancer", CheckVerdict.PASS
+    ProxyUnknown = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
     LoadBalancerUnclear = auto(), "load-balancer", CheckVerdict.CANNOT_TELL
 
     # The addresses whose PROXY header an ingress controller has to trust.
@@ -68,6 +70,7 @@ class Code(StrEnum):
     ShortCircuitedAndCut = auto(), "path", CheckVerdict.AFFECTED
     Undetected = auto(), "path", CheckVerdict.AFFECTED
     RelayDown = auto(), "path", CheckVerdict.AFFECTED
+    DnatBypassed = auto(), "path", CheckVerdict.AFFECTED
     WrongVersion = auto(), "path", CheckVerdict.AFFECTED
     ControllerWithoutProxy = auto(), "path", CheckVerdict.AFFECTED
     WorksWithoutProxy = auto(), "path", CheckVerdict.WARNING
@@ -83,14 +86,22 @@ class Code(StrEnum):
     CertificateWrongName = auto(), "certificate", CheckVerdict.WARNING
     CertificateUnknown = auto(), "certificate", CheckVerdict.CANNOT_TELL
 
-    # Whether this machine is the node at all.
+    # Whether this machine is the node at all, and what the agents of the nodes report.
     NotThisNode = auto(), "node", CheckVerdict.CANNOT_TELL
+    FleetInSync = auto(), "fleet", CheckVerdict.PASS
+    FleetNotInSync = auto(), "fleet", CheckVerdict.AFFECTED
+    FleetAbsent = auto(), "fleet", CheckVerdict.NOT_AFFECTED
+    FleetUnknown = auto(), "fleet", CheckVerdict.CANNOT_TELL
+
+    # The objects that this report is made from.
+    ObjectsUnreadable = auto(), "objects", CheckVerdict.CANNOT_TELL
 
     # What serves the pods of this node.
     PodsByDnat = auto(), "pods", CheckVerdict.PASS
     PodsByCoreDns = auto(), "pods", CheckVerdict.PASS
     PodsLeftToCoreDns = auto(), "pods", CheckVerdict.PASS
-    PodsNotServed = auto(), "pods", CheckVerdict.WARNING
+    PodsNotServed = auto(), "pods", CheckVerdict.AFFECTED
+    PodsUnclear = auto(), "pods", CheckVerdict.CANNOT_TELL
 
     # What short-circuits.
     KubeProxyFound = auto(), "kube-proxy", CheckVerdict.PASS
@@ -98,6 +109,7 @@ class Code(StrEnum):
     KubeProxyUnreadable = auto(), "kube-proxy", CheckVerdict.CANNOT_TELL
     NoSocketBalancer = auto(), "cni", CheckVerdict.PASS
     SocketBalancer = auto(), "cni", CheckVerdict.AFFECTED
+    SocketBalancerUnclear = auto(), "cni", CheckVerdict.CANNOT_TELL
     SocketBalancerByHosts = auto(), "cni", CheckVerdict.PASS
     PacketFilter = auto(), "packet-filter", CheckVerdict.PASS
     NoPacketFilter = auto(), "packet-filter", CheckVerdict.AFFECTED
@@ -144,6 +156,7 @@ class Code(StrEnum):
     NameElsewhere = auto(), "name", CheckVerdict.NOT_AFFECTED
     NameDiffers = auto(), "name", CheckVerdict.AFFECTED
     NameUnknown = auto(), "name", CheckVerdict.AFFECTED
+    NameNowhere = auto(), "name", CheckVerdict.WARNING
     NameUnclear = auto(), "name", CheckVerdict.CANNOT_TELL
 
     # The test of an image pull.
@@ -159,7 +172,7 @@ class Code(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One check of one thing. The code determines the verdict: docs/doctor.md explains every code.
+    """One check of one thing. The code determines the verdict: docs/doctor-codes.md explains every code.
 
     Attributes:
         code: the result; belongs to one check.
@@ -190,9 +203,9 @@ Overall = Literal["healthy", "affected", "cannot-tell"]
 
 _EXIT: dict[Overall, int] = {"healthy": 0, "affected": 2, "cannot-tell": 1}
 # Without these, it is unknown whether the node is affected; anything else that is unknown changes nothing.
-_DECISIVE = frozenset({Code.ShortCircuitedByObject, Code.LoadBalancerUnclear, Code.PathUnclear})
+_DECISIVE = frozenset({Code.ProxyUnknown, Code.LoadBalancerUnclear, Code.PathUnclear, Code.ObjectsUnreadable})
 # What says most about a cause comes first in the sentence.
-_LEADING = (Code.ShortCircuited, Code.IPModeIgnored)
+_LEADING = (Code.ShortCircuited, Code.IPModeIgnored, Code.ShortCircuitedByObject)
 
 
 class Summary(Struct, frozen=True):
@@ -216,7 +229,10 @@ def summarize(where: str, findings: Sequence[Finding]) -> Summary:
     affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall
-    if affected:
+    if affected and all(finding.code is Code.ShortCircuitedByObject for finding in affected):
+        overall = "affected"
+        words = f" is affected by its objects: {_affected(affected)}; nodeagent fleet shows what is fixed"
+    elif affected:
         overall, words = "affected", f" is affected and not fixed yet: {_affected(affected)}"
     elif unknown:
         overall, words = "cannot-tell", f": could not determine: {_first(unknown)}"
@@ -258,7 +274,7 @@ def _affected(affected: Sequence[Finding]) -> str:
 
 def _healthy(findings: Sequence[Finding]) -> str:
     codes = [finding.code for finding in findings]
-    remedied = codes.count(Code.LoadBalancerRemedied)
+    remedied = codes.count(Code.LoadBalancerRemedied) + codes.count(Code.RemediedByFleet)
     if remedied:
         what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
         return f"is healthy: {what} short-circuited, and fixed by nodeagent"

@@ -3,17 +3,28 @@
 import re
 import shlex
 from collections.abc import Sequence
+from ipaddress import ip_network
 
 from msgspec import Struct
 
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding
+from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Node, Service
+from nodeagent.plan.detection.decision import Detection
 from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.plan.detection.readers import Provider
 
+_PRIVATE = tuple(
+    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+# Domains of their annotations and classes: metallb.io and metallb.universe.tf, kube-vip.io, purelb.io.
+_ANNOUNCERS = {"metallb.": "MetalLB", "kube-vip.io/": "kube-vip", "purelb.io/": "PureLB"}
+LEFT_ALONE = frozenset({"Ignored", "ExcludedByAnnotation"})
+"""The detection's codes for load balancers that someone excluded."""
 _REMEDIED = frozenset({Code.RemediedByDnat, Code.RemediedByHosts})
 _SEEN = {
-    Code.NotProxy: "not known to send the PROXY header, so short-circuiting loses nothing",
+    Code.NotProxy: "not known to send the PROXY header; without it, short-circuiting loses nothing",
     Code.Ignored: "excluded by configuration or annotation: no connection was made",
     Code.IPModeProxy: "not short-circuited: ipMode Proxy",
     Code.HostnameOnly: "not short-circuited: published by hostname, without an address",
@@ -23,8 +34,9 @@ _SEEN = {
     Code.ShortCircuited: "short-circuited by kube-proxy, and rejected because the PROXY header is missing",
     Code.IPModeIgnored: "ipMode Proxy, yet short-circuited: what handles Services here ignores it",
     Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
-    Code.ShortCircuitedByObject: "every kube-proxy short-circuits it; run this on a node to see if it is "
-    "fixed there",
+    Code.ShortCircuitedByObject: "sends the PROXY header, and every kube-proxy short-circuits it",
+    Code.RemediedByFleet: "short-circuited by every kube-proxy, and fixed: all agents are in sync",
+    Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
     Code.LoadBalancerUnclear: "the connections from this node match no known case",
 }
 
@@ -34,19 +46,17 @@ class LoadBalancerObservation(Struct, frozen=True):
 
     Attributes:
         service: the object.
-        proxy: whether it is known to send PROXY.
-        said: the source of that, or what decided otherwise, in words.
-        ignored: whether someone excluded it.
+        detected: whether it is known to send PROXY, and what says so.
         paths: the codes of its paths from this node; None off the node.
         provider: its provider; None if unknown.
+        by_fleet: whether the agents of all nodes report that they serve what they should.
     """
 
     service: Service
-    proxy: bool
-    said: str
-    ignored: bool
+    detected: Detection
     paths: tuple[Code, ...] | None
     provider: Provider | None
+    by_fleet: bool = False
 
 
 def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy_api: str = "") -> Finding:
@@ -66,20 +76,31 @@ def load_balancer_finding(seen: LoadBalancerObservation, kubernetes: str, policy
 
 
 def _code(seen: LoadBalancerObservation) -> Code:
-    if seen.ignored:
+    if seen.detected.code in LEFT_ALONE:
         return Code.Ignored
     paths = seen.paths or ()
     troubled = any(code.verdict is CheckVerdict.AFFECTED for code in paths)
-    if not seen.proxy:
-        return Code.Troubled if troubled else Code.NotProxy
     vip, absent = _short_circuited(seen.service)
-    if not vip:
-        if Code.ShortCircuitedAndCut in paths:
-            return Code.IPModeIgnored
-        return Code.Troubled if troubled else absent
     if seen.paths is None:
-        return Code.ShortCircuitedByObject
-    return _of_paths(seen.paths, troubled=troubled)
+        return _of_object(seen) if vip or (not seen.detected.proxy and _is_stated(seen.detected)) else absent
+    if not seen.detected.proxy:
+        return Code.Troubled if troubled else Code.NotProxy
+    if vip:
+        return _of_paths(seen.paths, troubled=troubled)
+    if Code.ShortCircuitedAndCut in paths:
+        return Code.IPModeIgnored
+    return Code.Troubled if troubled else absent
+
+
+def _of_object(seen: LoadBalancerObservation) -> Code:
+    """Return the code of one that a kube-proxy short-circuits, or that sends no header, off the node."""
+    if seen.detected.proxy:
+        return Code.RemediedByFleet if seen.by_fleet else Code.ShortCircuitedByObject
+    return Code.NotProxy if _is_stated(seen.detected) else Code.ProxyUnknown
+
+
+def _is_stated(detected: Detection) -> bool:
+    return detected.stated and detected.verdict is not Verdict.REFUSED
 
 
 def _of_paths(paths: Sequence[Code], *, troubled: bool) -> Code:
@@ -113,8 +134,8 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
     ports = ", ".join(f"{port.port}/{port.protocol}" for port in seen.service.ports)
     if ports:
         lines.append(f"ports {ports}")
-    lines.append(seen.said)
-    if seen.proxy and kubernetes:
+    lines.append(seen.detected.reason)
+    if seen.detected.proxy and kubernetes:
         lines.append(f"Kubernetes {kubernetes}")
     return lines
 
@@ -122,16 +143,18 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
 def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_api: str) -> tuple[str, ...]:
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject}:
         return remedies(seen.service, seen.provider, kubernetes, policy_api)
+    if code is Code.ProxyUnknown:
+        return (
+            f"list {seen.service.ref.path} in loadBalancers.services if it sends the header",
+            "or run nodeagent doctor on a node: there, it connects and sees",
+        )
     if code is Code.IPModeIgnored:
         return (
             "update what handles Services to a version that honors ipMode",
-            "(kube-proxy 1.30, Cilium 1.17 but not 1.18.0, kube-router 2.9, Antrea 2.0)",
+            "(kube-proxy 1.30, Cilium 1.17 but not 1.18.0, kube-router 2.9, Antrea 2.0, Calico eBPF 3.30)",
             "or let nodeagent serve it: it detects the short-circuiting in the kernel's rules",
         )
     return ()
-
-
-# What to do about short-circuiting, the best first: without an agent, if the provider has a way. Pure.
 
 
 _IP_MODE_SINCE = (1, 30)
@@ -175,12 +198,27 @@ def remedies(
         kubernetes: the cluster's version, such as v1.33.2; empty if unknown.
         policy_api: the version in which it serves MutatingAdmissionPolicies; empty if it does not.
     """
+    if name := announced_by(service):
+        return (
+            f"ipMode: Proxy is no fix here: {name} announces the address, and kube-proxy's rules accept it",
+            "on the nodes: install nodeagent (docs/on-premises.md)",
+        )
     return (
         *_by_ip_mode(service, provider, kubernetes),
         *_by_hostname(service, provider),
         *(_BY_POLICY if policy_api else ()),
         "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md)",
     )
+
+
+def announced_by(service: Service) -> str:
+    """Return the program that announces the Service's address on a node; empty if none is known to. Pure.
+
+    By the annotations that it writes, or the class that names it. Its address works only as long as
+    kube-proxy's rules accept it on that node.
+    """
+    told = [*service.annotations, service.load_balancer_class or ""]
+    return next((name for sign, name in _ANNOUNCERS.items() if any(sign in text for text in told)), "")
 
 
 def _by_ip_mode(service: Service, provider: Provider | None, kubernetes: str) -> list[str]:
@@ -211,11 +249,19 @@ def _by_hostname(service: Service, provider: Provider | None) -> list[str]:
         return []
     what = "without an agent: publish a hostname instead of the address"
     if _PLACEHOLDER in hostname:
-        addresses = ", ".join(str(address) for address in service.load_balancer_ips) or "its address"
+        public = [address for address in service.load_balancer_ips if not _is_private(address)]
+        addresses = ", ".join(map(str, public)) or "its address in the DNS that the nodes use"
         what += (
             f"; first create an address record with {addresses} for a hostname of your own, and write it here"
         )
     return [what, annotate(service, hostname), _SIDE_EFFECTS]
+
+
+def _is_private(address: IPAddress) -> bool:
+    """Whether an address means something only within one network (RFC 1918, 6598 and 4193)."""
+    return address.is_link_local or any(
+        address in network for network in _PRIVATE if network.version == address.version
+    )
 
 
 def annotate(service: Service, annotation: str) -> str:

@@ -1,4 +1,4 @@
-"""The hostnames: where each leads, the certificate shown for it, and images pulled by it. Pure."""
+"""The hostnames: where each leads, its certificate, and the images that are pulled from there. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ class NameObservation:
         load_balancers: the addresses of the cluster's load balancers.
         relays: the addresses of this node's relay, or of the relay Service.
         decision: what nodeagent decides on the hostname; None if no object claims it.
+        behind_proxy: whether it is claimed for a load balancer that sends the PROXY header.
     """
 
     name: str
@@ -36,6 +37,7 @@ class NameObservation:
     load_balancers: frozenset[IPAddress]
     relays: frozenset[IPAddress]
     decision: NameDecision | None = None
+    behind_proxy: bool = False
 
     @property
     def by_coredns(self) -> bool | None:
@@ -81,13 +83,13 @@ def _unknown(seen: NameObservation) -> tuple[Code, str]:
     if seen.upstream.addresses:
         return Code.NameDiffers, "the upstream DNS has it, this host's resolver does not"
     if seen.upstream.outcome.tells:
-        return Code.NameUnknown, "has no address"
+        return Code.NameUnknown if seen.behind_proxy else Code.NameNowhere, "has no address"
     return Code.NameUnclear, "this host's resolver has no answer, and the upstream DNS could not be queried"
 
 
 def _remedy(code: Code, name: str) -> tuple[str, ...]:
     match code:
-        case Code.NameUnknown:
+        case Code.NameUnknown | Code.NameNowhere:
             return (f"create an address record for {name}",)
         case Code.NameDiffers:
             return (f"look for {name} in the hosts file, and check the order of name sources",)
@@ -103,9 +105,6 @@ def _reply(reply: DnsReply) -> str:
     if reply.addresses:
         return _addresses(reply.addresses)
     return f"{reply.outcome.value}{f' ({reply.trouble})' if reply.trouble else ''}"
-
-
-# The certificate that is shown for a hostname, as this machine's own TLS library judges it. Pure.
 
 
 _BY_TRUST = {
@@ -142,9 +141,6 @@ def certificate_finding(name: str, where: str, seen: CertificateOutcome) -> Find
         evidence=(f"shown by {where}",),
         remedy=_CERTIFICATE_REMEDIES.get(seen.trust, ()),
     )
-
-
-# Images of running pods whose registry is behind a load balancer of the same cluster. Pure.
 
 
 _OWN_NAME = "nodeagent"
@@ -209,9 +205,6 @@ def _findings(registry: str, found: list[tuple[RunningPod, str]], code: Code) ->
             )
         )
     return findings
-
-
-# The test of an image pull: where it breaks, and why. Pure.
 
 
 _BY_STAGE = {

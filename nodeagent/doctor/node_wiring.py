@@ -1,4 +1,4 @@
-"""How the node is wired, and whether a fix can take effect on it. Pure."""
+"""How the node is wired, its hosts file included, and whether a fix can take effect on it. Pure."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -12,12 +12,13 @@ from nodeagent.sources.node.service_proxy import KubeProxy
 _STUBS = frozenset({"127.0.0.53", "127.0.0.54"})
 
 
-def wiring_findings(
+def wiring_findings(  # noqa: PLR0913 - what a node is made of
     rules: KubeProxy,
     environment: Environment,
     *,
     mounted: bool,
     hosts_written: bool,
+    bypassed: bool | None = None,
     unused: AbstractSet[str] = frozenset(),
 ) -> list[Finding]:
     """Return a finding for each part of the node.
@@ -29,11 +30,12 @@ def wiring_findings(
         environment: the node's system.
         mounted: whether the hosts file is a mount point.
         hosts_written: whether nodeagent's block is in the hosts file.
+        bypassed: whether connections pass by DNAT to the relay; None if that was not measured.
         unused: the checks of parts that nodeagent does not use on this node, nor would use.
     """
     found = [
         _kube_proxy(rules, environment),
-        _cni(environment, hosts_written=hosts_written),
+        _cni(environment, hosts_written=hosts_written, bypassed=bypassed),
         _packet_filter(environment),
         _hosts_file(environment.hosts, mounted=mounted),
         _name_order(environment),
@@ -69,10 +71,14 @@ def _kube_proxy(rules: KubeProxy, environment: Environment) -> Finding:
     )
 
 
-def _cni(environment: Environment, *, hosts_written: bool) -> Finding:
+def _cni(environment: Environment, *, hosts_written: bool, bypassed: bool | None) -> Finding:
     evidence = tuple(f"{name}: {sign}" for name, sign in environment.cni)
+    if bypassed is False:
+        seen = "none rewrites connect() here: this node's connections arrive at the relay by DNAT"
+        return Finding(Code.NoSocketBalancer, "CNI", seen, evidence)
     if environment.socket_balancer:
         evidence = (*evidence, f"socket load balancer: {environment.socket_balancer}")
+    if environment.socket_balancer or bypassed:
         if hosts_written:
             seen = "rewrites connect() before netfilter: DNAT does not see it, hosts lines serve the node"
             return Finding(Code.SocketBalancerByHosts, "CNI", seen, evidence)
@@ -84,11 +90,11 @@ def _cni(environment: Environment, *, hosts_written: bool) -> Finding:
             ("use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy",),
         )
     if environment.socket_balancer is None:
-        evidence = (*evidence, "/sys/fs/bpf: only root can read it")
-    elif environment.cni:
-        evidence = (
-            *evidence,
-            "/sys/fs/bpf/cilium/socketlb does not exist, or is not mounted where this runs",
+        return Finding(
+            Code.SocketBalancerUnclear,
+            "CNI",
+            "whether a load balancer rewrites connect() can't be seen from here, and no connection showed it",
+            (*evidence, "/sys/fs/bpf: not mounted here, only for root, or without a trace of this CNI"),
         )
     return Finding(
         Code.NoSocketBalancer, "CNI", "no sign of a load balancer that rewrites connect()", evidence
@@ -184,9 +190,6 @@ def _selinux(state: str) -> Finding:
         seen = "enforcing: a container needs permission to write /etc (docs/install.md, component selinux)"
         return Finding(Code.SelinuxEnforcing, "SELinux", seen)
     return Finding(Code.SelinuxPermissive if state == "permissive" else Code.SelinuxOff, "SELinux", state)
-
-
-# Lines of the hosts file that lead a load balancer's hostname to a wrong address. Pure.
 
 
 _LEFT_TO_OTHERS = frozenset({"Excluded", "ExcludedByAnnotation", "OtherLoadBalancer"})

@@ -100,9 +100,11 @@ class PathObservation:
         controller: what the ClusterIP answered.
         relay: this node's relay for it, and what that answered to a plain connection.
         redirected: whether DNAT to the relay is in the kernel; None if that could not be read.
+        relayed: whether a connection to the load balancer's address arrived at the relay; None if that was
+            not measured.
         in_rules: whether the kernel's Service rules contain the address; None if that could not be read.
         vip: whether kube-proxy short-circuits it according to its object (KEP-1860: no ipMode, or VIP).
-        name: the hostname that was looked up, where it led, and what that answered to a plain connection.
+        name: the hostname that this node's resolver leads to the relay; empty for none.
     """
 
     endpoint: Endpoint
@@ -113,9 +115,15 @@ class PathObservation:
     controller: Answers = Answers()
     relay: tuple[Endpoint, ProbeOutcome | None] | None = None
     redirected: bool | None = None
+    relayed: bool | None = None
     in_rules: bool | None = None
     vip: bool = True
-    name: tuple[str, Endpoint, ProbeOutcome | None] | None = None
+    name: str = ""
+
+    @property
+    def bypassed(self) -> bool:
+        """Whether connections pass by DNAT to a relay that works: they were measured, and did not arrive."""
+        return bool(self.redirected) and self.relayed is False and _relay_works(self)
 
 
 class Demand(Enum):
@@ -158,7 +166,7 @@ def conclude(seen: PathObservation) -> Code:
 
 
 def _of_working(seen: PathObservation, wants: Demand) -> Code:
-    if seen.redirected or (seen.redirected is None and seen.vip and _relay_works(seen)):
+    if _by_dnat(seen):
         return Code.RemediedByDnat
     if wants in {Demand.LINE, Demand.ONLY_V1, Demand.ONLY_V2}:
         return Code.ThroughLoadBalancer
@@ -166,9 +174,16 @@ def _of_working(seen: PathObservation, wants: Demand) -> Code:
     return Code.ShortCircuitedAndFine if short else Code.ThroughLoadBalancer
 
 
+def _by_dnat(seen: PathObservation) -> bool:
+    """Whether DNAT leads to the relay: as measured, else by its rules, else by what else is known."""
+    if seen.relayed is not None:
+        return seen.relayed
+    return seen.redirected or (seen.redirected is None and seen.vip and _relay_works(seen))
+
+
 def _works_here(seen: PathObservation) -> bool:
     """Whether plain connections work: to the address, and by a hostname that leads to this node's relay."""
-    return works(seen.load_balancer.plain) and (seen.name is None or works(seen.name[2]))
+    return works(seen.load_balancer.plain) and (not seen.name or _relay_works(seen))
 
 
 def _relay_works(seen: PathObservation) -> bool:
@@ -179,10 +194,12 @@ def _of_cut(seen: PathObservation, wants: Demand) -> Code:
     """Conclude from a plain connection to the address that does not work."""
     if wants is Demand.DOWN:
         return Code.ControllerDown
-    if seen.redirected:
+    if seen.redirected and not seen.bypassed:
         return Code.RelayDown
-    if _remedied_by_name(seen):
+    if seen.name and _relay_works(seen):
         return Code.RemediedByHosts
+    if seen.bypassed:
+        return Code.DnatBypassed
     return _unremedied(seen, wants)
 
 
@@ -205,17 +222,6 @@ def _of_unknown_load_balancer(seen: PathObservation, wants: Demand) -> Code:
     return Code.ControllerDown if wants is Demand.DOWN else Code.PathUnclear
 
 
-def _remedied_by_name(seen: PathObservation) -> bool:
-    """Only a hosts line works: the hostname leads to this node's relay, and that serves."""
-    if seen.name is None or seen.relay is None:
-        return False
-    _, led_to, outcome = seen.name
-    return led_to == seen.relay[0] and works(outcome)
-
-
-# The conclusion about one address and port as a finding for a person. Pure.
-
-
 _PATH_WORDS = {
     Code.ThroughLoadBalancer: "works: the connection really goes through the load balancer",
     Code.ShortCircuitedAndFine: "works: short-circuited, and accepted without the PROXY header",
@@ -227,6 +233,8 @@ _PATH_WORDS = {
     Code.Undetected: "rejected: the ingress controller requires the PROXY header, which nothing is known to "
     "send",
     Code.RelayDown: "rejected: DNAT sends it to the relay, which does not serve it",
+    Code.DnatBypassed: "rejected: DNAT to the relay is active, but the connection did not arrive there: "
+    "something rewrites it before the packet filter sees it",
     Code.WrongVersion: "rejected: the ingress controller does not accept the version of the PROXY header "
     "that is sent",
     Code.ControllerWithoutProxy: "rejected: the PROXY header is sent, but the ingress controller does not "
@@ -246,6 +254,10 @@ _FIXED_REMEDIES = {
     Code.RelayDown: (
         "check the relay: is HAProxy running, and what does its log say?",
         "$ nodeagent status",
+    ),
+    Code.DnatBypassed: (
+        "use nodeagent's overlay cilium, which serves the node by hosts lines (docs/install.md)",
+        "or, without nodeagent: ipMode: Proxy, or a hostname instead of the address",
     ),
     Code.LoadBalancerDown: _LOOK_AT_LOAD_BALANCER,
     Code.LoadBalancerCut: _LOOK_AT_LOAD_BALANCER,
@@ -278,10 +290,14 @@ def _evidence(seen: PathObservation) -> list[str]:
     if seen.relay is not None and seen.relay[1] is not None:
         lines.append(f"this node's relay {seen.relay[0]}: {seen.relay[1]}")
     if seen.redirected:
-        lines.append("DNAT to the relay is active")
-    if seen.name is not None and seen.name[2] is not None:
-        name, led_to, outcome = seen.name
-        lines.append(f"by hostname, {name} leads to {led_to}: {outcome}")
+        arrived = {
+            True: "a connection arrived there",
+            False: "a connection to the load balancer did not arrive there",
+            None: "not measured",
+        }
+        lines.append(f"DNAT to the relay is active: {arrived[seen.relayed]}")
+    if seen.name and seen.relay is not None and seen.relay[1] is not None:
+        lines.append(f"by hostname, {seen.name} leads to {seen.relay[0]}: {seen.relay[1]}")
     if seen.in_rules is not None:
         lines.append(
             f"the kernel's Service rules {'contain' if seen.in_rules else 'do not contain'} "
@@ -311,12 +327,24 @@ def _path_remedy(code: Code, service: Service, seen: PathObservation) -> tuple[s
         )
     if code in {Code.ControllerWithoutProxy, Code.WorksWithoutProxy}:
         return (
-            'make the ingress controller read the header (ingress-nginx: use-proxy-protocol: "true")',
+            (
+                'make the ingress controller read the header (ingress-nginx: use-proxy-protocol: "true"; '
+                "Cilium: only for all Gateways at once, and GAMMA routes then fail: docs/controllers.md)"
+            ),
             "or make the load balancer send none",
             (
                 f"if the load balancer actually sends none: list {path} in loadBalancers.ignore, since "
                 "nodeagent's relay adds the header, too"
             ),
+        )
+    if code is Code.LoadBalancerDown and not service.load_balancer_ips:
+        return (
+            (
+                "if it answers elsewhere: this node is probably its target, too. On AWS, switch client-IP "
+                "preservation off (preserve_client_ip.enabled=false); the PROXY header names the client"
+            ),
+            f"or list {path} in loadBalancers.services with hostnameOnly: true (docs/hostname-only.md)",
+            *_LOOK_AT_LOAD_BALANCER,
         )
     if code is Code.ControllerDown:
         return (f"check the ingress controller's pods behind Service {path}: is one of them ready?",)

@@ -11,11 +11,11 @@ Also the list of addresses whose PROXY header ingress controllers have to trust,
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import yaml
+from string import Template
+from textwrap import indent
 
 from nodeagent.doctor.findings import Code, Finding
+from nodeagent.doctor.load_balancer_findings import announced_by
 from nodeagent.errors import SourceError, one_line
 from nodeagent.model.objects import PROXY_PROTOCOL, ObjectRef, Service
 from nodeagent.plan.detection.decision import ANNOTATED, Detection
@@ -23,40 +23,57 @@ from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.sources.kubernetes.questions import ClusterAnswers, NodeAddresses
 
 POLICY_NAME = "nodeagent-ip-mode-proxy"
+_MOST_TRUSTED = 64
+"""NGINX Gateway Fabric's own limit (v2.6.7: apis/v1alpha2/nginxproxy_types.go:354)."""
 _MOST_ADDRESSES = 32
 """For one Service. CEL's core can't count a list, so each place is written out."""
 
-_PLACES = ", ".join(map(str, range(_MOST_ADDRESSES)))
-_SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode != 'Proxy')"
 _ADDRESSES = "object.status.loadBalancer.ingress"
-_PATCH = f"""\
-[{_PLACES}]
-  .filter(i, i < size({_ADDRESSES}) && {_SHORT_CIRCUITED.format(f"{_ADDRESSES}[i]")})
-  .map(i, JSONPatch{{
-    op: 'add',
-    path: '/status/loadBalancer/ingress/' + string(i) + '/ipMode',
-    value: 'Proxy'
-  }})
-"""
-_TO_CHANGE = (
-    "has(object.status) && has(object.status.loadBalancer) && has(object.status.loadBalancer.ingress) "
-    f"&& {_ADDRESSES}.exists(entry, {_SHORT_CIRCUITED.format('entry')})"
-)
-
-
-class _Block(str):
-    """A text that YAML shows as separate lines."""
-
-    __slots__ = ()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Write `_Block` as a literal block."""
-
-
-_Dumper.add_representer(
-    _Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
-)
+_SHORT_CIRCUITED = "has({0}.ip) && (!has({0}.ipMode) || {0}.ipMode != 'Proxy')"
+# Without the policy the cluster is as it was before: failurePolicy never holds back a controller's write.
+_POLICY = Template("""\
+---
+apiVersion: admissionregistration.k8s.io/$version
+kind: MutatingAdmissionPolicy
+metadata:
+  name: $name
+spec:
+  failurePolicy: Ignore
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules:
+    - apiGroups: ['']
+      apiVersions: [v1]
+      operations: [UPDATE]
+      resources: [services/status]
+      scope: Namespaced
+  matchConditions:
+  - name: services-that-send-proxy
+    expression: |
+$services
+  - name: an-address-is-short-circuited
+    expression: |
+      has(object.status) && has(object.status.loadBalancer) && has($addresses)
+      && $addresses.exists(entry, $entry_is_short_circuited)
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: |
+        [$places]
+          .filter(i, i < size($addresses) && $place_is_short_circuited)
+          .map(i, JSONPatch{
+            op: 'add',
+            path: '/status/loadBalancer/ingress/' + string(i) + '/ipMode',
+            value: 'Proxy'
+          })
+---
+apiVersion: admissionregistration.k8s.io/$version
+kind: MutatingAdmissionPolicyBinding
+metadata:
+  name: $name
+spec:
+  policyName: $name
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +105,33 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
     Raises:
         SourceError: no Service needs it, or the API server has no such policies; the text says why.
     """
-    found = tuple(targets)
-    if not found:
+    wanted = tuple(targets)
+    if not wanted:
         raise SourceError(
             "no policy: no LoadBalancer Service with an address is known to send the PROXY header; "
             "nodeagent doctor shows what was detected of each"
         )
+    left_out = [
+        f"{target.service.ref.path}: {name} announces its address on a node, where kube-proxy's rules accept "
+        "the traffic: with ipMode: Proxy, it would be lost for everyone"
+        for target in wanted
+        if (name := announced_by(target.service))
+    ]
+    found = tuple(target for target in wanted if not announced_by(target.service))
+    if not found:
+        raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
         raise SourceError(f"no policy: {_absence(cluster)}; nodeagent doctor names the other fixes")
-    documents = [_policy(found, cluster.policy_api), _binding(cluster.policy_api)]
-    text = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=1000)
-    return "".join(f"# {line}\n" for line in _head(found)) + f"---\n{text}"
+    text = _POLICY.substitute(
+        version=cluster.policy_api,
+        name=POLICY_NAME,
+        services=indent(" ||\n".join(map(_condition, found)), " " * 6),
+        addresses=_ADDRESSES,
+        entry_is_short_circuited=_SHORT_CIRCUITED.format("entry"),
+        place_is_short_circuited=_SHORT_CIRCUITED.format(f"{_ADDRESSES}[i]"),
+        places=", ".join(map(str, range(_MOST_ADDRESSES))),
+    )
+    return "".join(f"# {line}\n" for line in (*_head(found), *map(_left_out, left_out))) + text
 
 
 def _annotations(service: Service, detection: Detection) -> dict[str, str]:
@@ -114,7 +147,7 @@ def _annotations(service: Service, detection: Detection) -> dict[str, str]:
             if provider.applies(service):
                 for switch in provider.switches:
                     keys += [switch.key.format(port=port) for port in service.tcp_ports] or [switch.key]
-                    keys.append(switch.beside)
+                    keys += switch.beside
     return {key: service.annotations[key] for key in keys if key in service.annotations}
 
 
@@ -125,45 +158,6 @@ def _absence(cluster: ClusterAnswers) -> str:
         "where the API server runs with --feature-gates=MutatingAdmissionPolicy=true and "
         "--runtime-config=admissionregistration.k8s.io/v1beta1=true"
     )
-
-
-def _policy(targets: tuple[PolicyTarget, ...], version: str) -> dict[str, Any]:
-    services = " ||\n".join(_condition(target) for target in targets)
-    return {
-        "apiVersion": f"admissionregistration.k8s.io/{version}",
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": POLICY_NAME},
-        "spec": {
-            # Without the policy the cluster is as it was before: never hold back a controller's write.
-            "failurePolicy": "Ignore",
-            "reinvocationPolicy": "Never",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["UPDATE"],
-                        "resources": ["services/status"],
-                        "scope": "Namespaced",
-                    }
-                ]
-            },
-            "matchConditions": [
-                {"name": "services-that-send-proxy", "expression": _Block(f"{services}\n")},
-                {"name": "an-address-is-short-circuited", "expression": _TO_CHANGE},
-            ],
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _Block(_PATCH)}}],
-        },
-    }
-
-
-def _binding(version: str) -> dict[str, Any]:
-    return {
-        "apiVersion": f"admissionregistration.k8s.io/{version}",
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": POLICY_NAME},
-        "spec": {"policyName": POLICY_NAME},
-    }
 
 
 def _condition(target: PolicyTarget) -> str:
@@ -212,23 +206,41 @@ def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
     yield "and the controller's next write restores its own ipMode."
 
 
+def _left_out(reason: str) -> str:
+    return one_line(f"Left out: {reason}")
+
+
 def trust_finding(nodes: NodeAddresses) -> Finding:
     """Return the list to paste: every node's own addresses as single ones, and never a range.
 
     A range of pods would let every pod claim any client address (docs/controllers.md).
     """
-    listed = ",".join(f"{address}/{address.max_prefixlen}" for address in nodes.addresses)
+    cidrs = [f"{address}/{address.max_prefixlen}" for address in nodes.addresses]
+    listed = ",".join(cidrs)
+    trusted = ", ".join(f"{{type: CIDR, value: {cidr}}}" for cidr in cidrs[:_MOST_TRUSTED])
+    fabric = f"rewriteClientIP: {{mode: ProxyProtocol, trustedAddresses: [{trusted}]}}"
+    if len(cidrs) > _MOST_TRUSTED:
+        fabric = f"it takes {_MOST_TRUSTED} addresses at most: one network that only nodes are in, or none"
     more = f"{nodes.nodes_left} more nodes are missing here: kubectl get nodes -o wide, INTERNAL-IP"
     return Finding(
         Code.TrustTheNodes,
         "ingress controllers",
         "if they believe the PROXY header only from certain addresses, those must include the nodes'",
         (
-            f'proxy-real-ip-cidr: "{listed}"',
+            f'ingress-nginx: proxy-real-ip-cidr: "{listed}"',
+            f'NGINX Ingress Controller (F5): set-real-ip-from: "{listed}"',
+            f"Traefik: --entryPoints.NAME.proxyProtocol.trustedIPs={listed}",
+            f'HAProxy (haproxytech): proxy-protocol: "{listed}"',
+            f"NGINX Gateway Fabric: {fabric}",
+            "Envoy Gateway, haproxy-ingress, Cilium have no such list: a NetworkPolicy admits the nodes",
             *([more] if nodes.nodes_left else []),
             (
                 "add the load balancer's own addresses, as the nodes see them: the cluster has no record of "
                 "those"
+            ),
+            (
+                "with externalTrafficPolicy: Cluster, connections from outside arrive from the node that "
+                "forwards them: the list is then needed without nodeagent, too"
             ),
             "do not add pod ranges or 0.0.0.0/0: anyone in them could claim any client address",
         ),

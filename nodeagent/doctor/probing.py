@@ -1,8 +1,10 @@
-"""Which connections are made: to the cluster's own load balancers, at their own addresses and ports. Pure."""
+"""Which connections are made: to the cluster's own load balancers, at their own addresses and ports.
+
+EFFECTS: connections only, in `observe` and `observe_certificates`.
+"""
 
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from msgspec import Struct
 
@@ -17,10 +19,13 @@ from nodeagent.sources.probes.connection_tests import (
     CertificateOutcome,
     Probe,
     ProbeOutcome,
+    arrives_at,
     ask_all,
-    ask_certificates,
+    ask_certificate,
+    ask_each,
 )
 
+_HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
 _TLS_PORTS = frozenset({443, 6443, 8443, 9443})
 _HTTP_PORTS = frozenset({80, 8000, 8080})
 _IMPOSSIBLE = frozenset({"BadName", "NeverWritten"})
@@ -172,12 +177,6 @@ def relays_of(desired: Desired, config: Config) -> dict[Endpoint, Endpoint]:
     }
 
 
-# Makes the connections to the load balancers and gathers their results. EFFECTS: connections only.
-
-
-_HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
-
-
 class Knowledge(Struct, frozen=True):
     """What is known of the node besides the connections.
 
@@ -201,9 +200,24 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Targe
     """
     wanted = list(targets)
     outcomes = ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
+    relayed = _arrivals(wanted, knowledge)
     doubtful = [target for target in wanted if target.proxy is None and not _plainly_works(target, outcomes)]
     outcomes |= ask_all(probe for target in doubtful for probe in _matrix(target))
-    return [(target, _observation(target, knowledge, outcomes)) for target in wanted]
+    return [
+        (target, _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)))
+        for target in wanted
+    ]
+
+
+def _arrivals(targets: Iterable[Target], knowledge: Knowledge) -> dict[Endpoint, bool | None]:
+    """Return whether a connection arrives at the relay, for each address and port that DNAT may redirect."""
+    wanted = [
+        (target.endpoint, knowledge.relays[target.endpoint])
+        for target in targets
+        if target.endpoint in knowledge.relays
+        and (knowledge.redirected is None or target.endpoint in knowledge.redirected)
+    ]
+    return {end: found for (end, _), found in ask_each(wanted, lambda ends: arrives_at(*ends)).items()}
 
 
 def observe_certificates(
@@ -218,7 +232,8 @@ def observe_certificates(
         probe = _working_probe(target, seen) if seen.tls and target.host else None
         if probe is not None:
             wanted.setdefault((target.service.ref, target.host), (target, probe))
-    outcomes = ask_certificates((probe for _, probe in wanted.values()), context)
+    probes = [probe for _, probe in wanted.values()]
+    outcomes = ask_each(probes, lambda probe: ask_certificate(probe, context))
     return [(target, outcomes[probe]) for target, probe in wanted.values()]
 
 
@@ -242,54 +257,35 @@ def _plainly_works(target: Target, outcomes: Mapping[Probe, ProbeOutcome]) -> bo
 
 
 def _observation(
-    target: Target, knowledge: Knowledge, outcomes: Mapping[Probe, ProbeOutcome]
+    target: Target, knowledge: Knowledge, outcomes: Mapping[Probe, ProbeOutcome], *, relayed: bool | None
 ) -> PathObservation:
-    relay = knowledge.relays.get(target.endpoint)
-    tried = [_as_asked(target, tls, relay, outcomes) for tls in target.tls]
-    # For a port that may be either, the protocol in which anything works is meant.
-    seen = max(tried, key=_working)
-    redirected = None if knowledge.redirected is None else target.endpoint in knowledge.redirected
-    in_rules = None if knowledge.in_rules is None else target.endpoint.address in knowledge.in_rules
-    return replace(
-        seen, redirected=redirected, in_rules=in_rules, name=_by_name(target, seen, relay, knowledge)
-    )
-
-
-def _as_asked(
-    target: Target,
-    tls: bool,  # noqa: FBT001 - a protocol
-    relay: Endpoint | None,
-    outcomes: Mapping[Probe, ProbeOutcome],
-) -> PathObservation:
-    def answers(end: Endpoint | None) -> Answers:
+    def answers(end: Endpoint | None, tls: bool) -> Answers:  # noqa: FBT001 - a protocol
         if end is None:
             return Answers()
         return Answers(*(outcomes.get(Probe(end, header, tls, target.host)) for header in _HEADERS))
 
+    def working(tls: bool) -> int:  # noqa: FBT001 - the same
+        return sum(map(works, (*answers(target.endpoint, tls).all, *answers(target.server, tls).all)))
+
+    # For a port that may be either, the protocol in which anything works is meant.
+    tls = max(target.tls, key=working)
+    relay = knowledge.relays.get(target.endpoint)
+    # Only the cluster's own ends are connected to, so a hostname counts if it leads to the relay.
+    led_to_relay = relay is not None and relay.address in knowledge.led_to.get(target.host, ())
     return PathObservation(
         endpoint=target.endpoint,
         proxy=target.proxy,
         tls=tls,
-        load_balancer=answers(target.endpoint),
+        load_balancer=answers(target.endpoint, tls),
         server=target.server,
-        controller=answers(target.server),
+        controller=answers(target.server, tls),
         relay=None if relay is None else (relay, outcomes.get(Probe(relay, None, tls, target.host))),
+        redirected=None if knowledge.redirected is None else target.endpoint in knowledge.redirected,
+        relayed=relayed,
+        in_rules=None if knowledge.in_rules is None else target.endpoint.address in knowledge.in_rules,
         vip=target.vip,
+        name=target.host if led_to_relay else "",
     )
-
-
-def _working(seen: PathObservation) -> int:
-    return sum(works(outcome) for outcome in (*seen.load_balancer.all, *seen.controller.all))
-
-
-def _by_name(
-    target: Target, seen: PathObservation, relay: Endpoint | None, knowledge: Knowledge
-) -> tuple[str, Endpoint, ProbeOutcome | None] | None:
-    """Return where the hostname leads, if that is the relay: only the cluster's own ends are connected to."""
-    led_to = knowledge.led_to.get(target.host, ())
-    if relay is None or relay.address not in led_to:
-        return None
-    return (target.host, relay, seen.relay[1] if seen.relay else None)
 
 
 def _working_probe(target: Target, seen: PathObservation) -> Probe | None:

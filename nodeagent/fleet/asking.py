@@ -1,40 +1,36 @@
 """Queries the agents, many at a time: each with one `cat` in its pod. EFFECTS: runs programs in pods."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
-from nodeagent.agent.reporting.health import BeatLimits
-from nodeagent.agent.reporting.status_file import (
-    AGENT_STATUS_SCHEMA_VERSION,
+from nodeagent.agent.status_file import (
+    IN_POD,
     AgentStatus,
+    UnreadableStatusError,
     VerdictCounts,
-    status_path,
+    parse_status,
 )
-from nodeagent.config.options import Config
 from nodeagent.errors import SourceError
 from nodeagent.fleet.roster import AGENT, Seat
+from nodeagent.runtime.health import BUSY_SECONDS
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
-from nodeagent.sources.kubernetes.workloads import Container, Executed, NotRunError, execute
-from nodeagent.typed_values import from_json
+from nodeagent.sources.kubernetes.pod_exec import Container, execute
 
 NodeState = Literal["no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync"]
 """The worst first: no agent, agent not working, a component fails, unknown (two), in sync."""
 
 ORDER: tuple[NodeState, ...] = ("no-pod", "not-ready", "drifted", "not-answering", "unreadable", "in-sync")
 _AFFECTED: frozenset[NodeState] = frozenset({"no-pod", "not-ready", "drifted"})
-_STUCK_SECONDS = BeatLimits().busy + 30
-"""A pass may take `busy` seconds without a sign; the liveness probe restarts the agent after that."""
+_STUCK_SECONDS = BUSY_SECONDS + 30
+"""A pass may take BUSY_SECONDS without a sign; the supervisor restarts the agent after that."""
 
 
-class NodeRow(Struct, frozen=True):
+class NodeRow(Struct, frozen=True, rename="camel"):
     """What is known of one node.
 
     Attributes:
@@ -60,29 +56,6 @@ class NodeRow(Struct, frozen=True):
     last_sync_seconds: float | None = None
 
 
-class UnreadableAnswerError(ValueError):
-    """A node's answer is not a document that this version knows."""
-
-
-class _Verdict(Struct):
-    verdict: str
-
-
-class _Report(Struct, rename="camel"):
-    """The fields of docs/schema/report-v1.json that are read."""
-
-    schema_version: str
-    in_sync: bool
-    changes: dict[str, Any]
-    errors: dict[str, str]
-    load_balancers: list[_Verdict]
-    names: list[_Verdict]
-
-
-class _AnyVersion(Struct, rename="camel"):
-    schema_version: str = field(default="none")
-
-
 def unasked(seat: Seat) -> NodeRow | None:
     """Return the row of a node that can't be queried: without a running pod, or not ready; else None."""
     if seat.unreadable:
@@ -102,47 +75,15 @@ def of_document(seat: Seat, answer: bytes) -> NodeRow:
     """Return the row for the output of `cat /proc/uptime FILE`.
 
     Raises:
-        UnreadableAnswerError: it is not such a document, or one of another version.
+        UnreadableStatusError: it is not such a file, or one of another version.
     """
-    line, _, body = answer.partition(b"\n")
+    line, _, text = answer.partition(b"\n")
     try:
         uptime = float(line.split()[0])
-        version = from_json(body, _AnyVersion).schema_version
-    except (ValueError, IndexError, msgspec.MsgspecError, RecursionError) as error:
-        raise UnreadableAnswerError(f"its status document can't be read: {error}") from error
-    if version != AGENT_STATUS_SCHEMA_VERSION:
-        raise UnreadableAnswerError(
-            f"its status document is of version {version}: use that nodeagent's fleet"
-        )
-    try:
-        status = from_json(body, AgentStatus)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UnreadableAnswerError(f"its status document can't be read: {error}") from error
+    except (ValueError, IndexError) as error:
+        raise UnreadableStatusError(f"its answer can't be read: {error}") from error
+    status = parse_status(text)
     return _judged(seat, status, max(0.0, uptime - status.written_at))
-
-
-def of_report(seat: Seat, answer: bytes) -> NodeRow:
-    """Return the row for the output of `nodeagent status -o json`.
-
-    Raises:
-        UnreadableAnswerError: it is not such a document, or one of another version.
-    """
-    try:
-        report = from_json(answer, _Report)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UnreadableAnswerError(f"its answer to `nodeagent status` can't be read: {error}") from error
-    changes = [name for name, change in report.changes.items() if change is not None]
-    reasons = [f"{name}: {text}" for name, text in report.errors.items()]
-    reasons += [f"{name}: to change" for name in changes]
-    return NodeRow(
-        seat.node,
-        "in-sync" if report.in_sync else "drifted",
-        "; ".join(reasons),
-        tuple(dict.fromkeys((*report.errors, *changes))),
-        seat.pod.name if seat.pod else "",
-        load_balancers=_counts(report.load_balancers),
-        hostnames=_counts(report.names),
-    )
 
 
 def failed(seat: Seat, state: NodeState, reason: str) -> NodeRow:
@@ -169,7 +110,10 @@ def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
     }
     state: NodeState = "in-sync"
     reasons: list[str] = []
-    if age > _STUCK_SECONDS:
+    if status.role != "writer":
+        state = "not-ready"
+        reasons.append(f"its agent does not write on this node yet: its role is {status.role}")
+    elif age > _STUCK_SECONDS:
         state = "not-ready"
         reasons.append(f"the agent's last report is {age:.0f} s old: it is stuck, or was killed")
     elif status.last_sync_seconds is None:
@@ -199,15 +143,6 @@ def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
     )
 
 
-def _counts(decisions: Iterable[_Verdict]) -> VerdictCounts:
-    found = Counter(one.verdict for one in decisions)
-    return VerdictCounts(found["served"], found["skipped"], found["refused"])
-
-
-_STATUS_EXITS = frozenset({0, 2})
-"""Exit codes of `nodeagent status`: in sync, drifted. With 1, something was unreadable, but it may print."""
-
-
 @dataclass(frozen=True, slots=True)
 class Asking:
     """How agents are queried.
@@ -217,14 +152,12 @@ class Asking:
         namespace: where the DaemonSet is.
         at_once: how many nodes at a time.
         timeout: seconds for each node.
-        run_dir: the agents' `relay.runDir`.
     """
 
     connection: Connection
     namespace: str
     at_once: int = 64
     timeout: float = 10.0
-    run_dir: Path = Path(Config().relay.run_dir)
 
 
 def ask_all(asking: Asking, roster: Iterable[Seat]) -> Iterator[NodeRow]:
@@ -248,30 +181,15 @@ def ask(asking: Asking, seat: Seat) -> NodeRow:
     if row is not None or seat.pod is None:
         return row or failed(seat, "no-pod", "")
     try:
-        return _asked(asking, seat, Container(asking.namespace, seat.pod.name, AGENT))
-    except UnreadableAnswerError as error:
+        container = Container(asking.namespace, seat.pod.name, AGENT)
+        done = execute(asking.connection, container, ("cat", "/proc/uptime", str(IN_POD)), asking.timeout)
+        if done.exit_code:
+            why = done.stderr.strip() or done.failure
+            return failed(seat, "unreadable", f"its status file can't be read: {why}")
+        return of_document(seat, done.stdout)
+    except UnreadableStatusError as error:
         return failed(seat, "unreadable", str(error))
     except ForbiddenError:
         raise
     except SourceError as error:
         return failed(seat, "not-answering", str(error))
-
-
-def _asked(asking: Asking, seat: Seat, container: Container) -> NodeRow:
-    def run(*command: str) -> Executed:
-        return execute(asking.connection, container, command, asking.timeout)
-
-    document = str(status_path(asking.run_dir))
-    try:
-        done = run("cat", "/proc/uptime", document)
-    except NotRunError as error:
-        done = Executed(1, b"", str(error))
-    if done.exit_code == 0:
-        return of_document(seat, done.stdout)
-    # An agent that is not its node's writer (yet), or one without such a document: this costs the node more.
-    report = run("nodeagent", "status", "-o", "json")
-    if report.exit_code not in _STATUS_EXITS and not report.stdout:
-        last = (report.stderr.strip() or report.failure).splitlines()[-1:]
-        reason = f"`nodeagent status` ended with {report.exit_code}: {''.join(last)}"
-        return failed(seat, "not-answering", reason)
-    return of_report(seat, report.stdout)

@@ -1,4 +1,7 @@
-"""What a bug report needs from the cluster and from chosen nodes. EFFECTS: runs programs in pods."""
+"""What a bug report needs from the cluster and from chosen nodes, with pseudonyms for hostnames on request.
+
+EFFECTS: runs programs in pods.
+"""
 
 import hmac
 import json
@@ -9,7 +12,10 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from nodeagent.agent.reporting.status_file import status_path
+import msgspec
+from msgspec import Struct
+
+from nodeagent.agent.status_file import IN_POD
 from nodeagent.components.dnat.xt_layout import PREFIX
 from nodeagent.components.hosts.block import BEGIN, END
 from nodeagent.config.options import Config
@@ -17,15 +23,43 @@ from nodeagent.config.reading import parse_config
 from nodeagent.errors import ConfigError, NodeagentError
 from nodeagent.fleet.asking import Asking
 from nodeagent.fleet.roster import AGENT, APP, RELAY, Seat
+from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
+from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.sources.kubernetes.discovery import discover
-from nodeagent.sources.kubernetes.workloads import Container, execute
+from nodeagent.sources.kubernetes.pod_exec import Container, execute
+from nodeagent.sources.objects.decoding import (
+    DecodingError,
+    decode_ingress,
+    decode_node,
+    decode_service,
+)
+from nodeagent.sources.objects.kinds import decode_ingress_class
+from nodeagent.typed_values import from_json
 
 _CONFIG_FILE = "/etc/nodeagent/nodeagent.yaml"
 _HAPROXY_DIR = "/run/nodeagent-relay"
+_METRICS = """
+import os, sys, urllib.request
+address = os.environ.get("NODEAGENT_TELEMETRY_LISTEN") or sys.argv[1]
+print(urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read().decode(), end="")
+"""
+"""In an upgrade, the node's older agent may be the one that answers."""
 _LOG_LINES = 2000
 _LIMIT = 16 << 20
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+_PROXY_ANNOTATIONS = (
+    PROXY_PROTOCOL,
+    EXCLUDE,
+    *(switch.key.partition("{port}")[0] for provider in PROVIDERS for switch in provider.switches),
+)
+Decode = Callable[[bytes], object]
+
+
+class _List(Struct):
+    items: list[msgspec.Raw]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +71,12 @@ class Piece:
     problem: str = ""
 
 
-def of_cluster(asking: Asking) -> Iterator[Piece]:
-    """Yield the cluster's version and the objects on which decisions depend; no Secret is requested."""
+def of_cluster(asking: Asking, *, only_decoded: bool = False) -> Iterator[Piece]:
+    """Yield the cluster's version and the objects on which decisions depend; no Secret is requested.
+
+    If `only_decoded`, such an object has only the fields that nodeagent itself reads, and of its annotations
+    those that say whether a load balancer sends PROXY: all else might hold hostnames and secrets of any form.
+    """
     in_namespace = f"/api/v1/namespaces/{asking.namespace}"
     paths: dict[str, tuple[str, dict[str, str]]] = {
         "version": ("/version", {}),
@@ -51,14 +89,23 @@ def of_cluster(asking: Asking) -> Iterator[Piece]:
         "nodeagent-configmap": (f"{in_namespace}/configmaps/{APP}", {}),
         "nodeagent-events": (f"{in_namespace}/events", {}),
     }
+    decoders: dict[str, Decode] = {
+        "services": decode_service,
+        "ingresses": decode_ingress,
+        "ingressclasses": decode_ingress_class,
+        "nodes": decode_node,
+    }
     try:
         found = discover(asking.connection)
     except NodeagentError as error:
         yield Piece("cluster/optional-kinds.json", problem=str(error))
     else:
         paths |= {row.name: (row.path, {}) for row in found}
+        decoders |= {row.name: row.decode for row in found}
     for name, (path, query) in paths.items():
-        yield _piece(f"cluster/{_UNSAFE.sub('_', name)}.json", partial(_objects, asking, path, query))
+        decode = decoders.get(name) if only_decoded else None
+        reader = partial(_decoded, decode) if decode else _objects
+        yield _piece(f"cluster/{_UNSAFE.sub('_', name)}.json", partial(reader, asking, path, query))
 
 
 def of_node(asking: Asking, seat: Seat) -> Iterator[Piece]:
@@ -83,15 +130,12 @@ def of_node(asking: Asking, seat: Seat) -> Iterator[Piece]:
     configuration = _piece(f"{folder}/nodeagent.yaml", lambda: run("cat", _CONFIG_FILE))
     yield configuration
     config = _config(configuration.text)
-    run_dir = str(config.relay.run_dir)
-    probe = ("python3", "-m", "nodeagent.agent.reporting.probe", run_dir)
     haproxy_dir = PurePosixPath(config.relay.haproxy_dir or _HAPROXY_DIR)
     for name, reader in (
         ("status.json", lambda: run("nodeagent", "status", "-o", "json")),
         ("doctor.json", lambda: run("nodeagent", "doctor", "-o", "json")),
-        ("agent-status.json", lambda: run("cat", str(status_path(asking.run_dir)))),
-        ("readyz.txt", lambda: run(*probe, "/readyz")),
-        ("metrics.txt", lambda: run(*probe, "/metrics")),
+        ("agent-status.txt", lambda: run("cat", str(IN_POD))),
+        ("metrics.txt", lambda: run("python3", "-c", _METRICS, str(config.telemetry.listen))),
         ("haproxy.cfg", lambda: run("cat", str(haproxy_dir / "haproxy.cfg"))),
         ("nftables.txt", lambda: run("nft", "list", "table", "inet", "nodeagent")),
         ("iptables.txt", lambda: own_rules(run("iptables-legacy-save"))),
@@ -149,14 +193,35 @@ def _objects(asking: Asking, path: str, query: Mapping[str, str]) -> str:
     return json.dumps(found, indent=1) + "\n"
 
 
+def _decoded(decode: Decode, asking: Asking, path: str, query: Mapping[str, str]) -> str:
+    """Return the objects of a list as nodeagent reads them, as JSON, indented."""
+    found = from_json(asking.connection.get_json(path, query), _List)
+    items = [_fields(decode, item) for item in found.items]
+    return json.dumps({"decoded": [item for item in items if item is not None]}, indent=1) + "\n"
+
+
+def _fields(decode: Decode, item: msgspec.Raw) -> Any:  # noqa: ANN401 - JSON
+    try:
+        found = msgspec.to_builtins(decode(bytes(item)), enc_hook=_plain)
+    except DecodingError as error:
+        return {"unreadable": str(error)}
+    if isinstance(found, dict) and "annotations" in found:
+        found["annotations"] = {
+            key: value for key, value in found["annotations"].items() if key.startswith(_PROXY_ANNOTATIONS)
+        }
+    return found
+
+
+def _plain(value: object) -> object:
+    """Return what JSON can represent in place of a frozen mapping or an address."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
 def _hide_variables(spec: Mapping[str, Any]) -> None:
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         for variable in container.get("env") or ():
             if "value" in variable and not variable.get("name", "").startswith("NODEAGENT_"):
                 variable["value"] = "[left out]"
-
-
-# Hostnames in the texts of a bundle, replaced by pseudonyms. Pure, except for the key.
 
 
 _HOSTNAME = re.compile(r"(?<![\w.-])(?:\*\.)?(?:[A-Za-z0-9_](?:[\w-]*\w)?\.)+[A-Za-z][\w-]*\w(?![\w-])")

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.list_watch import read_list
+from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import Resource
 from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
@@ -73,17 +73,11 @@ class _State(Struct):
     message: str = ""
 
 
-class _States(Struct):
-    running: dict[str, str] | None = None
-    waiting: _State | None = None
-    terminated: _State | None = None
-
-
 class _ContainerStatus(Struct, rename="camel"):
     name: str
     ready: bool = False
     restart_count: int = 0
-    state: _States = field(default_factory=_States)
+    state: dict[str, _State | None] = field(default_factory=dict)
 
 
 class _PodStatus(Struct, rename="camel"):
@@ -175,9 +169,9 @@ def seats(
     )
 
 
-def _rank(pod: AgentPod) -> tuple[bool, bool, float]:
-    """Return a rank: of two pods, the one with the higher rank is queried."""
-    return (pod.running, not pod.leaving, pod.created.timestamp() if pod.created else 0.0)
+def _rank(pod: AgentPod) -> tuple[bool, bool, bool, float]:
+    """Return a rank: of two pods, the one with the higher rank is queried. One that is not ready may wait."""
+    return (pod.running, not pod.trouble, not pod.leaving, pod.created.timestamp() if pod.created else 0.0)
 
 
 def _matches(node: _Node, wanted: Mapping[str, str]) -> bool:
@@ -197,7 +191,7 @@ def _pod(pod: _Pod) -> AgentPod:
     status = next((one for one in pod.status.container_statuses if one.name == AGENT), None)
     return AgentPod(
         name=pod.metadata.name,
-        running=status is not None and status.state.running is not None,
+        running=status is not None and status.state.get("running") is not None,
         trouble=_trouble(pod),
         leaving=pod.metadata.deletionTimestamp is not None,
         created=pod.metadata.creationTimestamp,
@@ -207,7 +201,7 @@ def _pod(pod: _Pod) -> AgentPod:
 def _trouble(pod: _Pod) -> str:
     lines = []
     for status in pod.status.container_statuses:
-        stopped = status.state.waiting or status.state.terminated
+        stopped = status.state.get("waiting") or status.state.get("terminated")
         if stopped is not None:
             restarts = f", {status.restart_count} restarts" if status.restart_count else ""
             lines.append(

@@ -46,14 +46,30 @@ class DnatRules:
     """What DNAT does on a node: the redirects, the pods they apply to besides the node, and the guard.
 
     The guard drops what arrives for a `guarded` range over any interface but lo, unless it comes from an
-    `admitted` one. In a family without redirects `pods` mean nothing, in one without `guarded` ranges
-    `admitted` means nothing; without either, there are no rules at all and the value is false.
+    `admitted` one. It also drops what another program's translation leads there, that is, what was sent
+    neither to such a range nor to one of `balancers`, the addresses of the redirects. And it drops new
+    connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
+
+    In a family without redirects `pods` mean nothing, in one without `guarded` ranges `admitted` and
+    `balancers` mean nothing; without either, there are no rules at all and the value is false.
     """
 
     redirects: tuple[Redirect, ...] = ()
     pods: tuple[IPNetwork, ...] = ()
     guarded: tuple[IPNetwork, ...] = ()
     admitted: tuple[IPNetwork, ...] = ()
+    balancers: tuple[IPNetwork, ...] = ()
+    users: int = 0
+
+    @property
+    def ranges(self) -> dict[str, tuple[IPNetwork, ...]]:
+        """The fields of ranges, by name."""
+        return {
+            "pods": self.pods,
+            "guarded": self.guarded,
+            "admitted": self.admitted,
+            "balancers": self.balancers,
+        }
 
     def __bool__(self) -> bool:
         return bool(self.redirects or self.guarded)
@@ -80,20 +96,88 @@ class Verdict(StrEnum):
     """It claims something that must not or can't be done: an administrator should check it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadBalancerDecision:
-    """One load balancer: the decision and the reason, in the words that every output shows.
+class Ruling(Struct, frozen=True):
+    """What is decided of something, and why, in the words that every output shows.
 
-    `code` is the reason's stable short name, for machines. `relay_addresses` are what its hostnames point at:
-    its own on this node, or the ClusterIPs of an existing relay Service. `remarks` are notes on parts of it:
-    a UDP port that is ignored, an invalid address. `uid` is the Service's, by which Events find it. `taken`
-    are the notes about ports that another program of this node holds, which may end.
+    `code` is the reason's stable short name, for machines. `stable_reason` is the reason without what differs
+    between nodes or between answers of DNS; empty if that is the reason itself.
     """
 
-    load_balancer: ObjectRef
     verdict: Verdict
     code: str
     reason: str
+    stable_reason: str = ""
+
+
+_LONGEST = 600
+_MOST_NOTES = 32
+
+
+def bounded(text: str) -> str:
+    """Return the text, cut off if it is long: what tenants write is in the reasons of many hostnames."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def some_notes(notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the first of many notes, each bounded, and how many more there are."""
+    more = len(notes) - _MOST_NOTES
+    return (*map(bounded, notes[:_MOST_NOTES]), *((f"and {more} more notes",) if more > 0 else ()))
+
+
+def served(code: str, reason: str, stable_reason: str = "") -> Ruling:
+    """Return the ruling that something is, or will be, served on the node."""
+    return Ruling(Verdict.SERVED, code, bounded(reason), stable_reason)
+
+
+def skipped(code: str, reason: str) -> Ruling:
+    """Return the ruling that nothing needs to be done, or that someone decided so."""
+    return Ruling(Verdict.SKIPPED, code, bounded(reason))
+
+
+def refused(code: str, reason: str, stable_reason: str = "") -> Ruling:
+    """Return the ruling that something must not or can't be done."""
+    return Ruling(Verdict.REFUSED, code, bounded(reason), stable_reason)
+
+
+class Ruled:
+    """Has a ruling, and shows its fields as its own."""
+
+    __slots__ = ()
+    ruling: Ruling
+
+    @property
+    def verdict(self) -> Verdict:
+        """The decision."""
+        return self.ruling.verdict
+
+    @property
+    def code(self) -> str:
+        """The reason's short name."""
+        return self.ruling.code
+
+    @property
+    def reason(self) -> str:
+        """The reason, for a person."""
+        return self.ruling.reason
+
+    @property
+    def stable_reason(self) -> str:
+        """The reason in words that are the same on all nodes, whatever DNS answers."""
+        return self.ruling.stable_reason or self.ruling.reason
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBalancerDecision(Ruled):
+    """One load balancer, and what is decided for it.
+
+    `relay_addresses` are what its hostnames point at: its own on this node, or the ClusterIPs of an existing
+    relay Service. `remarks` are notes on parts of it: a UDP port that is ignored, an invalid address. `uid`
+    is the Service's, by which Events find it. `taken` are the notes about ports that another program of this
+    node holds, which may end.
+    """
+
+    load_balancer: ObjectRef
+    ruling: Ruling
     addresses: tuple[IPAddress, ...] = ()
     relay_addresses: tuple[IPAddress, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -102,36 +186,28 @@ class LoadBalancerDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class NameDecision:
-    """One hostname that an object claims: the decision and the reason.
-
-    `by_dns`: only DNS can decide it, so it is looked up. `among` are the addresses that matter in the answer
-    in addition to those of `load_balancer`: those of others among which DNS chooses. `gist` is the reason
-    without what differs between nodes or between answers of DNS; empty if that is the reason itself.
-    """
+class NameDecision(Ruled):
+    """One hostname that an object claims, and what is decided on it."""
 
     name: str
     claimed_by: ObjectRef
     load_balancer: ObjectRef | None
-    verdict: Verdict
-    code: str
-    reason: str
-    by_dns: bool = False
-    gist: str = ""
-    among: frozenset[IPAddress] = frozenset()
+    ruling: Ruling
 
 
 @dataclass(frozen=True, slots=True)
 class DnsQuestion:
-    """A hostname that DNS decides: the addresses that matter in an answer, and the namespace that claims it.
+    """A hostname that DNS decides: which addresses in an answer can change the decision, and who claims it.
 
-    The addresses are those of each load balancer that claims the hostname, and the relay's; `claimed_by` has
-    the hostname, and the namespace is its own. If a question changes, it is asked again at once.
+    The addresses are those of each load balancer that claims the hostname, or may get it, and the relay's;
+    `claimed_by` has the hostname, and the namespace is its own. If a question changes, it is asked again at
+    once. `every`: all addresses matter, since it is a load balancer's own hostname.
     """
 
-    matter: frozenset[IPAddress]
+    addresses: frozenset[IPAddress]
     namespace: str = ""
     claimed_by: ObjectRef | None = None
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)

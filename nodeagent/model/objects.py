@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 
 _DOMAIN = "nodeagent.io"
 
@@ -69,21 +69,23 @@ def _none() -> Mapping[str, str]:
 
 
 class ServicePort(Struct, frozen=True):
-    """One port of a Service; `protocol` is TCP, UDP or SCTP."""
+    """One port of a Service; `protocol` is TCP, UDP or SCTP, `node_port` is 0 if it has none."""
 
     name: str
     protocol: str
     port: int
+    node_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """A Service of type LoadBalancer.
 
-    `gateway` is the Gateway of its namespace for which it was made, if any; `load_balancer_class` that of its
-    controller, if it names one. `external_ips` are what its author wrote there, and the author can be anyone.
-    `problems` says which fields of the object could not be read; the rest of it is used. `local_only`: its
-    ClusterIP leads only to pods of the node (`internalTrafficPolicy: Local`).
+    `gateway` is the Gateway for which it was made, if any, and `gateway_namespace` that one's namespace;
+    empty: its own. `load_balancer_class` is that of its controller, if it names one. `external_ips` are what
+    its author wrote there, and the author can be anyone. `problems` says which fields of the object could not
+    be read; the rest of it is used. `local_only`: its ClusterIP leads only to pods of the node
+    (`internalTrafficPolicy: Local`).
     """
 
     ref: ObjectRef
@@ -95,6 +97,7 @@ class Service:
     problems: tuple[str, ...] = ()
     uid: str = ""
     gateway: str | None = None
+    gateway_namespace: str = ""
     load_balancer_class: str | None = None
     external_ips: tuple[IPAddress, ...] = ()
     local_only: bool = False
@@ -182,6 +185,12 @@ class RelayEndpoint(Struct, frozen=True):
     port: int
     node_name: str | None = None
     ready: bool = True
+
+
+class ApiServerEndpoints(Struct, frozen=True):
+    """Where the API servers publish that they are: EndpointSlice default/kubernetes."""
+
+    endpoints: frozenset[Endpoint] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +312,9 @@ class Unreadable(Struct, frozen=True, order=True):
 class Snapshot:
     """The cluster at one moment. Order of the members does not matter to any decision.
 
-    `not_covered` says, one line each, what the API server has and does not provide.
+    `other_cluster_ips` are the known ClusterIPs of Services of other types than LoadBalancer. `api_servers`
+    are the endpoints that the API servers publish. `not_covered` says, one line each, what the API server has
+    and does not provide.
     """
 
     services: tuple[Service, ...] = ()
@@ -315,9 +326,11 @@ class Snapshot:
     controller_routes: tuple[ControllerRoute, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     service_ranges: tuple[ServiceRange, ...] = ()
+    other_cluster_ips: frozenset[IPAddress] = frozenset()
     node: Node | None = None
     config_maps: tuple[ConfigMap, ...] = ()
     relay_service: RelayService | None = None
     relay_endpoints: tuple[RelayEndpoint, ...] = ()
+    api_servers: frozenset[Endpoint] = frozenset()
     unreadable: tuple[Unreadable, ...] = ()
     not_covered: tuple[str, ...] = ()

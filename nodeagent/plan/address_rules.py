@@ -18,6 +18,7 @@ from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
+from nodeagent.plan.hostnames import canonical, defect
 
 _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
     (ip_network(text), f"it {what}")
@@ -34,17 +35,26 @@ _NEVER: Sequence[tuple[IPNetwork, str]] = tuple(
         ("64:ff9b:1::/48", "is an embedded IPv4 address (NAT64, RFC 8215)"),
         ("2002::/16", "is an embedded IPv4 address (6to4, RFC 3056)"),
         ("fe80::/10", "is link-local"),
+        ("fec0::/10", "is site-local (RFC 3879)"),
+        ("::ffff:0:0:0/96", "is an embedded IPv4 address (IPv4-translated, RFC 2765)"),
         ("ff00::/8", "is multicast"),
         # Where clouds serve a node's credentials and their own DNS, in addition to link-local addresses.
         ("192.0.0.0/24", "is reserved for protocols (RFC 6890), and Oracle Cloud's metadata"),
         ("100.100.100.200/32", "is Alibaba Cloud's metadata"),
+        ("fd00:100::100:200/128", "is Alibaba Cloud's metadata"),
         ("168.63.129.16/32", "is Azure's WireServer"),
+        ("fd00:a9fe:a9fe::1/128", "is Akamai's metadata"),
         ("fd00:42::42/128", "is Scaleway's metadata"),
         ("fd00:c1::a9fe:a9fe/128", "is Oracle Cloud's metadata"),
         ("fd00:ec2::/32", "is AWS's metadata, DNS and credentials"),
         ("fd20:ce::254/128", "is Google Cloud's metadata"),
     )
 )
+
+
+def never_redirected(address: IPAddress) -> str | None:
+    """Return why no object may lead anything to the address; None if one may. Pure."""
+    return _covering(address, _NEVER)
 
 
 _LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"})
@@ -105,10 +115,12 @@ class AddressRules(Struct, frozen=True):
 def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRules:
     """Return the rules. Pure.
 
-    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33); on older clusters only
-    the ClusterIPs of LoadBalancer Services are known, and `loadBalancers.refuse` is for the rest.
+    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33). The API of older clusters
+    shows only the ClusterIPs of LoadBalancer Services, and `loadBalancers.refuse` is for the rest; manifests
+    show all that are in them.
     """
     cluster_ips = {address for service in snapshot.services for address in service.cluster_ips}
+    cluster_ips |= snapshot.other_cluster_ips
     if snapshot.relay_service is not None:
         cluster_ips |= set(snapshot.relay_service.cluster_ips)
     pods = [text.network for text in config.dnat.pod_cidrs]
@@ -196,6 +208,25 @@ def first_at(published: Publications, address: IPAddress) -> ObjectRef | None:
 def published_addresses(service: Service, *, listed: bool) -> tuple[IPAddress, ...]:
     """Return the addresses of the status, and of a listed Service the externalIPs, in this order."""
     return tuple(dict.fromkeys((*service.load_balancer_ips, *(service.external_ips if listed else ()))))
+
+
+def own_hostnames(services: Iterable[Service], config: Config) -> Mapping[ObjectRef, tuple[str, ...]]:
+    """Return the hostnames by which load balancers are served, of those that publish nothing else. Pure.
+
+    Only those for which an administrator switched it on: what DNS answers for such a hostname verifies
+    others.
+    """
+    options = config.load_balancers
+    paths = {entry.path for entry in options.services if entry.hostname_only}
+    paths -= {entry.path for entry in options.ignore}
+    found: dict[ObjectRef, tuple[str, ...]] = {}
+    for service in services if paths else ():
+        if service.ref.path in paths and not published_addresses(service, listed=True):
+            names = {canonical(point.hostname) for point in service.points if point.hostname}
+            usable = sorted(name for name in names if defect(name) is None)
+            if usable:
+                found[service.ref] = tuple(usable[: config.limits.addresses_per_service])
+    return found
 
 
 def obstacle(match: Endpoint, ref: ObjectRef, published: Publications, facts: Facts) -> str | None:

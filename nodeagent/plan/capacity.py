@@ -11,117 +11,123 @@ no node has to ask any other.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from ipaddress import IPv4Network, IPv6Network
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from nodeagent.config.options import Config
-from nodeagent.model.addresses import Endpoint, IPAddress
-from nodeagent.model.desired import Verdict
+from nodeagent.config.options import Config, LimitOptions
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
+from nodeagent.model.desired import Ruling, refused
 from nodeagent.model.objects import ObjectRef, Service
-from nodeagent.plan.address_rules import AddressRules, Publications, owner, published_addresses
-from nodeagent.plan.eligibility import Refusal
+from nodeagent.plan.address_rules import (
+    AddressRules,
+    Publications,
+    own_hostnames,
+    owner,
+    published_addresses,
+)
+from nodeagent.plan.precedence import listed_paths
 
 
 class Capacity(Struct, frozen=True):
     """The relay addresses, family to Service path to address; and why Services found no place."""
 
     relay_addresses: Mapping[int, Mapping[str, IPAddress]]
-    refusals: Mapping[ObjectRef, Refusal]
+    refusals: Mapping[ObjectRef, Ruling]
 
 
 def share_out(
-    services: Iterable[Service],
+    services: Sequence[Service],
     published: Publications,
     rules: AddressRules,
     config: Config,
-    listed: frozenset[str],
 ) -> Capacity:
-    """Pure.
+    """Give out places within the limits, and relay addresses to those that have one. Pure.
 
     Args:
         services: those that send PROXY, on this node or on another one, in order of precedence.
         published: what all Services publish.
         rules: only those of every node are used.
-        config: the limits and the relay's ranges.
-        listed: the paths of Services for which only the total limit counts: an administrator named them.
+        config: the limits, the relay's ranges, and the listed Services: only the total limit counts for them.
+            Those that are served by their hostnames have the families of their ClusterIPs.
     """
-    limits = config.limits
-    taken: Counter[str] = Counter()
-    listeners: Counter[str] = Counter()
-    total = 0
-    refusals: dict[ObjectRef, Refusal] = {}
-    seated: list[tuple[Service, frozenset[int]]] = []
+    listed, named = listed_paths(config), own_hostnames(services, config)
+    places = _Places(config.limits)
+    refusals: dict[ObjectRef, Ruling] = {}
     for service in services:
         trusted = service.ref.path in listed
-        addresses = published_addresses(service, listed=trusted)
-        usable = [address for address in addresses if not rules.never(address)]
-        ports = service.tcp_ports
-        if not usable or not ports or not service.cluster_ips:
+        by_name = service.ref in named
+        addresses = service.cluster_ips if by_name else published_addresses(service, listed=trusted)
+        usable = [address for address in addresses if by_name or not rules.never(address)]
+        if not (usable and service.tcp_ports and service.cluster_ips):
             continue  # The decision on the Service itself says why.
-        if not trusted and (refusal := _by_itself(addresses, ports, config)):
-            refusals[service.ref] = refusal
-            continue
-        if not _owns_any(service.ref, usable, ports, published):
-            continue
-        families = frozenset(address.version for address in usable)
-        wanted = len(families) * len(ports)
-        namespace = service.ref.namespace
-        if not trusted and taken[namespace] >= limits.load_balancers_per_namespace:
-            reason = (
-                f"namespace {namespace} has {limits.load_balancers_per_namespace} older load balancers "
-                "(limits.loadBalancersPerNamespace)"
-            )
-            refusals[service.ref] = _refusal("TooManyLoadBalancers", reason)
-        elif not trusted and listeners[namespace] + wanted > limits.listeners_per_namespace:
-            reason = (
-                f"its {wanted} listeners would exceed the {limits.listeners_per_namespace} of namespace "
-                f"{namespace} (limits.listenersPerNamespace)"
-            )
-            refusals[service.ref] = _refusal("TooManyListeners", reason)
-        elif total + wanted > limits.listeners:
-            reason = (
-                f"its {wanted} listeners would exceed the {limits.listeners} of a node (limits.listeners)"
-            )
-            refusals[service.ref] = _refusal("TooManyListeners", reason)
-        else:
-            seated.append((service, families))
-            total += wanted
-            if not trusted:
-                taken[namespace] += 1
-                listeners[namespace] += wanted
+        ruling = None if trusted else _too_large(service, len(addresses), config.limits)
+        if ruling is None and (by_name or _owns_any(service.ref, usable, service.tcp_ports, published)):
+            ruling = places.give(service, frozenset(each.version for each in usable), trusted=trusted)
+        if ruling is not None:
+            refusals[service.ref] = ruling
+    ranges: Mapping[int, IPNetwork] = {4: config.relay.ipv4, 6: config.relay.ipv6}
     return Capacity(
         {
-            4: allocate((service for service, families in seated if 4 in families), config.relay.ipv4),
-            6: allocate((service for service, families in seated if 6 in families), config.relay.ipv6),
+            family: allocate((one for one, families in places.given if family in families), network)
+            for family, network in ranges.items()
         },
         refusals,
     )
 
 
-def _by_itself(addresses: tuple[IPAddress, ...], ports: tuple[int, ...], config: Config) -> Refusal | None:
-    limits = config.limits
-    if len(ports) > limits.ports_per_service:
-        reason = (
-            f"it has {len(ports)} TCP ports, more than {limits.ports_per_service} (limits.portsPerService)"
-        )
-        return _refusal("TooManyPorts", reason)
-    if len(addresses) > limits.addresses_per_service:
-        reason = (
-            f"it publishes {len(addresses)} addresses, more than {limits.addresses_per_service} "
-            "(limits.addressesPerService)"
-        )
-        return _refusal("TooManyAddresses", reason)
+class _Places:
+    """The places, given to one Service after the other; `given` are those that have one."""
+
+    def __init__(self, limits: LimitOptions) -> None:
+        self._limits = limits
+        self._load_balancers: Counter[str] = Counter()
+        self._listeners: Counter[str] = Counter()
+        self._total = 0
+        self.given: list[tuple[Service, frozenset[int]]] = []
+
+    def give(self, service: Service, families: frozenset[int], *, trusted: bool) -> Ruling | None:
+        """Give the Service a place; return why it gets none, if so."""
+        wanted = len(families) * len(service.tcp_ports)
+        namespace = service.ref.namespace
+        ruling = None if trusted else self._beyond_share(namespace, wanted)
+        if ruling is None and self._total + wanted > self._limits.listeners:
+            most = f"the {self._limits.listeners} of a node (limits.listeners)"
+            ruling = _refused("TooManyListeners", f"its {wanted} listeners would exceed {most}")
+        if ruling is None:
+            self.given.append((service, families))
+            self._total += wanted
+            self._load_balancers[namespace] += not trusted
+            self._listeners[namespace] += 0 if trusted else wanted
+        return ruling
+
+    def _beyond_share(self, namespace: str, wanted: int) -> Ruling | None:
+        most = self._limits.load_balancers_per_namespace
+        if self._load_balancers[namespace] >= most:
+            reason = (
+                f"namespace {namespace} has {most} older load balancers (limits.loadBalancersPerNamespace)"
+            )
+            return _refused("TooManyLoadBalancers", reason)
+        most = self._limits.listeners_per_namespace
+        if self._listeners[namespace] + wanted > most:
+            of = f"the {most} of namespace {namespace} (limits.listenersPerNamespace)"
+            return _refused("TooManyListeners", f"its {wanted} listeners would exceed {of}")
+        return None
+
+
+def _too_large(service: Service, addresses: int, limits: LimitOptions) -> Ruling | None:
+    ports = len(service.tcp_ports)
+    if ports > limits.ports_per_service:
+        reason = f"it has {ports} TCP ports, more than {limits.ports_per_service} (limits.portsPerService)"
+        return _refused("TooManyPorts", reason)
+    if addresses > limits.addresses_per_service:
+        most = f"more than {limits.addresses_per_service} (limits.addressesPerService)"
+        return _refused("TooManyAddresses", f"it publishes {addresses} addresses, {most}")
     return None
 
 
-def _refusal(code: str, reason: str) -> Refusal:
-    return Refusal(
-        Verdict.REFUSED,
-        code,
-        f"{reason}; an administrator can list it in loadBalancers.services, or raise it",
-    )
+def _refused(code: str, reason: str) -> Ruling:
+    return refused(code, f"{reason}; an administrator can list it in loadBalancers.services, or raise it")
 
 
 def _owns_any(
@@ -131,7 +137,7 @@ def _owns_any(
     return any(owner(published, Endpoint(address, port)) == ref for address in addresses for port in wanted)
 
 
-def allocate(services: Iterable[Service], network: IPv4Network | IPv6Network) -> dict[str, IPAddress]:
+def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAddress]:
     """Map each Service's `namespace/name` to its address; those that find the range full are missing.
 
     `services` are in order of precedence, each once.

@@ -1,7 +1,8 @@
 """Whether a hostname is verified to be its load balancer's: by the administrator, or by DNS. Pure.
 
 Anyone who can create an Ingress can claim any hostname. Anyone whose hostname also resolves to an address of
-the load balancer that claims it has the hostname anyway: writing it takes nothing from anyone.
+the load balancer that claims it has the hostname anyway: writing it takes nothing from anyone. This does not
+hold for a load balancer at the nodes' own addresses (k3s' ServiceLB): every node's hostname resolves to one.
 
 Fail static: while DNS is not available, its last answer counts. If nothing is remembered (the agent or the
 node was restarted), the managed block is the memory: a hostname stays if its line has the relay address of
@@ -12,12 +13,11 @@ verified if it was withdrawn because its relay did not answer, or if another pro
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 
 from nodeagent.config.options import HostsOptions
 from nodeagent.model.addresses import IPAddress, sort_key
-from nodeagent.model.desired import HostsLine, Verdict
+from nodeagent.model.desired import HostsLine, Ruling, refused, served, skipped
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
 from nodeagent.plan.hostnames import covering
 from nodeagent.plan.incremental import difference
@@ -35,37 +35,42 @@ _FAILURES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The decision on a hostname that nothing else decided; the fields are those of NameDecision."""
-
-    verdict: Verdict
-    code: str
-    reason: str
-    by_dns: bool = False
-    gist: str = ""
-
-
-NOT_ALLOWED = Verification(Verdict.REFUSED, "NotVerified", "not verified: no suffix in hosts.allow covers it")
+NOT_ALLOWED = refused("NotVerified", "not verified: no suffix in hosts.allow covers it")
 """The decision on a hostname that `hosts.allow` does not cover if `hosts.verify` is `allow`."""
 
 
-def allowed(name: str, options: HostsOptions) -> Verification | None:
+def allowed(name: str, options: HostsOptions) -> Ruling | None:
     """Return the decision on a hostname that the administrator trusts without DNS; None for any other."""
     suffix = covering(name, options.allow)
-    return Verification(Verdict.SERVED, "Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
+    return served("Allowed", f"covered by hosts.allow: {suffix}") if suffix else None
 
 
 def verify_by_dns(
-    name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, heir: bool = True
-) -> Verification:
+    name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, inherits: bool = True
+) -> Ruling:
     """Decide on `name` (canonical, no wildcard), which the load balancer claims, by what DNS says.
 
-    `heir`: an existing line may be this claim's. The line does not show for which load balancer it was
+    `inherits`: an existing line may be this claim's. The line does not show for which load balancer it was
     written: relay addresses can pass from one to another.
     """
-    stands = heir and not facts.addresses_of(name).isdisjoint(load_balancer.hosts_addresses)
-    return replace(_by_dns(name, load_balancer, facts, stands=stands), by_dns=True)
+    written = inherits and not facts.addresses_of(name).isdisjoint(load_balancer.hosts_addresses)
+    answer = facts.dns.get(name)
+    if answer is None or load_balancer.unresolved == "":
+        return _KEPT_UNASKED if written else _NOT_ASKED_YET
+    match _meaning(answer.latest, load_balancer):
+        case _Meaning.CONFIRMS if load_balancer.at_nodes:
+            return _resolves_to_node(load_balancer)
+        case _Meaning.CONFIRMS:
+            matched = _shown(_matched(answer.latest, load_balancer))
+            return served("Verified", f"verified: DNS answers {matched}")
+        case _Meaning.CONTRADICTS:
+            return _contradicted(answer.latest, load_balancer)
+        case _Meaning.SAYS_NOTHING:
+            return _from_memory(answer, load_balancer, written=written)
+
+
+_KEPT_UNASKED = served("KeptUnasked", "kept: it is written, and DNS was not queried yet")
+_NOT_ASKED_YET = skipped("NotAskedYet", "not verified yet: DNS was not queried")
 
 
 class WantedNames:
@@ -99,71 +104,56 @@ class _Meaning(Enum):
     SAYS_NOTHING = 3
 
 
-def _by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts, *, stands: bool) -> Verification:
-    answer = facts.dns.get(name)
-    if answer is None:
-        return _unasked(stands=stands)
-    match _meaning(answer.latest, load_balancer):
-        case _Meaning.CONFIRMS:
-            matched = _shown(_matched(answer.latest, load_balancer))
-            return Verification(Verdict.SERVED, "Verified", f"verified: DNS answers {matched}")
-        case _Meaning.CONTRADICTS:
-            return _contradicted(answer.latest, load_balancer)
-        case _Meaning.SAYS_NOTHING:
-            return _from_memory(answer, load_balancer, stands=stands)
-
-
-def _unasked(*, stands: bool) -> Verification:
-    if stands:
-        return Verification(Verdict.SERVED, "KeptUnasked", "kept: it is written, and DNS was not queried yet")
-    return Verification(Verdict.SKIPPED, "NotAskedYet", "not verified yet: DNS was not queried")
-
-
-def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, stands: bool) -> Verification:
+def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written: bool) -> Ruling:
     """Decide by the last answer of DNS, now that there is none; else by the existing line."""
     code, why = _failure(answer.latest, load_balancer)
     told = answer.told
     before = _meaning(told, load_balancer) if told else _Meaning.SAYS_NOTHING
     if told and before is _Meaning.CONTRADICTS:
-        verification = _contradicted(told, load_balancer)
-        return replace(
-            verification,
-            reason=f"{verification.reason}; now DNS can't be queried: {why}",
-            gist=verification.gist or verification.reason,
-        )
+        ruling = _contradicted(told, load_balancer)
+        stable = ruling.stable_reason or ruling.reason
+        return refused(ruling.code, f"{ruling.reason}; now DNS can't be queried: {why}", stable)
+    if told and before is _Meaning.CONFIRMS and load_balancer.at_nodes:
+        return _resolves_to_node(load_balancer)
     if told and before is _Meaning.CONFIRMS:
-        matched = _shown(_matched(told, load_balancer))
-        gist = f"kept: DNS answered {matched} and can't be queried now"
-        return Verification(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
-    if stands:
-        gist = "kept: it is written, and DNS can't be queried"
-        return Verification(Verdict.SERVED, "Kept", f"{gist}: {why}", gist=gist)
-    gist = "not verified: DNS can't be queried"
-    return Verification(Verdict.REFUSED, code, f"{gist}: {why}", gist=gist)
+        stable = f"kept: DNS answered {_shown(_matched(told, load_balancer))} and can't be queried now"
+        return served("Kept", f"{stable}: {why}", stable)
+    if written:
+        stable = "kept: it is written, and DNS can't be queried"
+        return served("Kept", f"{stable}: {why}", stable)
+    stable = "not verified: DNS can't be queried"
+    return refused(code, f"{stable}: {why}", stable)
 
 
 def _meaning(reply: DnsReply, load_balancer: LoadBalancerPlan) -> _Meaning:
     if _matched(reply, load_balancer):
         return _Meaning.CONFIRMS
-    if not reply.outcome.tells or _is_echo(reply, load_balancer):
+    if not reply.outcome.tells or load_balancer.unresolved is not None or _is_echo(reply, load_balancer):
         return _Meaning.SAYS_NOTHING
-    if any(address.version in reply.unanswered for address in _addresses(load_balancer)):
+    if any(address.version in reply.unanswered for address in load_balancer.own_addresses):
         return _Meaning.SAYS_NOTHING
     return _Meaning.CONTRADICTS
 
 
-def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Verification:
+def _resolves_to_node(load_balancer: LoadBalancerPlan) -> Ruling:
+    reason = (
+        f"no line: {load_balancer.service.ref} publishes addresses of nodes, so DNS would verify the nodes' "
+        "own hostnames, too; for a line, cover it by hosts.allow"
+    )
+    return skipped("ResolvesToNode", reason)
+
+
+def _contradicted(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Ruling:
     if reply.outcome is DnsOutcome.NXDOMAIN:
-        return Verification(Verdict.REFUSED, "NoSuchName", "not verified: DNS has no such hostname")
+        return refused("NoSuchName", "not verified: DNS has no such hostname")
     if reply.outcome is DnsOutcome.NO_ADDRESS:
-        return Verification(Verdict.REFUSED, "NoDnsAddress", "not verified: DNS has no address for it")
-    service = load_balancer.service.ref
-    own = _shown(_addresses(load_balancer))
-    return Verification(
-        Verdict.REFUSED,
+        return refused("NoDnsAddress", "not verified: DNS has no address for it")
+    known_by = load_balancer.own_names[:_MOST_SHOWN] or (_shown(load_balancer.own_addresses),)
+    own = f"{load_balancer.service.ref} ({', '.join(known_by)})"
+    return refused(
         "NotVerified",
-        f"not verified: DNS answers {_shown(reply.addresses)}, not an address of {service} ({own})",
-        gist=f"not verified: DNS does not answer with an address of {service} ({own})",
+        f"not verified: DNS answers {_shown(reply.addresses)}, not an address of {own}",
+        f"not verified: DNS does not answer with an address of {own}",
     )
 
 
@@ -177,6 +167,9 @@ def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str
             "hosts file or serves the cluster; set hosts.dnsServers"
         )
         return "DnsEchoesHosts", why
+    if reply.outcome.tells and load_balancer.unresolved is not None:
+        names = ", ".join(load_balancer.own_names[:_MOST_SHOWN])
+        return "DnsIncomplete", f"its load balancer's own hostname, {names}: {load_balancer.unresolved}"
     return _FAILURES.get(reply.outcome, "DnsIncomplete"), reply.trouble
 
 
@@ -185,13 +178,8 @@ def _is_echo(reply: DnsReply, load_balancer: LoadBalancerPlan) -> bool:
 
 
 def _matched(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
-    own = frozenset(_addresses(load_balancer))
+    own = frozenset(load_balancer.own_addresses)
     return tuple(address for address in reply.addresses if address in own)
-
-
-def _addresses(load_balancer: LoadBalancerPlan) -> tuple[IPAddress, ...]:
-    """Return the addresses at which the load balancer comes first: a hostname at others is not its own."""
-    return load_balancer.own_addresses
 
 
 def _shown(addresses: Iterable[IPAddress]) -> str:

@@ -5,14 +5,14 @@ kube-proxy honors it since Kubernetes 1.30 (KEP-1860); others followed later, or
 Addresses of a family that this node does not support are of no use to it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, Family, IPAddress
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import Ruling, refused, skipped
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import LoadBalancerPoint, Service, Snapshot
+from nodeagent.model.objects import Service, Snapshot
 from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.detection.decision import detect
 
@@ -41,9 +41,7 @@ class Refusal:
     `taken` are the notes about ports that another program of this node holds.
     """
 
-    verdict: Verdict
-    code: str
-    reason: str
+    ruling: Ruling
     remarks: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
 
@@ -52,13 +50,16 @@ class Refusal:
 class Eligible:
     """The addresses and TCP ports that are short-circuited, and notes on what was left out.
 
-    `ports` are those on which the load balancer sends PROXY, `plain_ports` its other TCP ports.
+    `ports` are those on which the load balancer sends PROXY, `plain_ports` its other TCP ports. `redirected`
+    is false for a load balancer that is served by its hostname: nothing is redirected, and `addresses` are
+    its ClusterIPs, since only DNS knows its own.
     """
 
     addresses: tuple[IPAddress, ...]
     ports: tuple[int, ...]
     plain_ports: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
+    redirected: bool = True
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -79,13 +80,18 @@ _LOCAL_ONLY = (
 
 
 def examine(
-    service: Service, proxy_ports: Collection[int], rules: AddressRules, *, listed: bool
+    service: Service,
+    proxy_ports: Collection[int],
+    rules: AddressRules,
+    *,
+    listed: bool,
+    own_names: Sequence[str] = (),
 ) -> Eligible | Refusal:
     """Return what of `service` to relay, or why nothing of it. Pure.
 
     On `proxy_ports`, its load balancer sends PROXY. On its other ports, kube-proxy's short-circuited path
     does no harm. `listed`: the administrator named it in loadBalancers.services, so its externalIPs count as
-    well.
+    well. `own_names` are the hostnames by which it is served, if it is.
     """
     published, about_published = _published(service, rules, listed=listed)
     external, about_external = _external(service, rules, listed=listed)
@@ -102,18 +108,25 @@ def examine(
         *((_LOCAL_ONLY,) if service.local_only else ()),
     )
     ports = service.tcp_ports
-    if not addresses:
-        verdict, code, reason = _without_address(service, rules)
-        return Refusal(verdict, code, reason, remarks)
+    if own_names:
+        addresses = service.cluster_ips
+        named = (
+            f"served by hostname ({', '.join(own_names)}): hosts lines lead the node to the relay, CoreDNS "
+            "the pods; nothing is redirected"
+        )
+        remarks = (*remarks, named)
+    elif not addresses:
+        return Refusal(_without_address(service, rules), remarks)
     if not service.ports:
-        return Refusal(Verdict.REFUSED, "NoPorts", "the Service has no ports", remarks)
+        return Refusal(refused("NoPorts", "the Service has no ports"), remarks)
     if not ports:
-        return Refusal(Verdict.SKIPPED, "NoTCPPort", "the Service has no TCP port", remarks)
+        return Refusal(skipped("NoTCPPort", "the Service has no TCP port"), remarks)
     if not service.cluster_ips:
         reason = "the Service has no ClusterIP that the relay can connect to"
-        return Refusal(Verdict.REFUSED, "NoClusterIP", reason, remarks)
+        return Refusal(refused("NoClusterIP", reason), remarks)
     plain = tuple(port for port in ports if port not in proxy_ports)
-    return Eligible(addresses, tuple(port for port in ports if port in proxy_ports), plain, remarks)
+    with_proxy = tuple(port for port in ports if port in proxy_ports)
+    return Eligible(addresses, with_proxy, plain, remarks, redirected=not own_names)
 
 
 def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[list[IPAddress], list[str]]:
@@ -123,8 +136,8 @@ def _published(service: Service, rules: AddressRules, *, listed: bool) -> tuple[
     for point in service.points:
         if point.ip is None:
             continue
-        if refused := rules.obstacle(point.ip, listed=listed):
-            remarks.append(f"{point.ip}: not redirected: {refused}")
+        if obstacle := rules.obstacle(point.ip, listed=listed):
+            remarks.append(f"{point.ip}: not redirected: {obstacle}")
         elif point.ip_mode != "Proxy":
             usable.append(point.ip)
         elif why := rules.disbelief(point.ip):
@@ -148,43 +161,36 @@ def _external(service: Service, rules: AddressRules, *, listed: bool) -> tuple[l
     usable: list[IPAddress] = []
     remarks: list[str] = []
     for address in service.external_ips:
-        refused = rules.obstacle(address, listed=True)
-        if refused is None and address in rules.own:
-            refused = "it is this node's own address or the API server's"
-        if refused:
-            remarks.append(f"{address}: an externalIP, not redirected: {refused}")
+        obstacle = rules.obstacle(address, listed=True)
+        if obstacle is None and address in rules.own:
+            obstacle = "it is this node's own address or the API server's"
+        if obstacle:
+            remarks.append(f"{address}: an externalIP, not redirected: {obstacle}")
         else:
             usable.append(address)
     return usable, remarks
 
 
-def _without_address(service: Service, rules: AddressRules) -> tuple[Verdict, str, str]:
+def _without_address(service: Service, rules: AddressRules) -> Ruling:
     own = rules.own.intersection(service.load_balancer_ips)
     if any(rules.obstacle(address, listed=True) is None for address in own):
         reason = (
             "its addresses are this node's own or the API server's: if they are its load balancer's as well, "
             "list it in loadBalancers.services"
         )
-        return Verdict.REFUSED, "NodeAddress", reason
+        return refused("NodeAddress", reason)
     if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
-        return Verdict.SKIPPED, "IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address"
+        return skipped("IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address")
     if service.load_balancer_ips or any("status.loadBalancer" in problem for problem in service.problems):
-        return (
-            Verdict.REFUSED,
-            "BadAddress",
-            "its status has no address that can be redirected: see the notes",
-        )
+        return refused("BadAddress", "its status has no address that can be redirected: see the notes")
     if service.points:
-        return Verdict.SKIPPED, "HostnameOnly", _by_hostname(service.points[0])
-    return (
-        Verdict.SKIPPED,
-        "NoAddress",
-        ("status.loadBalancer is empty: the provider has not assigned an address yet"),
-    )
-
-
-def _by_hostname(point: LoadBalancerPoint) -> str:
-    return f"published by hostname ({point.hostname}): kube-proxy does not short-circuit it"
+        hostname = service.points[0].hostname
+        reason = (
+            f"published by hostname ({hostname}): kube-proxy does not short-circuit it; if connections from "
+            "nodes or pods fail nevertheless, list it in loadBalancers.services with hostnameOnly: true"
+        )
+        return skipped("HostnameOnly", reason)
+    return skipped("NoAddress", "status.loadBalancer is empty: the provider has not assigned an address yet")
 
 
 _FAMILIES: tuple[Family, Family] = (4, 6)
@@ -225,7 +231,7 @@ def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligib
     addresses = tuple(address for address in eligible.addresses if address.version not in unsupported)
     if not addresses:
         reason = "this node supports no address family of its addresses: see the notes"
-        return Refusal(Verdict.SKIPPED, "FamilyNotSupported", reason, remarks)
+        return Refusal(skipped("FamilyNotSupported", reason), remarks)
     return replace(eligible, addresses=addresses, remarks=remarks)
 
 

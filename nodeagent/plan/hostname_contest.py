@@ -1,71 +1,83 @@
-"""Which of the objects that claim a hostname gets it. Pure: only what concerns this hostname counts."""
+"""Which of the objects that claim a hostname gets it, and why one is not written, whatever DNS says. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import NameDecision, Verdict
+from nodeagent.model.desired import NameDecision, Ruling, Verdict, bounded, refused, skipped
 from nodeagent.model.facts import Facts
-from nodeagent.plan.claims.claim import Claim
-from nodeagent.plan.dns_verification import NOT_ALLOWED, Verification, allowed, verify_by_dns
-from nodeagent.plan.hostnames import is_wildcard
+from nodeagent.plan.claim_matching import MatchedClaim
+from nodeagent.plan.dns_verification import NOT_ALLOWED, allowed, verify_by_dns
+from nodeagent.plan.hostnames import covering, defect, is_wildcard
 from nodeagent.plan.load_balancer_lookup import Choice, LoadBalancerMatch
 from nodeagent.plan.load_balancers import LoadBalancerPlan
 from nodeagent.sharing import shared
 
-_NONE: frozenset[IPAddress] = frozenset()
 
-
-@dataclass(frozen=True, slots=True)
-class Contender:
+class Contender(Struct, frozen=True):
     """One object claims one hostname, of a load balancer.
 
-    `blocked` is the decision that needs no DNS, if there is one. `heir`: an existing line may be its own.
+    `blocked` is the ruling that needs no DNS, if there is one. `inherits`: an existing line may be its own.
     """
 
     name: str
-    claim: Claim
-    match: LoadBalancerMatch
-    blocked: NameDecision | None = None
-    heir: bool = True
+    matched: MatchedClaim
+    blocked: Ruling | None = None
+    inherits: bool = True
+
+    @property
+    def load_balancer(self) -> LoadBalancerPlan | None:
+        """The load balancer for which it claims the hostname."""
+        return self.matched.match.load_balancer
+
+    @property
+    def path(self) -> str:
+        """That load balancer's path; empty without one."""
+        plan = self.load_balancer
+        return plan.service.ref.path if plan else ""
+
+    def decided(self, ruling: Ruling, plan: LoadBalancerPlan | None = None) -> NameDecision:
+        """Return the decision on the claim, for its own load balancer or another one."""
+        plan = plan or self.load_balancer
+        ref = plan.service.ref if plan else None
+        return NameDecision(self.name, self.matched.claim.ref, ref, ruling)
 
 
-def blocked_decision(
-    name: str, claim: Claim, match: LoadBalancerMatch, answer: tuple[Verdict, str, str]
-) -> NameDecision:
-    """Return the decision that needs no DNS: verdict, code and reason."""
-    plan = match.load_balancer
-    return NameDecision(name, claim.ref, plan.service.ref if plan else None, *answer)
+class Outcome(Struct, frozen=True):
+    """What the contest has decided.
+
+    Attributes:
+        winner: whose the hostname is, served or not.
+        decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
+            and that does not get it.
+        asked: those between which DNS decides; empty if it has no say.
+    """
+
+    winner: Contender
+    decisions: tuple[NameDecision, ...]
+    asked: tuple[Contender, ...] = ()
 
 
-def settle(claimed: Sequence[Contender], facts: Facts, config: Config) -> tuple[NameDecision, ...]:
+def decide(claimed: Sequence[Contender], facts: Facts, config: Config) -> Outcome:
     """Decide which of the claims to one hostname (the oldest first) gets it.
 
     DNS decides: the oldest claim that it confirms gets the hostname, however old the others are. A
     hostname that is trusted without DNS (`hosts.allow`), or can't be looked up, belongs to the oldest claim
     whose load balancer is known. So hostnames can move from one load balancer to another while the old object
     still exists.
-
-    Returns:
-        The decision on the hostname, then one for each other load balancer for which it is claimed and that
-        does not get it.
     """
-    contenders = _with_heirs(_one_a_load_balancer(claimed)) if len(claimed) > 1 else claimed
-    borne_out = _borne_out(contenders, facts, config)
-    winner, won = borne_out or (contenders[0], _decide_alone(contenders, facts, config))
-    if len(contenders) == 1:
-        return (won,)
+    contenders = _with_inheritors(_one_per_load_balancer(claimed)) if len(claimed) > 1 else claimed
+    asked = _asked(contenders, config)
+    winner, won = _confirmed(asked, facts) or (contenders[0], _decide_alone(contenders[0], facts, config))
     path = won.load_balancer.path if won.load_balancer else ""
-    losers = [
-        contender
-        for contender in contenders
-        if contender is not winner and _load_balancer_path(contender) != path
-    ]
-    return (won, *(_lost(contender, winner, won, facts, config) for contender in losers))
+    losers = [one for one in contenders if one is not winner and one.path != path]
+    lost = (one.decided(_lost(one, winner, path, facts, config)) for one in losers)
+    return Outcome(winner, (won, *lost), asked)
 
 
-def _one_a_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
+def _one_per_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
     """Return the oldest claim for each load balancer, the oldest first.
 
     The oldest of all if none is known.
@@ -76,61 +88,58 @@ def _one_a_load_balancer(claimed: Sequence[Contender]) -> list[Contender]:
     """
     found: dict[tuple[str, Choice | None], Contender] = {}
     for contender in claimed:
-        if contender.match.load_balancer is not None:
-            key = (_load_balancer_path(contender), contender.match.choice)
-            standing = found.get(key)
-            if standing is None or (standing.blocked and not contender.blocked):
+        if contender.load_balancer is not None:
+            key = (contender.path, contender.matched.match.choice)
+            earlier = found.get(key)
+            if earlier is None or (earlier.blocked and not contender.blocked):
                 found[key] = contender
-    led_to = {_load_balancer_path(each) for each in found.values() if not (each.blocked or each.match.code)}
-    left = [each for each in found.values() if not each.blocked or _load_balancer_path(each) not in led_to]
-    return sorted(left, key=lambda contender: (bool(contender.match.code), contender.claim.age)) or [
-        claimed[0]
+    led_to = {each.path for each in found.values() if not (each.blocked or each.matched.match.ruling)}
+    left = [each for each in found.values() if not each.blocked or each.path not in led_to]
+    left.sort(key=lambda each: (each.matched.match.ruling is not None, each.matched.claim.age))
+    return left or [claimed[0]]
+
+
+def _with_inheritors(contenders: Sequence[Contender]) -> Sequence[Contender]:
+    """Give an existing line to the oldest claim that can have one, or to another one of its namespace."""
+    first = next((contender for contender in contenders if contender.blocked is None), contenders[0])
+    namespace = first.matched.claim.ref.namespace
+    return [
+        contender
+        if contender.matched.claim.ref.namespace == namespace
+        else replace(contender, inherits=False)
+        for contender in contenders
     ]
 
 
-def _with_heirs(contenders: Sequence[Contender]) -> Sequence[Contender]:
-    """Give an existing line to the oldest claim that can have one, or to another one of its namespace."""
-    first = next((contender for contender in contenders if contender.blocked is None), contenders[0])
-    namespace = first.claim.ref.namespace
-    if all(contender.claim.ref.namespace == namespace for contender in contenders):
-        return contenders
-    return [replace(contender, heir=contender.claim.ref.namespace == namespace) for contender in contenders]
+def _asked(contenders: Sequence[Contender], config: Config) -> tuple[Contender, ...]:
+    """Return those between which DNS decides.
 
-
-def _borne_out(
-    contenders: Sequence[Contender], facts: Facts, config: Config
-) -> tuple[Contender, NameDecision] | None:
-    """Return the oldest claim that DNS confirms, with its decision; None if there is none."""
-    if not _is_asked(contenders, config):
-        return None
-    for contender in sorted(contenders, key=lambda each: each.claim.age):
-        for plan in _candidates(contender, facts) if contender.blocked is None else ():
-            verification = verify_by_dns(contender.name, plan, facts, heir=contender.heir)
-            if verification.verdict is Verdict.SERVED:
-                return contender, _proven(contender, plan, verification)
-    return None
-
-
-def _is_asked(contenders: Sequence[Contender], config: Config) -> bool:
-    """Whether DNS is queried: for each hostname that needs verification, and trusted ones with a choice."""
+    It does for each hostname that needs verification, and for a trusted one if there is a choice.
+    """
     name = contenders[0].name
     if config.hosts.verify != "dns" or is_wildcard(name):
-        return False
-    open_claims = [contender for contender in contenders if contender.blocked is None]
-    contested = len(open_claims) > 0 and len(contenders) > 1
-    return (
-        contested
-        or any(contender.match.choice for contender in open_claims)
-        or not allowed(name, config.hosts)
-    )
+        return ()
+    unblocked = tuple(contender for contender in contenders if contender.blocked is None)
+    choice = len(contenders) > 1 or any(each.matched.match.choice for each in unblocked)
+    return unblocked if choice or not allowed(name, config.hosts) else ()
+
+
+def _confirmed(asked: Sequence[Contender], facts: Facts) -> tuple[Contender, NameDecision] | None:
+    """Return the oldest claim that DNS confirms, with its decision; None if there is none."""
+    for contender in sorted(asked, key=lambda each: each.matched.claim.age):
+        for plan in _candidates(contender, facts):
+            ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
+            if ruling.verdict is Verdict.SERVED:
+                return contender, contender.decided(_told_how(ruling, contender, plan), plan)
+    return None
 
 
 def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan]:
     """Yield the claim's load balancer, and those of its choice to which DNS, or an existing line, leads."""
-    first = contender.match.load_balancer
+    first = contender.load_balancer
     if first is not None and first.hosts_addresses:
         yield first
-    choice = contender.match.choice
+    choice = contender.matched.match.choice
     if choice is None:
         return
     answer = facts.dns.get(contender.name)
@@ -143,80 +152,159 @@ def _candidates(contender: Contender, facts: Facts) -> Iterator[LoadBalancerPlan
     )
 
 
-def _decide_alone(contenders: Sequence[Contender], facts: Facts, config: Config) -> NameDecision:
-    """Return the decision on the oldest claim if DNS confirms none: its own, or that it is trusted."""
-    contender = contenders[0]
+def _decide_alone(contender: Contender, facts: Facts, config: Config) -> NameDecision:
+    """Return the decision on a claim if DNS confirms none: its own obstacle, or that it is trusted."""
+    plan = contender.load_balancer
     if contender.blocked is not None:
-        return contender.blocked
-    plan = contender.match.load_balancer
+        return contender.decided(contender.blocked)
     if plan is None:
-        raise AssertionError(
-            f"a claim of no load balancer got as far as its verification: {contender.claim.ref}"
-        )
-    asked = _is_asked(contenders, config)
-    unwritten = _unwritten(contender, plan)
-    if unwritten is not None:
-        choice = contender.match.choice
-        return replace(unwritten, by_dns=asked, among=choice.addresses if choice else _NONE)
-    trusted = allowed(contender.name, config.hosts)
-    if trusted is not None:
-        return _proven(contender, plan, replace(trusted, by_dns=asked))
-    if config.hosts.verify == "allow":
-        return _proven(contender, plan, NOT_ALLOWED)
-    return _proven(contender, plan, verify_by_dns(contender.name, plan, facts, heir=contender.heir))
+        raise AssertionError(f"a claim of no load balancer is not blocked: {contender.matched.claim.ref}")
+    ruling = _unwritten(contender, plan)
+    if ruling is not None:
+        return contender.decided(ruling)
+    ruling = allowed(contender.name, config.hosts)
+    if ruling is None and config.hosts.verify == "allow":
+        ruling = NOT_ALLOWED
+    if ruling is None:
+        ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
+    return contender.decided(_told_how(ruling, contender, plan))
 
 
-def _unwritten(contender: Contender, plan: LoadBalancerPlan) -> NameDecision | None:
+def _unwritten(contender: Contender, plan: LoadBalancerPlan) -> Ruling | None:
     """Why no hosts line can lead to the load balancer, whatever claims the hostname; None if one can."""
-    if contender.match.code:
-        return _decision(contender, Verdict.SKIPPED, contender.match.code, contender.match.reason)
+    if contender.matched.match.ruling:
+        return contender.matched.match.ruling
     if not plan.is_served:
-        reason = f"{plan.service.ref}: {plan.decision.reason}"
-        return _decision(contender, Verdict.SKIPPED, "LoadBalancerNotServed", reason)
-    return None if plan.hosts_addresses else _decision(contender, Verdict.SKIPPED, *plan.without_lines)
+        return skipped("LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}")
+    return plan.without_lines
 
 
-def _lost(
-    contender: Contender, winner: Contender, won: NameDecision, facts: Facts, config: Config
-) -> NameDecision:
-    """Return the decision on a claim to a hostname that another load balancer gets.
-
-    It depends on DNS as the winner's does: an answer that matters to either may reverse the two.
-    """
-    service = won.load_balancer.path if won.load_balancer else ""
-    if contender.claim.ref == winner.claim.ref:
-        reason = f"it claims the hostname for Service {service}: a hostname has only one load balancer"
-        return replace(_decision(contender, Verdict.SKIPPED, "OtherLoadBalancer", reason), by_dns=won.by_dns)
-    if winner.claim.age < contender.claim.age:
-        reason = f"{winner.claim.ref} is older and claims the hostname for Service {service}"
-        return replace(_decision(contender, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
+def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, config: Config) -> Ruling:
+    """Return the decision on a claim to a hostname that the load balancer of this path gets."""
+    claim, winning = contender.matched.claim, winner.matched.claim
+    if claim.ref == winning.ref:
+        reason = f"it claims the hostname for Service {path}: a hostname has only one load balancer"
+        return skipped("OtherLoadBalancer", reason)
+    if winning.age < claim.age:
+        reason = f"{winning.ref} is older and claims the hostname for Service {path}"
+        return refused("Conflict", reason)
     if allowed(contender.name, config.hosts):
-        reason = f"{winner.claim.ref} has the hostname, according to DNS, for Service {service}"
-        return replace(_decision(contender, Verdict.REFUSED, "Conflict", reason), by_dns=won.by_dns)
-    return replace(_decide_alone([contender], facts, config), by_dns=won.by_dns)
+        reason = f"{winning.ref} has the hostname, according to DNS, for Service {path}"
+        return refused("Conflict", reason)
+    return _decide_alone(contender, facts, config).ruling
 
 
-def _decision(contender: Contender, verdict: Verdict, code: str, reason: str) -> NameDecision:
-    return blocked_decision(contender.name, contender.claim, contender.match, (verdict, code, reason))
-
-
-def _proven(contender: Contender, plan: LoadBalancerPlan, verification: Verification) -> NameDecision:
-    how = contender.match.how
-    if plan is not contender.match.load_balancer:
+def _told_how(ruling: Ruling, contender: Contender, plan: LoadBalancerPlan) -> Ruling:
+    """Add how the load balancer was found."""
+    how = contender.matched.match.how
+    if plan is not contender.load_balancer:
         how = f"{plan.service.ref}, according to DNS"
-    choice = contender.match.choice
-    return NameDecision(
-        contender.name,
-        contender.claim.ref,
-        plan.service.ref,
-        verification.verdict,
-        verification.code,
-        shared(f"{verification.reason}; {how}" if how else verification.reason),
-        verification.by_dns,
-        verification.gist,
-        choice.addresses if choice and verification.by_dns else _NONE,
+    return shared(replace(ruling, reason=bounded(f"{ruling.reason}; {how}")) if how else ruling)
+
+
+_LOCAL = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
+# The short forms by which every client inside the cluster knows the API server.
+_API_SERVER = ("kubernetes", "kubernetes.default", "svc")
+
+
+def obstacle(
+    name: str, excluded: str, match: LoadBalancerMatch, facts: Facts, config: Config
+) -> Ruling | None:
+    """Return the first obstacle of one claim; None if only its verification is left.
+
+    Args:
+        name: the hostname, canonical.
+        excluded: why its owner or its namespace excludes it; empty if not.
+        match: its load balancer.
+        facts: the node's: its names, the API server's, the user's own lines.
+        config: the configuration.
+    """
+    never = _defect(name) or _never_written(name, facts, config)
+    if never:
+        return refused(*never)
+    if excluded:
+        return skipped("ExcludedByAnnotation", excluded)
+    return (
+        _not_served(match)
+        or _wildcard(name, match, facts, config)
+        or _by_options(name, match, config)
+        or _without_lines(match)
+        or _user_line(name, facts, config)
     )
 
 
-def _load_balancer_path(contender: Contender) -> str:
-    return contender.match.load_balancer.service.ref.path if contender.match.load_balancer else ""
+def _defect(name: str) -> tuple[str, str] | None:
+    problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
+    return ("BadName", f"never written: {problem}") if problem else None
+
+
+def _never_written(name: str, facts: Facts, config: Config) -> tuple[str, str] | None:
+    if covering(name, _LOCAL):
+        whose = "belongs to the node's loopback"
+    elif name in facts.node_names:
+        whose = "is one of this node's own hostnames"
+    elif name in facts.api_server_names:
+        whose = "is the API server's hostname"
+    elif covering(name, (config.hosts.cluster_domain, *_API_SERVER)):
+        whose = "belongs to the cluster's own DNS"
+    else:
+        return None
+    return "NeverWritten", f"never written: it {whose}"
+
+
+def _not_served(match: LoadBalancerMatch) -> Ruling | None:
+    plan = match.load_balancer
+    if plan is None or (match.ruling and match.choice is None):
+        return match.ruling
+    if not plan.is_served and match.choice is None:
+        return skipped("LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}")
+    return None
+
+
+def _by_dnat(match: LoadBalancerMatch, config: Config) -> bool:
+    """Whether DNAT serves it without a line: not if the load balancer is served by its hostname."""
+    plan = match.load_balancer
+    return config.dnat.backend != "none" and not (plan and plan.own_names)
+
+
+def _wildcard(name: str, match: LoadBalancerMatch, facts: Facts, config: Config) -> Ruling | None:
+    if not is_wildcard(name):
+        return None
+    if facts.takes_wildcards:
+        if allowed(name, config.hosts):
+            return None
+        reason = (
+            "not answered: a wildcard record in DNS does not verify the hostnames below it; cover it by "
+            "hosts.allow"
+        )
+        return refused("WildcardNotAllowed", reason)
+    if not _by_dnat(match, config):
+        return refused("Wildcard", "not covered: a hosts file can't hold wildcards, and no DNAT serves it")
+    return skipped("Wildcard", "covered by DNAT alone: a hosts file can't hold wildcards")
+
+
+def _by_options(name: str, match: LoadBalancerMatch, config: Config) -> Ruling | None:
+    if not config.hosts.enabled:
+        if not _by_dnat(match, config):
+            return refused("HostsDisabled", "not covered: hosts.enabled is false, and no DNAT serves it")
+        return skipped("HostsDisabled", "hosts.enabled is false: DNAT alone serves it")
+    suffix = covering(name, config.hosts.exclude)
+    return skipped("Excluded", f"covered by hosts.exclude: {suffix}") if suffix else None
+
+
+def _without_lines(match: LoadBalancerMatch) -> Ruling | None:
+    plan = match.load_balancer
+    return plan.without_lines if plan is not None and match.choice is None else None
+
+
+def _user_line(name: str, facts: Facts, config: Config) -> Ruling | None:
+    line = facts.user_names.get(name)
+    if line is None:
+        return None
+    if line.by_hairpin_proxy:
+        reason = (
+            f"left to hairpin-proxy's line {line.line_number} of {config.hosts.file}: --adopt takes it over"
+        )
+        return skipped("HairpinProxyLine", reason)
+    reason = f"left to line {line.line_number} of {config.hosts.file}, which sets it to {line.address}"
+    return skipped("UserLine", reason)

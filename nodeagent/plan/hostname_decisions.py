@@ -2,31 +2,41 @@
 
 A hostname is decided again if something changed on which it depends: a claim, its load balancer, the answer
 of DNS, its lines in the hosts file, its place under the limits.
+
+The number of hostnames is limited, in total and per namespace. The oldest claims come first. A claim's age
+counts from the time when its load balancer exists as well. So a load balancer that is created later, at an
+address that a status already names, puts no claim before those that have their places.
 """
 
+import dataclasses
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any
+
+from msgspec.structs import replace
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, sort_key
-from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, Verdict
+from nodeagent.model.desired import DnsQuestion, HostsLine, NameDecision, Verdict, refused
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef
-from nodeagent.plan.hostname_contest import Contender, blocked_decision, settle
-from nodeagent.plan.hostname_obstacles import HostnameLimits, NameObstacles, name_obstacles, obstacle
+from nodeagent.plan.claim_matching import MatchedClaim
+from nodeagent.plan.hostname_contest import Contender, Outcome, decide, obstacle
 from nodeagent.plan.incremental import SortedRows, changed_keys
-from nodeagent.plan.load_balancer_lookup import MatchedClaim
 from nodeagent.plan.load_balancers import LoadBalancerPlan
+from nodeagent.plan.shares import Shares
+from nodeagent.sharing import shared
+
+_LineKey = tuple[int, int, str]
 
 
 @dataclass(slots=True, eq=False)
 class _Hostname:
-    """What is remembered of one hostname: the claims, the obstacles, and the decision."""
+    """What is remembered of one hostname: the claims, which namespaces they take a place of, the decision."""
 
     claimed: tuple[MatchedClaim, ...] = ()
-    obstacles: NameObstacles | None = None
+    namespaces: tuple[str, ...] = ()
     decisions: tuple[NameDecision, ...] = ()
     lines: tuple[HostsLine, ...] = ()
 
@@ -40,17 +50,18 @@ class HostnameDecisions:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._limits = HostnameLimits(config.limits)
+        limits = config.limits
+        # What each namespace claims, and what is served in total.
+        self._claimed: Shares[str, MatchedClaim] = Shares(limits.hostnames_per_namespace, _place)
+        self._served: Shares[str, MatchedClaim] = Shares(limits.hostnames, _place)
         self._facts = Facts("")
         self._hostnames: dict[str, _Hostname] = {}
         self._names: SortedRows[str, NameDecision] = SortedRows()
-        self._lines: dict[IPAddress, SortedRows[str, HostsLine]] = {}
-        self._hosts: tuple[HostsLine, ...] = ()
+        self._lines: SortedRows[_LineKey, HostsLine] = SortedRows()
         self._questions: dict[str, DnsQuestion] = {}
         self._load_balancers: tuple[LoadBalancerPlan, ...] = ()
         self._relays: Mapping[ObjectRef, tuple[IPAddress, ...]] = {}
-        self._matter: Mapping[ObjectRef, frozenset[IPAddress]] = {}
-        self._unions: dict[tuple[frozenset[IPAddress], frozenset[IPAddress]], frozenset[IPAddress]] = {}
+        self._addresses: Mapping[ObjectRef, frozenset[IPAddress]] = {}
 
     def update(
         self,
@@ -68,31 +79,33 @@ class HostnameDecisions:
             facts: the node's.
         """
         if load_balancers is not self._load_balancers:
-            self._know(load_balancers)
+            self._take_over_load_balancers(load_balancers)
         touched = self._touched_by(facts)
         self._facts = facts
-        touched |= self._take_over(removed, added)
-        contenders: dict[str, tuple[Contender, ...]] = {}
-        for name in touched:
-            contenders[name] = self._contenders(name)
-        touched |= self._limits.settle()
+        touched |= self._take_over_claims(removed, added)
+        contenders = {name: self._contenders(name) for name in touched}
+        moved = {name for _, name in self._claimed.settle()} - contenders.keys()
+        contenders |= {name: self._contenders(name) for name in moved}
+        outcomes = {name: self._decide(name, claimed) for name, claimed in contenders.items()}
+        for _, name in self._served.settle():
+            if name not in outcomes:
+                outcomes[name] = self._decide(name, self._contenders(name))
         decided: dict[str, tuple[NameDecision, ...]] = {}
-        lines: dict[IPAddress, dict[str, tuple[HostsLine, ...]]] = {}
+        lines: dict[_LineKey, tuple[HostsLine, ...]] = {}
         questions: dict[str, DnsQuestion] = {}
-        for name in touched:
+        for name, outcome in outcomes.items():
             known = self._hostnames[name]
-            found = contenders[name] if name in contenders else self._contenders(name)
-            decisions = settle([*map(self._limited, found)], facts, self._config) if found else ()
+            decisions = self._within_limit(name, outcome.decisions) if outcome else ()
             if decisions != known.decisions:
                 same = {decision: decision for decision in known.decisions}
                 known.decisions = tuple(same.get(decision, decision) for decision in decisions)
                 decided[name] = known.decisions
             self._write(name, known, lines)
-            if (question := self._question(known.decisions)) is not None:
-                questions[name] = question
+            if outcome and outcome.asked:
+                questions[name] = self._question(outcome)
             if not known.claimed:
                 del self._hostnames[name]
-        self._publish(touched, decided, lines, questions)
+        self._publish(outcomes, decided, lines, questions)
 
     @property
     def names(self) -> tuple[NameDecision, ...]:
@@ -102,38 +115,33 @@ class HostnameDecisions:
     @property
     def hosts(self) -> tuple[HostsLine, ...]:
         """The lines for all served hostnames, one for each family their load balancer is relayed in."""
-        return self._hosts
+        return self._lines.rows()
 
     @property
     def questions(self) -> Mapping[str, DnsQuestion]:
         """The hostnames that only DNS can decide."""
         return self._questions
 
-    def _know(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
+    def _take_over_load_balancers(self, load_balancers: tuple[LoadBalancerPlan, ...]) -> None:
         self._load_balancers = load_balancers
         self._relays = {plan.service.ref: plan.hosts_addresses for plan in load_balancers}
-        self._matter = {
+        self._addresses = {
             plan.service.ref: frozenset((*plan.decision.addresses, *plan.decision.relay_addresses))
             for plan in load_balancers
         }
-        self._unions = {}
 
     def _touched_by(self, facts: Facts) -> set[str]:
         """Return the hostnames whose decisions depend on facts that have changed."""
         before = self._facts
-        if _rules(before) != _rules(facts):
-            for known in self._hostnames.values():
-                known.obstacles = None
+        if _for_all_hostnames(before) != _for_all_hostnames(facts):
             return set(self._hostnames)
-        by_user = changed_keys(before.user_names, facts.user_names) & self._hostnames.keys()
-        for name in by_user:
-            self._hostnames[name].obstacles = None
-        by_dns = changed_keys(before.dns, facts.dns)
-        by_block = changed_keys(before.standing_names, facts.standing_names)
-        by_block |= changed_keys(before.wanted_names, facts.wanted_names)
-        return by_user | ((by_dns | by_block) & self._hostnames.keys())
+        touched = changed_keys(before.user_names, facts.user_names)
+        touched |= changed_keys(before.dns, facts.dns)
+        touched |= changed_keys(before.standing_names, facts.standing_names)
+        touched |= changed_keys(before.wanted_names, facts.wanted_names)
+        return touched & self._hostnames.keys()
 
-    def _take_over(self, removed: Iterable[MatchedClaim], added: Iterable[MatchedClaim]) -> set[str]:
+    def _take_over_claims(self, removed: Iterable[MatchedClaim], added: Iterable[MatchedClaim]) -> set[str]:
         touched: set[str] = set()
         for matched in removed:
             touched.update(matched.claim.names)
@@ -150,39 +158,62 @@ class HostnameDecisions:
         return touched
 
     def _contenders(self, name: str) -> tuple[Contender, ...]:
-        """All that claim the hostname, the oldest first; one without obstacles takes its queue place."""
+        """Return all that claim the hostname, the oldest first; those without obstacles want a place."""
         known = self._hostnames[name]
-        if known.obstacles is None:
-            known.obstacles = name_obstacles(name, self._facts, self._config)
         opted_out = _opted_out(known.claimed)
         contenders: list[Contender] = []
-        demands: dict[str, MatchedClaim] = {}
+        places: dict[str, MatchedClaim] = {}
         for matched in known.claimed:
-            claim, match = matched.claim, matched.match
+            claim = matched.claim
             namespace = claim.ref.namespace
-            answer = obstacle(known.obstacles, claim.excluded or opted_out.get(namespace, ""), match)
-            if answer is None:
-                contenders.append(Contender(name, claim, match))
-                first = demands.setdefault(namespace, matched)
+            excluded = claim.excluded or opted_out.get(namespace, "")
+            blocked = obstacle(name, excluded, matched.match, self._facts, self._config)
+            contenders.append(Contender(name, matched, blocked))
+            if blocked is None:
+                first = places.setdefault(namespace, matched)
                 if first is not matched and matched.place(name) < first.place(name):
-                    demands[namespace] = matched
-            else:
-                blocked = blocked_decision(name, claim, match, answer)
-                contenders.append(Contender(name, claim, match, blocked))
-        self._limits.demand(name, tuple(demands.values()))
+                    places[namespace] = matched
+        for namespace in known.namespaces:
+            if namespace not in places:
+                self._claimed.remove(namespace, name)
+        for namespace, matched in places.items():
+            self._claimed.put(namespace, name, matched)
+        known.namespaces = tuple(places)
         return tuple(contenders)
 
-    def _limited(self, contender: Contender) -> Contender:
-        """Return the contender, blocked if the limits leave it out."""
-        refusal = self._limits.refusal(contender.claim.ref.namespace, contender.name)
-        if refusal is None or contender.blocked is not None:
-            return contender
-        name, claim, match = contender.name, contender.claim, contender.match
-        return Contender(name, claim, match, blocked_decision(name, claim, match, refusal))
+    def _decide(self, name: str, contenders: Sequence[Contender]) -> Outcome | None:
+        """Return who gets the hostname; None if there are no claims. If it is served, it wants a place."""
+        outcome = None
+        if contenders:
+            outcome = decide([*map(self._within_share, contenders)], self._facts, self._config)
+        if outcome and outcome.decisions[0].verdict is Verdict.SERVED:
+            self._served.put("", name, outcome.winner.matched)
+        else:
+            self._served.remove("", name)
+        return outcome
 
-    def _write(
-        self, name: str, known: _Hostname, changed: dict[IPAddress, dict[str, tuple[HostsLine, ...]]]
-    ) -> None:
+    def _within_share(self, contender: Contender) -> Contender:
+        """Return the contender, blocked if its namespace's share leaves it out."""
+        namespace = contender.matched.claim.ref.namespace
+        if contender.blocked or contender.name not in self._claimed.left_out(namespace):
+            return contender
+        most = self._config.limits.hostnames_per_namespace
+        reason = (
+            f"namespace {namespace} has {most} hostnames that come first (limits.hostnamesPerNamespace): "
+            "DNAT alone serves this one"
+        )
+        return replace(contender, blocked=refused("TooManyHostnamesInNamespace", reason))
+
+    def _within_limit(self, name: str, decisions: tuple[NameDecision, ...]) -> tuple[NameDecision, ...]:
+        """Return the decisions; none is served if the limit leaves the hostname out."""
+        if name not in self._served.left_out(""):
+            return decisions
+        most = self._config.limits.hostnames
+        reason = f"{most} hostnames come first (limits.hostnames): DNAT alone serves this one"
+        won = dataclasses.replace(decisions[0], ruling=refused("TooManyHostnames", reason))
+        return (won, *decisions[1:])
+
+    def _write(self, name: str, known: _Hostname, changed: dict[_LineKey, tuple[HostsLine, ...]]) -> None:
         """Note which lines of the hostname have changed."""
         addresses = [
             address
@@ -191,41 +222,31 @@ class HostnameDecisions:
             for address in self._relays[decision.load_balancer]
         ]
         if addresses != [line.address for line in known.lines]:
-            for line in known.lines:
-                changed.setdefault(line.address, {})[name] = ()
+            changed.update((_line_key(line), ()) for line in known.lines)
             known.lines = tuple(HostsLine(address, name) for address in addresses)
-            for line in known.lines:
-                changed.setdefault(line.address, {})[name] = (line,)
+            changed.update((_line_key(line), (line,)) for line in known.lines)
 
-    def _question(self, decisions: Iterable[NameDecision]) -> DnsQuestion | None:
-        """Return the question to DNS for a hostname; None if there is none."""
-        question: DnsQuestion | None = None
-        for decision in decisions:
-            if not decision.by_dns or decision.load_balancer is None:
-                continue
-            own = self._matter[decision.load_balancer]
-            claimed_by = (question and question.claimed_by) or decision.claimed_by
-            for more in (decision.among, question.matter if question else frozenset[IPAddress]()):
-                if not more <= own:  # Thousands of hostnames share one set.
-                    own = self._unions.setdefault((own, more), own | more)
-            question = DnsQuestion(own, claimed_by.namespace, claimed_by)
-        return question
+    def _question(self, outcome: Outcome) -> DnsQuestion:
+        """Return what to ask DNS: whether it confirms one of the claims."""
+        addresses: set[IPAddress] = set()
+        for contender in outcome.asked:
+            plan, choice = contender.load_balancer, contender.matched.match.choice
+            addresses |= self._addresses[plan.service.ref] if plan else set()
+            addresses |= choice.addresses if choice else set()
+        asking = outcome.winner if outcome.winner in outcome.asked else outcome.asked[0]
+        claimed_by = asking.matched.claim.ref
+        return DnsQuestion(shared(frozenset(addresses)), claimed_by.namespace, claimed_by)
 
     def _publish(
         self,
         touched: Iterable[str],
         decided: Mapping[str, tuple[NameDecision, ...]],
-        lines: Mapping[IPAddress, Mapping[str, tuple[HostsLine, ...]]],
+        lines: Mapping[_LineKey, tuple[HostsLine, ...]],
         questions: Mapping[str, DnsQuestion],
     ) -> None:
         """Make the values that are published; those without a change stay the same objects."""
         self._names.update(decided)
-        for address, changed in lines.items():
-            self._lines.setdefault(address, SortedRows()).update(changed)
-        if lines:
-            self._lines = {address: rows for address, rows in self._lines.items() if rows.rows()}
-            rows = [self._lines[address].rows() for address in sorted(self._lines, key=sort_key)]
-            self._hosts = rows[0] if len(rows) == 1 else tuple(chain.from_iterable(rows))
+        self._lines.update(lines)
         other = [name for name in touched if self._questions.get(name) != questions.get(name)]
         if other:
             self._questions = dict(self._questions)
@@ -236,9 +257,17 @@ class HostnameDecisions:
                     del self._questions[name]
 
 
-def _rules(facts: Facts) -> tuple[object, ...]:
+def _line_key(line: HostsLine) -> _LineKey:
+    return (*sort_key(line.address), line.name)
+
+
+def _for_all_hostnames(facts: Facts) -> tuple[object, ...]:
     """Return what of the facts can forbid any hostname."""
     return facts.node_names, facts.api_server_names, facts.takes_wildcards
+
+
+def _place(name: str, matched: MatchedClaim) -> tuple[Any, ...]:
+    return matched.place(name)
 
 
 def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:

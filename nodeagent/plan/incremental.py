@@ -6,8 +6,8 @@ changed.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import compress
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import chain, compress
 from operator import is_not
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -62,6 +62,57 @@ def changed_keys(before: Mapping[str, object], after: Mapping[str, object]) -> s
         return set()
     changed = set(compress(after, map(is_not, after.values(), map(before.get, after))))
     return changed | (before.keys() - after.keys())
+
+
+_Item = TypeVar("_Item", bound=Hashable)
+_Result = TypeVar("_Result")
+
+
+class ItemResults(Generic[_Item, _Result]):
+    """The results of a function for each item of a sequence, worked out once while the item stays.
+
+    Each item is in the sequence once.
+
+    Args:
+        key: the sort key of the items.
+    """
+
+    def __init__(self, key: Callable[[_Item], Any]) -> None:
+        self._key = key
+        self._items: Sequence[_Item] = ()
+        self._results: dict[_Item, _Result] = {}
+
+    def update(
+        self, items: Sequence[_Item], work_out: Callable[[_Item], _Result], again: Iterable[_Item] = ()
+    ) -> tuple[list[_Result], list[_Result]]:
+        """Take over the items; return the results that are gone and those that are new.
+
+        A result that equals one before for an item with the same key stays the same object.
+
+        Args:
+            items: as they are now.
+            work_out: the function.
+            again: those of them whose result may have changed.
+        """
+        removed, added = difference(self._items, items, self._key)
+        again = tuple(again)
+        gone: dict[Any, list[_Result]] = {}
+        for item in chain(removed, again):
+            if item in self._results:
+                gone.setdefault(self._key(item), []).append(self._results.pop(item))
+        self._items = items
+        new: list[_Result] = []
+        for item in chain(added, again):
+            if item in self._results:
+                continue
+            result = work_out(item)
+            before = gone.get(self._key(item), [])
+            if result in before:
+                result = before.pop(before.index(result))
+            else:
+                new.append(result)
+            self._results[item] = result
+        return [result for each in gone.values() for result in each], new
 
 
 class _Orderable(Protocol):

@@ -1,4 +1,4 @@
-"""Which load balancer serves an object that claims hostnames (docs/decisions/0014-whose-name.md).
+"""Which load balancer serves an object that claims hostnames (docs/decisions/0014-whose-name.md). Pure.
 
 The object's own status counts most. If it says nothing, its class counts: by the configuration, or because
 older Ingresses of the class report a load balancer. The controller writes a status, with rights that authors
@@ -6,20 +6,18 @@ of Ingresses do not have. If several load balancers are left, DNS chooses among 
 No newer object changes the answer for an older one: all that decides about an object is older than itself.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from operator import is_
-from typing import Any, Self
+from typing import Self
 
 from msgspec import Struct
 
 from nodeagent.config.options import ClassService
 from nodeagent.model.addresses import IPAddress
+from nodeagent.model.desired import Ruling, bounded, skipped
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
-from nodeagent.plan.claims.claim import Claim, LoadBalancerHints
-from nodeagent.plan.class_reports import ClassReports
+from nodeagent.plan.claim import Claim, LoadBalancerHints
 from nodeagent.plan.load_balancers import LoadBalancerPlan
-from nodeagent.plan.precedence import Age, by_age
+from nodeagent.plan.precedence import Age
 
 _SERVED_OTHERWISE = frozenset(
     {"IPModeProxy", "HostnameOnly", "NodeAddress", "FamilyNotSupported", "AddressInUse", "PortTaken"}
@@ -39,144 +37,74 @@ class Choice(Struct, frozen=True, eq=False):
 
 
 class LoadBalancerMatch(Struct, frozen=True):
-    """The load balancer, or None and why there is none; with a reason, only DNS can say that it is that one.
+    """The load balancer of an object.
 
-    `how` says how it was found, unless by the object's own status or as the only candidate. `guess`: neither
-    the object nor the configuration says it, so objects of others can change it. `choice` has the others that
-    DNS can choose instead.
+    Attributes:
+        load_balancer: the load balancer; None if there is none.
+        ruling: why there is none, or why only DNS can say that it is that one.
+        how: how it was found, unless by the object's own status or as the only candidate.
+        guess: neither the object nor the configuration says it, so objects of others can change it.
+        choice: the others that DNS can choose instead.
     """
 
     load_balancer: LoadBalancerPlan | None
-    code: str = ""
-    reason: str = ""
+    ruling: Ruling | None = None
     how: str = ""
     guess: bool = False
     choice: Choice | None = None
 
 
-class MatchedClaim(Struct, frozen=True, eq=False):
-    """A claim and its load balancer; `places` are those of its hostnames if there are several."""
+class Evidence(Struct, frozen=True):
+    """Which load balancers the objects of each class report.
 
-    claim: Claim
-    match: LoadBalancerMatch
-    places: Mapping[str, int] | None
+    Attributes:
+        learned: of each class, the load balancers that objects of it report, with the age of the oldest.
+        serves: of each load balancer, the classes and controllers of what reports it, with that age.
+    """
+
+    learned: Mapping[str, Mapping[str, Age]] = {}
+    serves: Mapping[str, Mapping[tuple[str, str | None], Age]] = {}
 
     @classmethod
-    def of(cls, claim: Claim, match: LoadBalancerMatch) -> Self:
-        """Return the value."""
-        several = len(claim.names) > 1
-        return cls(claim, match, {name: place for place, name in enumerate(claim.names)} if several else None)
-
-    def order(self) -> tuple[Any, ...]:
-        """Return what sorts all of them: the oldest comes first.
-
-        For a Route that is attached to two Gateways, the load balancer that is relayed does. The rest
-        distinguishes objects of two API groups that have the same name.
-        """
-        claim, plan = self.claim, self.match.load_balancer
-        place = (True, 0) if plan is None else (not plan.is_served, plan.rank)
-        return (
-            *claim.age,
-            *place,
-            claim.number,
-            claim.hints.controller or "",
-            claim.names,
-            claim.excluded or "",
-        )
-
-    def place(self, name: str) -> tuple[Any, ...]:
-        """Return what sorts the hostnames of all claims for their places within the limits.
-
-        The later of two ages counts: the claim's and its load balancer's, unless that is a guess.
-        """
-        plan, own = self.match.load_balancer, self.claim.age
-        age = own if plan is None or self.match.guess else max(own, by_age(plan.service))
-        return (age, self.order(), 0 if self.places is None else self.places[name])
+    def of(cls, reports: Iterable[tuple[LoadBalancerHints, str, Age]]) -> Self:
+        """Return what the reports show: each a class, the load balancer's path, and an object's age."""
+        learned: dict[str, dict[str, Age]] = {}
+        serves: dict[str, dict[tuple[str, str | None], Age]] = {}
+        for hints, path, age in reports:
+            ingress_class = hints.ingress_class or ""
+            by_class = learned.setdefault(ingress_class, {})
+            by_class[path] = min(age, by_class.get(path, age))
+            by_path = serves.setdefault(path, {})
+            key = ingress_class, hints.controller
+            by_path[key] = min(age, by_path.get(key, age))
+        return cls(learned, serves)
 
 
 class LoadBalancerLookup:
-    """Finds the load balancer for each of many objects; knows what all of them together report.
+    """Finds the load balancer of each object among these. Immutable.
 
-    It remembers the claims and its results: a claim is matched again if what decided about it changed.
+    Attributes:
+        choice: the load balancers among which DNS chooses if nothing says which one it is.
+        choice_of_served: the same, if none of those that are served may be meant.
 
     Args:
+        load_balancers: all of them.
         configured: the option `loadBalancers.ingressClasses`.
+        before: another lookup, whose equal choices are kept as the same objects.
     """
 
-    def __init__(self, configured: Sequence[ClassService] = ()) -> None:
+    def __init__(
+        self,
+        load_balancers: tuple[LoadBalancerPlan, ...] = (),
+        configured: Sequence[ClassService] = (),
+        before: Self | None = None,
+    ) -> None:
+        self.load_balancers = load_balancers
         self._configured = {entry.ingress_class: entry for entry in reversed(configured)}
-        # By id, which no other claim has while the claim is held here.
-        self._matched: dict[int, MatchedClaim] = {}
-        # What is found by hints alone, and how many claims have these hints.
-        self._found: dict[LoadBalancerHints, LoadBalancerMatch | None] = {}
-        self._users: Counter[LoadBalancerHints] = Counter()
-        # The claims that are matched by what others report, or without any hint.
-        self._by_evidence: dict[int, Claim] = {}
-        self._reports = ClassReports()
-        # The load balancer that objects with these hints report.
-        self._reported: dict[LoadBalancerHints, str] = {}
-        self._choice: Choice | None = None
-        self._served: Choice | None = None
-        self._arrange((), (), ())
-
-    def update(
-        self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Iterable[Claim], added: Iterable[Claim]
-    ) -> tuple[list[MatchedClaim], list[MatchedClaim]]:
-        """Take over all load balancers, and the claims that are gone and that are new.
-
-        Returns:
-            The matches that no longer hold, and those that are new.
-        """
-        removed, added = tuple(removed), tuple(added)
-        gone = [self._matched.pop(id(claim)) for claim in removed]
-        self._count_users(removed, added)
-        again: list[Claim] = []
-        if len(load_balancers) != len(self._plans) or not all(map(is_, load_balancers, self._plans)):
-            again = self._arrange(load_balancers, removed, added)
-        elif self._learn(removed, added):
-            again = self._evident()
-        new: list[MatchedClaim] = []
-        for claim in again:
-            before = self._matched[id(claim)]
-            match = self._match(claim)
-            if match is not before.match and match != before.match:
-                gone.append(before)
-                new.append(self._keep(claim, match))
-        new += [self._keep(claim, self._match(claim)) for claim in added]
-        for claim in removed:
-            self._by_evidence.pop(id(claim), None)
-            if not self._users[claim.hints]:
-                self._found.pop(claim.hints, None)
-                self._reported.pop(claim.hints, None)
-                del self._users[claim.hints]
-        return gone, new
-
-    def _keep(self, claim: Claim, match: LoadBalancerMatch) -> MatchedClaim:
-        matched = self._matched[id(claim)] = MatchedClaim.of(claim, match)
-        return matched
-
-    def _count_users(self, removed: Iterable[Claim], added: Iterable[Claim]) -> None:
-        for claim in removed:
-            self._users[claim.hints] -= 1
-        for claim in added:
-            self._users[claim.hints] += 1
-
-    def _evident(self) -> list[Claim]:
-        """Return the claims whose matches rest on all load balancers, and on what all claims report."""
-        return [claim for claim in self._by_evidence.values() if id(claim) in self._matched]
-
-    def _arrange(
-        self, load_balancers: tuple[LoadBalancerPlan, ...], removed: Iterable[Claim], added: Iterable[Claim]
-    ) -> list[Claim]:
-        """Take over all load balancers and claims; return the earlier claims that are to be matched again.
-
-        What is the same as before stays the same object.
-        """
-        self._plans = load_balancers
         self._by_path = {plan.service.ref.path: plan for plan in load_balancers}
         self._by_point = _by_point(load_balancers)
         self._by_gateway = {
-            (plan.service.ref.namespace, plan.service.gateway): plan
+            (plan.service.gateway_namespace or plan.service.ref.namespace, plan.service.gateway): plan
             for plan in sorted(load_balancers, key=_served_last)
             if plan.service.gateway
         }
@@ -184,54 +112,11 @@ class LoadBalancerLookup:
         self._first = _first_with_a_place(proxies)
         served = [plan for plan in proxies if plan.is_served]
         others = any(plan is not self._first for plan in served)
-        self._choice = _choice_of(served if others else (), self._choice)
-        self._served = _choice_of(served, self._served)
-        before, self._found = self._found, {}
-        for hints in self._users:
-            match, earlier = self._by_hints(hints), before.get(hints)
-            self._found[hints] = earlier if match == earlier else match
-        reported, self._reported = self._reported, {}
-        if all(self._path_reported(hints) == path for hints, path in reported.items()):
-            self._learn(removed, added)
-        else:
-            self._reports = ClassReports()
-            self._learn((), (*(matched.claim for matched in self._matched.values()), *added))
-        other = {hints for hints, found in self._found.items() if found is not before.get(hints)}
-        again = [matched.claim for matched in self._matched.values() if matched.claim.hints in other]
-        return again + [claim for claim in self._evident() if claim.hints not in other]
+        self.choice: Choice | None = _choice_of(served if others else (), before.choice if before else None)
+        self.choice_of_served: Choice | None = _choice_of(served, before.choice_of_served if before else None)
 
-    def _learn(self, removed: Iterable[Claim], added: Iterable[Claim]) -> bool:
-        """Take over what the claims report; return whether anything was learned from it."""
-        for claim in removed:
-            if path := self._path_reported(claim.hints):
-                self._reports.remove((claim.hints.ingress_class or "", claim.hints.controller, path), claim)
-        for claim in added:
-            if path := self._path_reported(claim.hints):
-                self._reports.add((claim.hints.ingress_class or "", claim.hints.controller, path), claim)
-        return self._reports.learn()
-
-    def _path_reported(self, hints: LoadBalancerHints) -> str:
-        """Return the load balancer that an object of a class reports; empty without either."""
-        path = self._reported.get(hints)
-        if path is None:
-            found = self._by_status(hints) if hints.ingress_class and hints.points else None
-            path = found.load_balancer.service.ref.path if found and found.load_balancer else ""
-            self._reported[hints] = path
-        return path
-
-    def _match(self, claim: Claim) -> LoadBalancerMatch:
-        """Return the load balancer of a claim: the first way that leads to one or to a reason."""
-        hints = claim.hints
-        if hints not in self._found:
-            self._found[hints] = self._by_hints(hints)
-        found = self._found[hints]
-        if found is not None:
-            self._by_evidence.pop(id(claim), None)
-            return found
-        self._by_evidence[id(claim)] = claim
-        return self._by_learned_class(claim) or self._by_only_candidate(claim)
-
-    def _by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+    def by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
+        """Return what an object's own hints and the configuration say: the first that says something."""
         return (
             _unattached(hints)
             or self._by_status(hints)
@@ -239,6 +124,15 @@ class LoadBalancerLookup:
             or _unusable_status(hints)
             or self._by_configured_class(hints)
         )
+
+    def by_evidence(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
+        """Return what older objects show for one whose hints say nothing."""
+        return self._by_learned_class(claim, evidence) or self._by_only_candidate(claim, evidence)
+
+    def reported(self, hints: LoadBalancerHints) -> str:
+        """Return the path of the load balancer that an object of a class reports; empty without either."""
+        found = self._by_status(hints) if hints.ingress_class and hints.points else None
+        return found.load_balancer.service.ref.path if found and found.load_balancer else ""
 
     def _by_status(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         at_points = [found for key in _keys(hints.points) if (found := self._by_point.get(key))]
@@ -280,36 +174,35 @@ class LoadBalancerLookup:
                 f"loadBalancers.ingressClasses gives {name} to Service {entry.path}: "
                 "no LoadBalancer Service has that name"
             )
-            return LoadBalancerMatch(None, "UnknownLoadBalancer", reason)
+            return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason))
         return None
 
-    def _by_learned_class(self, claim: Claim) -> LoadBalancerMatch | None:
+    def _by_learned_class(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch | None:
         """Return the load balancer that older Ingresses of the class report.
 
         Of several, the first report's.
         """
         ingress_class = claim.hints.ingress_class
-        learned = self._reports.learned.get(ingress_class, {}) if ingress_class else {}
+        learned = evidence.learned.get(ingress_class, {}) if ingress_class else {}
         older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
         if not older:
             return None
         plans = [self._by_path[path] for _, path in older]
-        how = f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report"
+        how = bounded(f"{plans[0].service.ref}, as other Ingresses of class {ingress_class} report")
         # Any older Ingress can be the source of that: DNS may know better.
-        choice = self._choice if plans[0].is_served else self._served
+        choice = self.choice if plans[0].is_served else self.choice_of_served
         return LoadBalancerMatch(plans[0], how=how, guess=True, choice=choice)
 
-    def _by_only_candidate(self, claim: Claim) -> LoadBalancerMatch:
+    def _by_only_candidate(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
         """Return the only one that sends PROXY.
 
         Of several, the first with a place, unless DNS chooses another.
         """
         first = self._first
         if first is None:
-            return LoadBalancerMatch(
-                None, "NoProxyLoadBalancer", "no load balancer of this cluster sends PROXY"
-            )
-        others = self._only_others(first, claim)
+            reason = "no load balancer of this cluster sends PROXY"
+            return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
+        others = _only_others(evidence.serves.get(first.service.ref.path, {}), claim)
         if others:
             hints = claim.hints
             mine = hints.ingress_class or hints.controller
@@ -317,22 +210,23 @@ class LoadBalancerLookup:
                 f"{hints.status} is empty, and the first load balancer that sends PROXY, "
                 f"{first.service.ref}, serves class {others} and not {mine}: see loadBalancers.ingressClasses"
             )
-            return LoadBalancerMatch(first, "OtherClass", reason, guess=True, choice=self._served)
-        how = f"{first.service.ref}, the first of several that send PROXY" if self._choice else ""
-        return LoadBalancerMatch(first, how=how, guess=True, choice=self._choice)
+            ruling = skipped("OtherClass", reason)
+            return LoadBalancerMatch(first, ruling, guess=True, choice=self.choice_of_served)
+        how = f"{first.service.ref}, the first of several that send PROXY" if self.choice else ""
+        return LoadBalancerMatch(first, how=how, guess=True, choice=self.choice)
 
-    def _only_others(self, plan: LoadBalancerPlan, claim: Claim) -> str:
-        """Return the classes that the load balancer is known to serve, if the object has none of them."""
-        known = self._reports.serves.get(plan.service.ref.path, {})
-        serves = [key for key, age in known.items() if _is_evidence(age, claim)]
-        hints = claim.hints
-        if hints.ingress_class:
-            is_one = any(name == hints.ingress_class for name, _ in serves)
-        elif hints.controller:
-            is_one = any(controller in {hints.controller, None} for _, controller in serves)
-        else:
-            is_one = True
-        return "" if is_one else ", ".join(sorted(name for name, _ in serves))
+
+def _only_others(known: Mapping[tuple[str, str | None], Age], claim: Claim) -> str:
+    """Return the classes that a load balancer is known to serve, if the object has none of them."""
+    serves = [key for key, age in known.items() if _is_evidence(age, claim)]
+    hints = claim.hints
+    if hints.ingress_class:
+        is_one = any(name == hints.ingress_class for name, _ in serves)
+    elif hints.controller:
+        is_one = any(controller in {hints.controller, None} for _, controller in serves)
+    else:
+        is_one = True
+    return "" if is_one else ", ".join(sorted(name for name, _ in serves))
 
 
 def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan | None:
@@ -365,7 +259,7 @@ def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choi
 
 def _unattached(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
     reason = hints.unattached
-    return LoadBalancerMatch(None, "NotAttached", reason) if reason else None
+    return LoadBalancerMatch(None, skipped("NotAttached", reason)) if reason else None
 
 
 def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
@@ -374,9 +268,9 @@ def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         reason = (
             f"{hints.status} names {', '.join(reported)}: no LoadBalancer Service with a TCP port has that"
         )
-        return LoadBalancerMatch(None, "UnknownLoadBalancer", reason)
+        return LoadBalancerMatch(None, skipped("UnknownLoadBalancer", reason))
     if hints.problems:
-        return LoadBalancerMatch(None, "BadStatus", "; ".join(hints.problems))
+        return LoadBalancerMatch(None, skipped("BadStatus", "; ".join(hints.problems)))
     return None
 
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress
-from nodeagent.model.desired import LoadBalancerDecision, Verdict
+from nodeagent.model.desired import LoadBalancerDecision, Ruling, Verdict, skipped, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
-from nodeagent.plan.address_rules import address_rules, first_at, publications
+from nodeagent.plan.address_rules import address_rules, first_at, own_hostnames, publications
 from nodeagent.plan.capacity import share_out
 from nodeagent.plan.detection.decision import LISTED, detect
 from nodeagent.plan.eligibility import Refusal, examine
@@ -27,9 +28,12 @@ class LoadBalancerPlan(Struct, frozen=True):
         decision: what is done for it, and why.
         rank: its place by precedence among all load balancers; 0 comes first.
         own_addresses: those of its addresses at which it comes first: hostnames that DNS leads there are its.
+        at_nodes: it publishes addresses of nodes, so DNS leads there for the nodes' own hostnames, too.
         relayed: what this node has for it.
         hosts_addresses: what hosts lines for its hostnames point at; empty if not all of it is relayed.
-        without_lines: code and reason why a served one has no hosts lines; empty if it can have them.
+        without_lines: why a served one has no hosts lines; None if it can have them.
+        own_names: the hostnames by which it is served; `own_addresses` are what DNS answers for them.
+        unresolved: why nothing is known of these; empty if DNS was not queried yet, None if something is.
     """
 
     service: Service
@@ -37,9 +41,12 @@ class LoadBalancerPlan(Struct, frozen=True):
     decision: LoadBalancerDecision
     rank: int
     own_addresses: tuple[IPAddress, ...] = ()
+    at_nodes: bool = False
     relayed: Relayed = Relayed()
     hosts_addresses: tuple[IPAddress, ...] = ()
-    without_lines: tuple[str, str] = ("", "")
+    without_lines: Ruling | None = None
+    own_names: tuple[str, ...] = ()
+    unresolved: str | None = None
 
     @property
     def is_served(self) -> bool:
@@ -61,15 +68,18 @@ class LoadBalancerPlanner:
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
         """Return the decisions; what is decided as before stays the same object."""
+        own_names = chain(*own_hostnames(snapshot.services, self._config).values())
         rests_on = (
             snapshot.services,
             snapshot.node,
             snapshot.config_maps,
             snapshot.service_ranges,
+            snapshot.other_cluster_ips,
             snapshot.relay_service,
             snapshot.relay_endpoints,
-            # Nothing here is about single hostnames.
+            # Nothing here is about single hostnames but the load balancers' own.
             replace(facts, user_names={}, standing_names={}, wanted_names={}, dns={}),
+            {name: facts.dns.get(name) for name in own_names},
         )
         if rests_on != self._rested_on:
             known = {plan.service.ref: plan for plan in self._plans}
@@ -95,15 +105,23 @@ class _Decisions:
 
     def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
         self.services = by_precedence(snapshot.services, config)
-        listed = listed_paths(config)
+        self._listed = listed_paths(config)
         self._detections = {
             service.ref: detect(service, config.load_balancers, snapshot.node, snapshot.config_maps)
             for service in self.services
         }
-        self._published = publications(self.services, listed)
+        self._published = publications(self.services, self._listed)
         self._rules = address_rules(snapshot, facts, config)
+        self._dns = facts.dns
+        self._own_names = own_hostnames(self.services, config)
         self._examined = {
-            service.ref: examine(service, found.versions, self._rules, listed=found.code == LISTED)
+            service.ref: examine(
+                service,
+                found.versions,
+                self._rules,
+                listed=found.code == LISTED,
+                own_names=self._own_names.get(service.ref, ()),
+            )
             for service in self.services
             if (found := self._detections[service.ref]).proxy
         }
@@ -112,59 +130,66 @@ class _Decisions:
             self._relay = ExistingRelay(snapshot, facts, config, self._published, self._examined)
         else:
             reserved = [each for each in self.services if self._detections[each.ref].reserved]
-            capacity = share_out(reserved, self._published, self._rules, config, listed)
+            capacity = share_out(reserved, self._published, self._rules, config)
             self._relay = OwnRelay(snapshot, facts, config, self._published, capacity)
 
     def of(self, service: Service, rank: int) -> LoadBalancerPlan:
         """Return what is done for the Service, which has this place among all."""
         detection = self._detections[service.ref]
-        found = self._examined.get(service.ref)
-        if found is None:
-            remarks = (*service.problems, *detection.remarks)
-            found = Refusal(detection.verdict, detection.code, detection.reason, remarks)
-        if isinstance(found, Refusal):
-            return self._refused(service, rank, found)
-        relayed = self._relay.relayed(service, detection.versions, found)
+        eligible = self._examined.get(service.ref)
+        if eligible is None:
+            eligible = Refusal(detection.ruling, (*service.problems, *detection.remarks))
+        if isinstance(eligible, Refusal):
+            return self._refused(service, rank, eligible)
+        relayed = self._relay.relayed(service, detection.versions, eligible)
         if isinstance(relayed, Refusal):
             return self._refused(service, rank, relayed)
-        shared = self._sharing(service.ref, found.addresses)
-        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *found.addresses)))
+        own_names = self._own_names.get(service.ref, ())
+        answers = [self._dns[name] for name in own_names if name in self._dns]
+        told = [answer.told for answer in answers if answer.told]
+        shared = "" if own_names else self._sharing(service.ref, eligible.addresses)
+        addresses = tuple(dict.fromkeys((*service.load_balancer_ips, *eligible.addresses)))
+        if own_names:
+            addresses = self._of_names(address for reply in told for address in reply.addresses)
         decision = LoadBalancerDecision(
             service.ref,
-            Verdict.SERVED,
-            detection.code,
-            detection.reason,
+            detection.ruling,
             addresses=addresses,
             relay_addresses=relayed.shown_at,
-            remarks=(*detection.remarks, *relayed.remarks, *((shared,) if shared else ())),
+            remarks=some_notes((*detection.remarks, *relayed.remarks, *((shared,) if shared else ()))),
             uid=service.uid,
-            taken=relayed.taken,
+            taken=some_notes(relayed.taken),
         )
-        without_lines = ("SharedAddress", shared) if shared else ("", "")
-        if not shared and not relayed.hosts_addresses:
+        without_lines = None
+        if shared:
+            without_lines = skipped("SharedAddress", shared)
+        elif not relayed.hosts_addresses:
             reason = f"not all ports of {service.ref} are relayed: DNAT alone serves those that are"
-            without_lines = ("PartlyRelayed", reason)
+            without_lines = skipped("PartlyRelayed", reason)
         return LoadBalancerPlan(
             service,
             proxy=True,
             decision=decision,
             rank=rank,
-            own_addresses=self._own(service, addresses),
+            own_addresses=addresses if own_names else self._own(service, addresses),
+            at_nodes=not self._rules.own.isdisjoint(addresses),
             relayed=relayed,
             hosts_addresses=() if shared else relayed.hosts_addresses,
             without_lines=without_lines,
+            own_names=own_names,
+            unresolved=next((answer.latest.trouble for answer in answers), "")
+            if own_names and not told
+            else None,
         )
 
     def _refused(self, service: Service, rank: int, refusal: Refusal) -> LoadBalancerPlan:
         decision = LoadBalancerDecision(
             service.ref,
-            refusal.verdict,
-            refusal.code,
-            refusal.reason,
+            refusal.ruling,
             addresses=service.load_balancer_ips,
-            remarks=refusal.remarks,
+            remarks=some_notes(refusal.remarks),
             uid=service.uid,
-            taken=refusal.taken,
+            taken=some_notes(refusal.taken),
         )
         return LoadBalancerPlan(
             service,
@@ -180,6 +205,15 @@ class _Decisions:
             address
             for address in dict.fromkeys(addresses)
             if first_at(self._published, address) == service.ref and not self._rules.never(address)
+        )
+
+    def _of_names(self, addresses: Iterable[IPAddress]) -> tuple[IPAddress, ...]:
+        """Return what DNS gives to a listed Service: no rule forbids it, no other listed one publishes it."""
+        return tuple(
+            address
+            for address in dict.fromkeys(addresses)
+            if not self._rules.never(address)
+            and ((first := first_at(self._published, address)) is None or first.path not in self._listed)
         )
 
     def _sharing(self, ref: ObjectRef, addresses: Iterable[IPAddress]) -> str:

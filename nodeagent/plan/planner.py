@@ -1,19 +1,32 @@
-"""The complete decision, made of the decisions in the other modules."""
+"""The complete decision, made of the decisions in the other modules; and what of it waits for the relay."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from difflib import get_close_matches
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses
+
+from msgspec import Struct
 
 from nodeagent.config.options import Config
-from nodeagent.model.addresses import IPNetwork
-from nodeagent.model.desired import Desired, DnatRules, LoadBalancerDecision, RelayAddress
+from nodeagent.model.addresses import Endpoint, IPNetwork
+from nodeagent.model.desired import (
+    Desired,
+    DnatRules,
+    DnsQuestion,
+    LoadBalancerDecision,
+    NameDecision,
+    RelayAddress,
+    Verdict,
+    refused,
+)
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.claims.collecting import ClaimCollector
+from nodeagent.plan.claim_collecting import ClaimCollector
+from nodeagent.plan.claim_matching import ClaimMatcher
 from nodeagent.plan.hostname_decisions import HostnameDecisions
 from nodeagent.plan.hostnames import canonical
-from nodeagent.plan.load_balancer_lookup import LoadBalancerLookup
 from nodeagent.plan.load_balancers import LoadBalancerPlan, LoadBalancerPlanner
-from nodeagent.plan.pod_ranges import pod_ranges
 
 
 class Planner:
@@ -30,16 +43,18 @@ class Planner:
         self._config = config
         self._claims = ClaimCollector(config.limits)
         self._load_balancers = LoadBalancerPlanner(config)
-        self._lookup = LoadBalancerLookup(config.load_balancers.ingress_classes)
+        self._matcher = ClaimMatcher(config.load_balancers.ingress_classes)
         self._hostnames = HostnameDecisions(config)
         self._relayed = _Relayed((), ())
+        self._questions: Mapping[str, DnsQuestion] = {}
+        self._asked_by: tuple[object, object] = ((), ())
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
         config = self._config
         facts = _with_node_names(snapshot, facts)
         load_balancers = self._load_balancers.plan(snapshot, facts)
-        removed, added = self._lookup.update(load_balancers, *self._claims.update(snapshot))
+        removed, added = self._matcher.update(load_balancers, *self._claims.update(snapshot))
         hostnames = self._hostnames
         hostnames.update(removed, added, load_balancers, facts)
         if load_balancers is not self._relayed.plans:
@@ -48,6 +63,7 @@ class Planner:
         of_gateways = (f"{one.ref}: {problem}" for one in snapshot.gateways for problem in one.problems)
         pods = pod_ranges(snapshot, facts, config)
         guarded = _guarded(config, relayed.addresses)
+        serves = relayed.addresses or relayed.redirects or hostnames.hosts
         return Desired(
             addresses=relayed.addresses,
             listeners=relayed.listeners,
@@ -56,6 +72,7 @@ class Planner:
                 pods.redirected,
                 guarded,
                 pods.admitted if guarded else (),
+                users=config.relay.max_connections // _USERS_PART if guarded else 0,
             ),
             hosts=hostnames.hosts,
             load_balancers=relayed.decisions,
@@ -63,17 +80,32 @@ class Planner:
             unreadable=tuple(sorted(snapshot.unreadable)),
             remarks=(
                 *facts.notes,
-                *pods.remarks,
+                *(pods.remarks if serves else ()),
+                *_missing_services(snapshot, config),
                 *sorted(snapshot.not_covered),
                 *sorted([*of_gateways, *self._claims.problems()]),
             ),
-            questions=hostnames.questions,
+            questions=self._all_questions(),
         )
+
+    def _all_questions(self) -> Mapping[str, DnsQuestion]:
+        """Return what to ask DNS, about hostnames that are claimed and about load balancers' own."""
+        claimed, own = self._hostnames.questions, self._relayed.questions
+        if claimed is not self._asked_by[0] or own != self._asked_by[1]:
+            self._asked_by = (claimed, own)
+            both = {**claimed, **own} if own else claimed
+            if not own or both != self._questions:
+                self._questions = both
+        return self._questions
 
 
 def plan(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     """Return the desired state, decided from the beginning. Pure."""
     return Planner(config).plan(snapshot, facts)
+
+
+_USERS_PART = 32
+"""Of the relay's connections, what local users but root get in a family: half of the reserve in both."""
 
 
 class _Relayed:
@@ -84,6 +116,11 @@ class _Relayed:
         self.addresses = tuple(address for plan in plans for address in plan.relayed.relay_addresses)
         self.listeners = tuple(listener for plan in plans for listener in plan.relayed.listeners)
         self.redirects = tuple(redirect for plan in plans for redirect in plan.relayed.redirects)
+        self.questions = {
+            name: DnsQuestion(frozenset(), plan.service.ref.namespace, plan.service.ref, every=True)
+            for plan in plans
+            for name in plan.own_names
+        }
         decisions = tuple(plan.decision for plan in plans)
         # A Service can change without its decision.
         self.decisions = before if decisions == before else decisions
@@ -96,8 +133,167 @@ def _with_node_names(snapshot: Snapshot, facts: Facts) -> Facts:
     return replace(facts, node_names=facts.node_names | {canonical(name) for name in snapshot.node.names})
 
 
+def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
+    """Yield a note for each Service that the configuration lists and that does not exist."""
+    listed = config.load_balancers.services
+    known = {service.ref.path for service in snapshot.services} if listed else set()
+    for entry in listed:
+        if entry.path not in known:
+            near = get_close_matches(entry.path, sorted(known), 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            yield f"loadBalancers.services lists {entry.path}: there is no such LoadBalancer Service{hint}"
+
+
 def _guarded(config: Config, addresses: Iterable[RelayAddress]) -> tuple[IPNetwork, ...]:
     """Return the relay's whole ranges, of the families in use: no other host may reach what listens there."""
     used = {address.address.version for address in addresses}
     relay = config.relay
     return tuple(network for network in (relay.ipv4, relay.ipv6) if network.version in used)
+
+
+_CILIUM = (
+    "Cilium's ranges",
+    "kubectl get ciliumnodes -o custom-columns=NODE:.metadata.name,PODS:.spec.ipam.podCIDRs",
+)
+_CALICO = ("Calico's pools", "kubectl get ippools -o custom-columns=POOL:.spec.cidr")
+_FROM_PODS_RANGES: Mapping[str, tuple[str, str]] = {
+    "cilium_host": _CILIUM,
+    "tunl0": _CALICO,
+    "vxlan.calico": _CALICO,
+    "vxlan-v6.calico": _CALICO,
+    "wireguard.cali": _CALICO,
+}
+"""Interfaces to which a network plugin gives an address of the node's own pods, by its own IPAM. Cilium's
+cluster-pool and Calico's IPAM take no notice of spec.podCIDRs (projectcalico/calico#2592). With each:
+what to set instead, and what shows it."""
+
+
+class PodRanges(Struct, frozen=True):
+    """This node's pods: which are redirected, which may reach the relay, and what a person should know.
+
+    Only its own pods are redirected: traffic from elsewhere may carry the PROXY header already. They may
+    reach the relay even if they are not redirected, since CoreDNS can give them hostnames that lead there.
+    """
+
+    redirected: tuple[IPNetwork, ...] = ()
+    admitted: tuple[IPNetwork, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
+    """Return the ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules, none is used.
+
+    Pods that neither DNAT nor CoreDNS serves get a note.
+    """
+    why = _why_unserved(config)
+    found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
+    if not found and snapshot.node is not None:
+        found = snapshot.node.pod_cidrs
+    if not found:
+        return PodRanges(remarks=_unserved(config, why, facts) if why else (_unknown(facts),))
+    ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
+    ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
+    admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
+    outside = _outside(facts, admitted)
+    if why:
+        return PodRanges(admitted=admitted, remarks=(*_unserved(config, why), *outside))
+    return PodRanges(admitted, admitted, outside)
+
+
+def _unknown(facts: Facts) -> str:
+    return (
+        f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
+        "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
+    )
+
+
+def _kept_out(facts: Facts) -> str:
+    return (
+        "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no pod "
+        "range of "
+        f"node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set dnat.podCIDRs"
+    )
+
+
+def _why_unserved(config: Config) -> str:
+    """Why DNAT does not serve pods; empty if it does."""
+    if config.dnat.backend == "none":
+        return "dnat.backend is none, and lines of the hosts file serve the node alone"
+    return "" if config.dnat.pods else "dnat.pods is false"
+
+
+def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
+    """Return what contradicts these ranges: an address that the network plugin took from the pods'."""
+    found: dict[str, list[str]] = {}
+    for each in facts.addresses:
+        if each.interface not in _FROM_PODS_RANGES or each.address.is_link_local:
+            continue
+        if not any(each.address in network for network in admitted):
+            found.setdefault(each.interface, []).append(str(each.address))
+    return tuple(
+        f"{interface} has {', '.join(sorted(addresses))}, outside of this node's known pod ranges "
+        f"({', '.join(map(str, admitted))}): pods with such addresses are not served, and the guard drops "
+        f"them. Set dnat.podCIDRs to {_FROM_PODS_RANGES[interface][0]}: {_FROM_PODS_RANGES[interface][1]}"
+        for interface, addresses in sorted(found.items())
+    )
+
+
+def _unserved(config: Config, why: str, unknown_of: Facts | None = None) -> tuple[str, ...]:
+    if config.coredns.serves_pods:
+        return () if unknown_of is None else (_kept_out(unknown_of),)
+    remark = (
+        f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
+        "overlay cilium brings it); coredns.servesPods: true says that it does"
+    )
+    return (remark,)
+
+
+_RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")
+
+
+def defer_until_ready(desired: Desired, ready: AbstractSet[Endpoint]) -> Desired:
+    """Return the plan without the redirects and hosts lines whose relay is not among `ready`. Pure.
+
+    A hosts line affects every port: it waits until all listeners of its address answer. Otherwise, another
+    local program could have the missing one. The decisions say what is missing. Redirects and lines to a
+    relay that is not this node's (an existing relay Service) are kept.
+    """
+    silent = {listener.bind for listener in desired.listeners} - ready
+    if not silent:
+        return desired
+    dead = {bind.address for bind in silent}
+    hosts = tuple(line for line in desired.hosts if line.address not in dead)
+    written = {line.name for line in hosts}
+    return replace(
+        desired,
+        dnat=replace(
+            desired.dnat,
+            redirects=tuple(redirect for redirect in desired.dnat.redirects if redirect.to not in silent),
+        ),
+        hosts=hosts,
+        load_balancers=tuple(_remark(decision, silent, ready) for decision in desired.load_balancers),
+        names=tuple(_wait(decision, written) for decision in desired.names),
+    )
+
+
+def _remark(
+    decision: LoadBalancerDecision, silent: AbstractSet[Endpoint], ready: AbstractSet[Endpoint]
+) -> LoadBalancerDecision:
+    missing = sorted(
+        (bind for bind in silent if bind.address in decision.relay_addresses), key=Endpoint.sort_key
+    )
+    if not missing:
+        return decision
+    told = replace(
+        decision,
+        remarks=(*decision.remarks, *(f"deferred: no relay answers at {bind}" for bind in missing)),
+    )
+    if any(bind.address in decision.relay_addresses for bind in ready):
+        return told
+    return replace(told, ruling=_RELAY_DOWN)
+
+
+def _wait(decision: NameDecision, written: AbstractSet[str]) -> NameDecision:
+    if decision.verdict is not Verdict.SERVED or decision.name in written:
+        return decision
+    return replace(decision, ruling=_RELAY_DOWN)

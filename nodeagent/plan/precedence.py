@@ -1,15 +1,16 @@
 """Which object comes first if two want the same: an address, a port, a relay address, a hostname, a place.
 
 The oldest does, so that a newer one never displaces another; of Services, first those that an administrator
-listed.
+listed. And which objects their owners exclude.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
 from nodeagent.config.options import Config
-from nodeagent.model.objects import ObjectRef, Service
+from nodeagent.errors import quoted
+from nodeagent.model.objects import EXCLUDE, ObjectRef, Service
 
 Age = tuple[bool, float, str, str, str]
 """Sorts the oldest object first: whether its creation time is unknown, that time, then its name."""
@@ -44,3 +45,33 @@ def listed_paths(config: Config) -> frozenset[str]:
     """`namespace/name` of each Service that `loadBalancers.services` names and `ignore` does not."""
     ignored = {entry.path for entry in config.load_balancers.ignore}
     return frozenset(entry.path for entry in config.load_balancers.services) - ignored
+
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def parse_bool(text: str) -> bool:
+    """Return the boolean that Go's strconv.ParseBool makes of `text`. Raises ValueError for what it rejects.
+
+    So `yes`, `on`, `tRUE` and anything with a space around it are errors, not false.
+    """
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(f"{quoted(text)} is neither true nor false")
+
+
+def opt_out(annotations: Mapping[str, str]) -> str | None:
+    """Why an object with these annotations is excluded; None if it is not.
+
+    A value that is not a boolean excludes, too: its author wanted something other than the default.
+    """
+    value = annotations.get(EXCLUDE)
+    if value is None:
+        return None
+    try:
+        return f"annotation {EXCLUDE}: {value}" if parse_bool(value) else None
+    except ValueError as error:
+        return f"ignored, because its annotation {EXCLUDE} can't be parsed: {error}"

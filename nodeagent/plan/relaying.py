@@ -2,19 +2,17 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, sort_key
-from nodeagent.model.desired import Listener, Redirect, RelayAddress, Verdict
+from nodeagent.model.desired import Listener, Redirect, RelayAddress, Ruling, refused, skipped
 from nodeagent.model.facts import Facts, port_holder
 from nodeagent.model.objects import ObjectRef, ProxyVersion, RelayEndpoint, RelayService, Service, Snapshot
 from nodeagent.plan.address_rules import Publications, obstacle
 from nodeagent.plan.capacity import Capacity
 from nodeagent.plan.eligibility import Eligible, Refusal, supported_part, unsupported_families
-from nodeagent.plan.node_ports import NODE_PORTS
 
 
 class Relayed(Struct, frozen=True):
@@ -32,6 +30,9 @@ class Relayed(Struct, frozen=True):
     shown_at: tuple[IPAddress, ...] = ()
     hosts_addresses: tuple[IPAddress, ...] = ()
     taken: tuple[str, ...] = ()
+
+
+_NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see the notes")
 
 
 class OwnRelay:
@@ -67,96 +68,73 @@ class OwnRelay:
         family that the node does not support is left out, too, and is not missed: the node's clients have
         no use for it.
         """
-        refusal = self._capacity.refusals.get(service.ref)
-        if refusal is not None:
-            return replace(refusal, remarks=eligible.remarks)
+        ruling = self._capacity.refusals.get(service.ref)
+        if ruling is not None:
+            return Refusal(ruling, eligible.remarks)
         supported = supported_part(eligible, self._unsupported)
         if isinstance(supported, Refusal):
             return supported
-        eligible = supported
-        relays: dict[int, IPAddress | Refusal] = {
-            family: self._relay_address(service.ref, family)
-            for family in sorted({address.version for address in eligible.addresses})
-        }
-        unavailable = [found for found in relays.values() if isinstance(found, Refusal)]
-        addresses = {family: found for family, found in relays.items() if not isinstance(found, Refusal)}
-        taken = tuple(
-            text
-            for match in (*eligible.endpoints, *eligible.plain_endpoints)
-            if (text := self._taken(match, addresses))
-        )
-        obstacles = {match: self._obstacle(match, service.ref, addresses) for match in eligible.endpoints}
-        plain_obstacles = [
-            text
-            for match in eligible.plain_endpoints
-            if (text := self._obstacle(match, service.ref, addresses))
-        ]
+        families: list[int] = sorted({address.version for address in supported.addresses})
+        places = {family: self._relay_address(service.ref, family) for family in families}
+        relays = {family: place for family, place in places.items() if not isinstance(place, Ruling)}
+        held = {match: self._held(match, relays) for match in _matches(supported)}
+        obstacles = {match: self._obstacle(match, service.ref, supported) or held[match] for match in held}
+        taken = tuple(filter(None, held.values()))
         remarks = (
-            *eligible.remarks,
-            *(text for text in obstacles.values() if text),
-            *plain_obstacles,
-            *(f"port {port}: without PROXY: not redirected" for port in eligible.plain_ports),
+            *supported.remarks,
+            *filter(None, obstacles.values()),
+            *(f"port {port}: without PROXY: not redirected" for port in supported.plain_ports),
         )
-        if unavailable and not all(obstacles.values()):
-            return replace(unavailable[0], remarks=remarks)
+        matches = [match for match in supported.endpoints if obstacles[match] is None]
+        whole = not any(obstacles.values())
+        if not matches or not (whole or supported.redirected):
+            return Refusal(refused("PortTaken", "; ".join(taken)) if taken else _NOTHING_LEFT, remarks, taken)
+        for place in places.values():
+            if isinstance(place, Ruling):
+                return Refusal(place, remarks)
         redirects = tuple(
-            Redirect(match, Endpoint(addresses[match.address.version], match.port), service.ref)
-            for match in sorted(obstacles, key=Endpoint.sort_key)
-            if obstacles[match] is None
+            Redirect(match, Endpoint(relays[match.address.version], match.port), service.ref)
+            for match in sorted(matches, key=Endpoint.sort_key)
         )
-        if not redirects and taken:
-            return Refusal(Verdict.REFUSED, "PortTaken", "; ".join(taken), remarks, taken)
-        if not redirects:
-            return Refusal(
-                Verdict.REFUSED, "NothingLeft", "none of its ports can be relayed: see the notes", remarks
-            )
-        binds = {redirect.to for redirect in redirects}
-        used = tuple(sorted({bind.address for bind in binds}, key=sort_key))
-        whole = len(redirects) == len(obstacles) and not plain_obstacles
-        if whole:
-            binds |= {Endpoint(address, port) for address in used for port in eligible.plain_ports}
+        targets = tuple(sorted({redirect.to.address for redirect in redirects}, key=sort_key))
         return Relayed(
-            relay_addresses=tuple(RelayAddress(address, service.ref) for address in used),
-            listeners=tuple(
-                self._listener(bind, service, versions.get(bind.port))
-                for bind in sorted(binds, key=Endpoint.sort_key)
-            ),
-            redirects=redirects,
+            redirects=redirects if supported.redirected else (),
+            listeners=self._listeners(redirects, service, versions, supported.plain_ports if whole else ()),
             remarks=remarks,
-            shown_at=used,
-            hosts_addresses=used if whole else (),
+            hosts_addresses=targets if whole else (),
+            shown_at=targets,
+            relay_addresses=tuple(RelayAddress(address, service.ref) for address in targets),
             taken=taken,
         )
 
-    def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Refusal:
+    def _relay_address(self, ref: ObjectRef, family: int) -> IPAddress | Ruling:
+        """Return the relay address of a Service; or why it has none here."""
         address = self._capacity.relay_addresses[family].get(ref.path)
         if address is None:
-            return Refusal(
-                Verdict.REFUSED,
+            return refused(
                 "RangeExhausted",
                 f"no relay address is left in {self._ranges[family]}: widen relay.ipv{family}, the same on "
                 "every node",
             )
         for standing in self._facts.addresses:
             if standing.address == address and not standing.ours:
-                return Refusal(
-                    Verdict.REFUSED,
+                return refused(
                     "AddressInUse",
                     f"its relay address {address} is already used on {standing.interface} by another "
                     f"program: remove it there, or choose another relay.ipv{family}, the same on every node",
                 )
         return address
 
-    def _obstacle(self, match: Endpoint, ref: ObjectRef, relays: Mapping[int, IPAddress]) -> str | None:
-        found = obstacle(match, ref, self._published, self._facts)
+    def _obstacle(self, match: Endpoint, ref: ObjectRef, eligible: Eligible) -> str | None:
+        found = obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
         if found is None and match.port in NODE_PORTS and match.port not in self._allowed_ports:
             return (
                 f"{match}: not relayed: port {match.port} is for the node's own {NODE_PORTS[match.port]}; "
                 "give the Service another port, or list this one in loadBalancers.allowPorts"
             )
-        return self._taken(match, relays) if found is None else found
+        return found
 
-    def _taken(self, match: Endpoint, relays: Mapping[int, IPAddress]) -> str | None:
+    def _held(self, match: Endpoint, relays: Mapping[int, IPAddress]) -> str | None:
         """Why the relay can't listen for it: another program has the port, everywhere or at the relay's."""
         relay = relays.get(match.address.version)
         bind = None if relay is None else Endpoint(relay, match.port)
@@ -169,6 +147,20 @@ class OwnRelay:
             "so the relay can't"
         )
 
+    def _listeners(
+        self,
+        redirects: Iterable[Redirect],
+        service: Service,
+        versions: Mapping[int, ProxyVersion],
+        plain_ports: Iterable[int],
+    ) -> tuple[Listener, ...]:
+        binds = {redirect.to for redirect in redirects}
+        binds |= {Endpoint(bind.address, port) for bind in binds for port in plain_ports}
+        return tuple(
+            self._listener(bind, service, versions.get(bind.port))
+            for bind in sorted(binds, key=Endpoint.sort_key)
+        )
+
     def _listener(self, bind: Endpoint, service: Service, version: ProxyVersion | None) -> Listener:
         """Send to the ClusterIP of the bind's family; to the other one where the Service has only that."""
         family = bind.address.version
@@ -177,6 +169,10 @@ class OwnRelay:
         # Without the header, the source is not passed on.
         node_address = self._source_addresses.get(family) if version else None
         return Listener(bind, server, version, service.ref, node_address)
+
+
+def _matches(eligible: Eligible) -> tuple[Endpoint, ...]:
+    return (*eligible.endpoints, *eligible.plain_endpoints)
 
 
 def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:
@@ -235,34 +231,30 @@ class ExistingRelay:
             f"the relay Service {self._path} serves one load balancer, and that is {self._holder}, "
             "which is listed or older: loadBalancers.services chooses; relay.kind: node serves all of them"
         )
-        return Refusal(Verdict.SKIPPED, "RelayTaken", reason, eligible.remarks)
+        return Refusal(skipped("RelayTaken", reason), eligible.remarks)
 
     def _relay(self, ref: ObjectRef, eligible: Eligible) -> Relayed | Refusal:
         """Return the redirects for what is eligible, and the addresses for its hostnames."""
         relay = self._service
         if relay is None or not relay.cluster_ips:
             reason = f"the relay Service {self._path} is missing or has no ClusterIP (relay.service)"
-            return Refusal(Verdict.REFUSED, "NoRelayService", reason, eligible.remarks)
+            return Refusal(refused("NoRelayService", reason), eligible.remarks)
         plain = [
             f"port {port}: without PROXY, which {relay.ref} adds on every port: hostnames are left to DNAT"
             for port in eligible.plain_ports
         ]
         obstacles = {
-            match: obstacle(match, ref, self._published, self._facts) for match in eligible.endpoints
+            match: obstacle(match, ref, self._published, self._facts) if eligible.redirected else None
+            for match in eligible.endpoints
         }
         chosen = {match: self._target(match, relay) for match, why in obstacles.items() if why is None}
         if not chosen:
-            return Refusal(
-                Verdict.REFUSED,
-                "NothingLeft",
-                "none of its ports can be relayed: see the notes",
-                eligible.remarks,
-            )
+            return Refusal(_NOTHING_LEFT, eligible.remarks)
         return Relayed(
             redirects=tuple(
                 Redirect(match, target, ref)
                 for match, target in sorted(chosen.items(), key=lambda item: item[0].sort_key())
-                if isinstance(target, Endpoint)
+                if isinstance(target, Endpoint) and eligible.redirected
             ),
             remarks=(
                 *eligible.remarks,
@@ -303,3 +295,76 @@ def _cluster_ips(relay: RelayService, addresses: Iterable[IPAddress]) -> tuple[I
     families = {address.version for address in addresses}
     same = tuple(address for address in relay.cluster_ips if address.version in families)
     return same or relay.cluster_ips
+
+
+NODE_PORTS: Mapping[int, str] = {
+    # IANA, Service Name and Transport Protocol Port Number Registry.
+    22: "SSH server",
+    53: "DNS server",
+    111: "rpcbind",
+    179: "BGP daemon (Calico, Cilium, kube-router, MetalLB)",
+    **dict.fromkeys((2375, 2376), "Docker"),
+    # kubernetes.io/docs/reference/networking/ports-and-protocols; 2381, 2382: k3s docs, "Local Ports".
+    **dict.fromkeys((2379, 2380, 2381, 2382), "etcd"),
+    6443: "API server",
+    10257: "controller manager",
+    10259: "scheduler",
+    # kubernetes/kubernetes, pkg/cluster/ports; 10255: KubeletConfiguration, readOnlyPort.
+    **dict.fromkeys((10248, 10250, 10255), "kubelet"),
+    **dict.fromkeys((10249, 10256), "kube-proxy"),
+    # kubernetes/cloud-provider, options/webhook.go (10260); OpenShift's registry, below (10263).
+    **dict.fromkeys((10258, 10260), "cloud controller manager"),
+    10263: "cloud node manager",
+    # kubernetes/website, examples/admin/konnectivity.
+    **dict.fromkeys((8132, 8133, 8134), "konnectivity server"),
+    # k3s docs, installation/requirements; RKE2 docs, install/requirements.
+    6444: "API server's load balancer (k3s, RKE2)",
+    9345: "supervisor (k3s, RKE2)",
+    10010: "container runtime",
+    # openshift/enhancements, dev-guide/host-port-registry.md.
+    9537: "CRI-O",
+    **dict.fromkeys((9977, 9978, 9979), "etcd (OpenShift)"),
+    **dict.fromkeys((9258, 9259), "cloud controller manager (OpenShift)"),
+    **dict.fromkeys((8797, 22623, 22624), "machine configuration (OpenShift)"),
+    **dict.fromkeys((10357, 11443, 17697), "control plane (OpenShift)"),
+    # docs.cilium.io, operations/system_requirements, "Firewall Rules"; 9965: its chart, hubble.metrics.port.
+    **dict.fromkeys((4240, 4244, 4245, 4250, 4251), "Cilium"),
+    **dict.fromkeys((9878, 9879, 9890, 9891, 9893, 9901, 9962, 9963, 9964, 9965), "Cilium"),
+    # docs.tigera.io, reference/felix/configuration (9091, 9099); projectcalico/calico, typha/pkg/config (9093
+    # and 9098); RKE2 docs, install/requirements (5473).
+    **dict.fromkeys((5473, 9091, 9093, 9098, 9099), "Calico"),
+    # antrea.io/docs, network-requirements.
+    **dict.fromkeys((10349, 10350, 10351), "Antrea"),
+    # ovn-org/ovn-kubernetes, dist/images/ovnkube.sh; from 9102 on: OpenShift's registry, above.
+    **dict.fromkeys((6641, 6642, 6643, 6644, 9310, 9409, 9410, 9476), "OVN-Kubernetes"),
+    **dict.fromkeys((9102, 9103, 9641, 9642, 9643, 9644, 29101, 29102, 29103), "OVN-Kubernetes"),
+    # weaveworks/weave: site/faq.md (6781, 6783), prog/weave-kube (6782, 6784).
+    **dict.fromkeys((6781, 6782, 6783, 6784), "Weave Net"),
+    # kube-router.io/docs/health; its routing controller and amazon-vpc-cni-k8s, cmd/aws-k8s-agent (50051).
+    20244: "kube-router",
+    50051: "network daemon (kube-router, AWS VPC CNI)",
+    # amazon-vpc-cni-k8s, README: DISABLE_METRICS, INTROSPECTION_BIND_ADDRESS.
+    **dict.fromkeys((61678, 61679), "AWS VPC CNI"),
+    # metallb/metallb, config/controllers/speaker.yaml; frr-metrics: 7473 up to 0.15, 9121 since (config/frr).
+    **dict.fromkeys((7472, 7473, 7946, 9121), "MetalLB"),
+    # kube-vip/kube-vip, cmd: prometheusHTTPServer.
+    2112: "kube-vip",
+    # kubernetes/kubernetes, cluster/addons/dns/nodelocaldns (9253); kubernetes/dns, cmd/node-cache (9353).
+    **dict.fromkeys((9253, 9353), "NodeLocal DNSCache"),
+    # github.com/prometheus/prometheus/wiki/Default-port-allocations.
+    9100: "node exporter",
+    # kubernetes/node-problem-detector, cmd/options.
+    **dict.fromkeys((20256, 20257), "node problem detector"),
+    # docs/metrics.md.
+    9467: "nodeagent",
+}
+"""Ports that the daemons of a node bind, each with what listens there by default.
+
+The source is above each: a page of the project's documentation, or the file of its repository that has the
+default. Ports that load balancers commonly publish are left out, even if a daemon has one: 80, 443, 3306,
+5000, 5001, 6060, 8080, 9000, 9001, 9090, 9443 and 10443. If a program already listens on such a port,
+nodeagent sees that and does not relay the port either.
+
+If a relay has one of them first, the program does not start (bind(2): EADDRINUSE), and anyone who can create
+a Service could cause that. Ports of other programs are recognized by what already listens.
+`loadBalancers.allowPorts` takes single ports off the list."""

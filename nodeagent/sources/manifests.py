@@ -1,8 +1,9 @@
-"""A Snapshot from manifests on disk: multi-document YAML and JSON, `kind: List` too. No cluster needed."""
+"""A Snapshot from manifests: YAML of several documents, JSON, lists. It needs no cluster."""
 
 import re
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,23 @@ import msgspec
 import yaml
 
 from nodeagent.errors import SourceError, one_line
+from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Node, Snapshot, Unreadable
 from nodeagent.printable import printable
+from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
-    decode_config_map,
+    decode,
+    decode_api_servers,
     decode_ingress,
-    decode_ingress_class,
     decode_node,
     decode_relay_endpoints,
     decode_relay_service,
     decode_service,
     describe,
-    namespace_and_name,
-    service_of_slice,
 )
 from nodeagent.sources.objects.gateway_api import decode_namespace
-from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled
+from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled, decode_config_map, decode_ingress_class
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100
@@ -53,6 +54,8 @@ _DECODERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "Namespace": decode_namespace,
     "Node": decode_node,
 }
+_SERVICE_NAME = "kubernetes.io/service-name"
+"""The label by which an EndpointSlice names its Service (KEP-752)."""
 _OPTIONAL = {(row.group, row.kind): row for row in OPTIONAL_KINDS}
 
 
@@ -71,38 +74,62 @@ class _Gathered:
     config_maps: frozenset[tuple[str, str]]
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
+    cluster_ips: set[IPAddress] = field(default_factory=set)
+
+
+def read_standard_input() -> bytes:
+    """Return the manifests on standard input, and at most one byte more than is used of them."""
+    return sys.stdin.buffer.read(_LARGEST_FILE + 1)
 
 
 def read_manifests(
-    directory: Path,
+    source: Path | bytes,
     node_name: str,
     relay: tuple[str, str] | None = None,
     config_maps: Iterable[tuple[str, str]] = (),
 ) -> Snapshot:
-    """Read the manifests in `directory` (not below it, as kubectl does), or one file of that name.
+    """Read the manifests in the directory `source` (not below it, as kubectl does), one file, or a text.
 
     `node_name` says which Node object is this node's, `relay` (namespace, name) which Service is an existing
-    relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; other EndpointSlices and
-    ConfigMaps are ignored. Unreadable objects are listed in the Snapshot's `unreadable`, the rest is used.
+    relay, `config_maps` (the same) which ConfigMaps are ingress controllers'; of other EndpointSlices and
+    ConfigMaps, only EndpointSlice default/kubernetes is used. Unreadable objects are listed in the Snapshot's
+    `unreadable`, the rest is used.
     Raises SourceError if there is nothing to read at all.
     """
-    gathered = _gathered(directory, _Gathered(relay, frozenset(config_maps)))
+    gathered = _gathered(source, _Gathered(relay, frozenset(config_maps)))
     found = (value for value in gathered.objects.values() if value is not None)
     of_this_node = ((value,) for value in found if not isinstance(value, Node) or value.name == node_name)
-    return assembled(of_this_node, gathered.unreadable)
+    return replace(
+        assembled(of_this_node, gathered.unreadable), other_cluster_ips=frozenset(gathered.cluster_ips)
+    )
 
 
-def read_node_names(directory: Path) -> tuple[str, ...]:
+def read_node_names(source: Path | bytes) -> tuple[str, ...]:
     """Return the names of all Nodes in the manifests. Raises SourceError as `read_manifests` does."""
-    found = _gathered(directory, _Gathered(None, frozenset())).objects.values()
+    found = _gathered(source, _Gathered(None, frozenset())).objects.values()
     return tuple(value.name for value in found if isinstance(value, Node))
 
 
-def _gathered(directory: Path, gathered: _Gathered) -> _Gathered:
-    for file in _files(directory):
-        for where, document in _documents(file, gathered.unreadable):
-            _gather(document, where, gathered)
+def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
+    texts = _texts(source) if isinstance(source, Path) else iter([("standard input", source)])
+    for shown, text in texts:
+        try:
+            for where, document in _documents(shown, text, gathered.unreadable):
+                _gather(document, where, gathered)
+        except UnicodeDecodeError:
+            gathered.unreadable.append(Unreadable(shown, "not a text in UTF-8"))
     return gathered
+
+
+def _texts(directory: Path) -> Iterator[tuple[str, bytes | OSError]]:
+    """Yield each file's name, and its text or why it can't be read."""
+    for file in _files(directory):
+        shown = printable(str(file))
+        try:
+            with file.open("rb") as opened:
+                yield shown, opened.read(_LARGEST_FILE + 1)
+        except OSError as error:
+            yield shown, error
 
 
 def _files(directory: Path) -> list[Path]:
@@ -117,25 +144,25 @@ def _files(directory: Path) -> list[Path]:
     return found
 
 
-def _documents(file: Path, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
-    """Yield (file:line, document); only a document that can't be parsed is added to `unreadable`."""
-    shown = printable(str(file))
-    try:
-        size = file.stat().st_size
-        if size > _LARGEST_FILE:
-            reason = f"too large: {size} bytes, of which {_LARGEST_FILE} are read; divide it"
-            unreadable.append(Unreadable(shown, reason))
-            return
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        unreadable.append(Unreadable(shown, f"can't be read: {printable(str(error))}"))
+def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
+    """Yield (file:line, document); only a document that can't be parsed is added to `unreadable`.
+
+    Raises:
+        UnicodeDecodeError: it is no text.
+    """
+    if isinstance(data, OSError):
+        unreadable.append(Unreadable(shown, f"can't be read: {data.strerror}"))
         return
+    if len(data) > _LARGEST_FILE:
+        unreadable.append(Unreadable(shown, f"larger than {_LARGEST_FILE} bytes: divide it"))
+        return
+    text = data.decode("utf-8-sig")
     if text.lstrip().startswith(("{", "[")):
         # Mostly JSON; YAML in flow style may begin like this, too, but does not allow surrogate pairs.
         try:
             yield f"{shown}:1", msgspec.json.decode(text)  # noqa: TID251 - plain values, of no type
         except (msgspec.DecodeError, RecursionError) as error:
-            if file.suffix != ".json":
+            if not shown.endswith(".json"):
                 yield from _yaml_documents(text, shown, unreadable)
             else:
                 unreadable.append(Unreadable(shown, f"not JSON: {one_line(error)}"))
@@ -196,7 +223,7 @@ def _gather(document: Any, where: str, gathered: _Gathered) -> None:  # noqa: AN
 
 
 def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> None:
-    """Return the items of a List, or of a typed one (ServiceList), whose items need not name their kind."""
+    """Decode each item of a List, or of a typed one (ServiceList), whose items need not name their kind."""
     items = document.get("items") or []
     if not isinstance(items, list):
         gathered.unreadable.append(Unreadable(where, "a List whose items are not a list"))
@@ -217,17 +244,31 @@ def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
     optional = _OPTIONAL.get((group, kind))
     if optional is None and group not in _GROUPS.get(kind, ()) and document.get("apiVersion"):
         return  # Another API's kind of the same name, such as Knative's Ingress.
-    decode = optional.decode if optional else _DECODERS.get(kind)
-    if decode is not None:
-        _add(gathered, (optional and optional.group, describe(document, kind)), decode(document))
+    decoder = optional.decode if optional else _DECODERS.get(kind)
+    if decoder is not None:
+        _add(gathered, (optional and optional.group, describe(document, kind)), decoder(document))
     elif kind == "Service":
         _decode_service(document, gathered)
     elif kind == "ConfigMap" and gathered.config_maps:
-        if namespace_and_name(document) in gathered.config_maps:
+        if _namespace_and_name(document) in gathered.config_maps:
             found = decode_config_map(document)
             _add(gathered, found.ref, found)
-    elif kind == "EndpointSlice" and gathered.relay and service_of_slice(document) == gathered.relay:
+    elif kind == "EndpointSlice" and gathered.relay and _service_of_slice(document) == gathered.relay:
         gathered.objects[kind, len(gathered.objects)] = decode_relay_endpoints(document)
+    elif kind == "EndpointSlice" and _namespace_and_name(document) == ("default", "kubernetes"):
+        gathered.objects[kind, len(gathered.objects)] = decode_api_servers(document)
+
+
+def _service_of_slice(document: dict[str, Any]) -> tuple[str, str]:
+    """Return namespace and name of an EndpointSlice's Service; no name if no label has it."""
+    metadata = decode(document, api.Head).metadata
+    return metadata.namespace or "default", (metadata.labels or {}).get(_SERVICE_NAME, "")
+
+
+def _namespace_and_name(document: dict[str, Any]) -> tuple[str, str]:
+    """Return namespace and name of any object. Raises DecodingError."""
+    metadata = decode(document, api.Head).metadata
+    return metadata.namespace or "default", metadata.name
 
 
 def _decode_service(document: dict[str, Any], gathered: _Gathered) -> None:
@@ -235,6 +276,8 @@ def _decode_service(document: dict[str, Any], gathered: _Gathered) -> None:
     if service is not None:
         _add(gathered, service.ref, service)
     relay_service = decode_relay_service(document)
+    if service is None:
+        gathered.cluster_ips.update(relay_service.cluster_ips)
     if (relay_service.ref.namespace, relay_service.ref.name) == gathered.relay:
         _add(gathered, ("relay", relay_service.ref), relay_service)
 

@@ -1,5 +1,5 @@
 """What nodeagent is for, as steps that any cluster can be put to: before, install, after, upgrade, uninstall.
 
-`python -m tests.acceptance namespaces` runs them in the testbed, `python -m tests.acceptance cluster`
-on a real cluster by kubeconfig and ssh (docs/testbed.md).
+`python -m tests.acceptance cluster` runs them by a kubeconfig and a command line that leads to each node
+(docs/testbed.md).
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.acceptance`: the acceptance steps, in the testbed or on a real cluster.
+"""`python -m tests.acceptance`: the acceptance steps, on a real cluster.
 
 Exits with 0 only when every step was observed.
 """
@@ -6,23 +6,16 @@ Exits with 0 only when every step was observed.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.acceptance.cluster_place import ClusterPlace, Setting
 from tests.acceptance.load import PAUSE_SECONDS
-from tests.acceptance.namespaces_place import NamespacesPlace
 from tests.acceptance.steps import STEPS, Scene
-from tests.daemonset import image_root
-from tests.daemonset.deployment import Deployment
 from tests.testbed.demo_screen import Screen
-from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
-from tests.testbed.telling import FAILED, end_as_by_ctrl_c, play, tell
-from tests.testbed.world import World
+from tests.testbed.telling import end_as_by_ctrl_c, play, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,33 +31,15 @@ def main(args: Sequence[str] | None = None) -> int:
         The exit code.
     """
     options = _parser().parse_args(args)
-    if options.place == "namespaces" and os.geteuid() != 0:
-        print("The testbed is made of namespaces: run this as root.", file=sys.stderr)
-        return FAILED
     screen = Screen(len(STEPS))
-    if options.place == "namespaces":
-        return tell(lambda: _in_namespaces(options, screen), screen, "nothing of the world is left")
     left = "what was installed is left as it stands: python -m tests.acceptance uninstalls it when it begins"
     return tell(lambda: _on_cluster(options, screen), screen, left)
-
-
-def _in_namespaces(options: argparse.Namespace, screen: Screen) -> int:
-    with tempfile.TemporaryDirectory(prefix="nodeagent-acceptance-") as name:
-        directory = Path(name)
-        screen.note("building the image, if it was not built yet: this takes a minute")
-        with (
-            image_root.built() as image,
-            World(kube_proxy=options.kube_proxy) as world,
-            Deployment(world, image, directory / "deployment") as deployment,
-        ):
-            play(STEPS, Scene(NamespacesPlace(world, deployment), screen), screen)
-    return len(STEPS)
 
 
 def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
     setting = Setting(
         kubeconfig=options.kubeconfig,
-        ssh_config=options.ssh_config,
+        node_command=options.node_command,
         nodes=tuple(options.node),
         load_balancer=options.load_balancer,
         image=options.image,
@@ -72,23 +47,19 @@ def _on_cluster(options: argparse.Namespace, screen: Screen) -> int:
         kustomization=options.kustomization,
         upgrade_to=options.upgrade_to,
     )
-    with ClusterPlace(setting) as place:
-        if place.uninstall_what_stands():
-            screen.note("nodeagent stood here already: it was uninstalled first")
-        play(STEPS, Scene(place, screen, options.pause), screen)
+    place = ClusterPlace(setting)
+    if place.uninstall_what_stands():
+        screen.note("nodeagent stood here already: it was uninstalled first")
+    play(STEPS, Scene(place, screen, options.pause), screen)
     return len(STEPS)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.acceptance", description=__doc__)
     places = parser.add_subparsers(dest="place", required=True)
-    namespaces = places.add_parser("namespaces", help="the testbed of network namespaces (as root)")
-    namespaces.add_argument("--kube-proxy", choices=KUBE_PROXY_KINDS, default=KUBE_PROXY_KINDS[0])
-    cluster = places.add_parser("cluster", help="a real cluster: docs/testbed.md says what it must offer")
+    cluster = places.add_parser("cluster", help="docs/testbed.md says what it must offer")
     cluster.add_argument("--kubeconfig", type=Path, required=True)
-    reached = cluster.add_mutually_exclusive_group(required=True)
-    reached.add_argument("--ssh-config", type=Path, help="knows each node by its name")
-    reached.add_argument("--docker", action="store_true", help="the nodes are containers, as kind makes them")
+    cluster.add_argument("--node-command", required=True, help="runs a command on {node}: docs/testbed.md")
     cluster.add_argument("--node", action="append", required=True, help="may be given several times")
     cluster.add_argument("--load-balancer", type=ip_address, required=True, help="the Service's address")
     cluster.add_argument("--image", required=True, help="what is pulled: it must hold the program `true`")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from contextlib import contextmanager
 from ipaddress import ip_address
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from tests.acceptance.place import Pulled, Said
+from tests.acceptance.answers import Pulled, Said
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.acceptance.kube_api import KubeApi
+    from tests.acceptance.kubectl import Kubectl
     from tests.daemonset.kustomize import Object
 
-_NAMESPACE = "default"
+_IN = "--namespace=default"
 _POLL_SECONDS = 0.5
 _PARTED = "\n--- stderr ---\n"
 # Standard output and standard error apart: a container's log has them mixed. The kubelet reads this file, up
@@ -32,11 +33,11 @@ exit "$code"
 _NOT_PULLED = {"ErrImagePull", "ImagePullBackOff"}
 
 
-def run_in_pod(api: KubeApi, node: str, image: str, command: Sequence[str], seconds: float) -> Said:
+def run_in_pod(kubectl: Kubectl, node: str, image: str, command: Sequence[str], seconds: float) -> Said:
     """Run a command in a new pod of a node, and take the pod away.
 
     Args:
-        api: The cluster.
+        kubectl: The cluster.
         node: The node.
         image: What the pod is made of: sh, and the command.
         command: The command.
@@ -48,21 +49,21 @@ def run_in_pod(api: KubeApi, node: str, image: str, command: Sequence[str], seco
     Raises:
         WorldError: The pod did not run.
     """
-    with _pod(api, node, image, ["sh", "-c", _RUN, "sh", *command], "IfNotPresent") as pod:
-        found = _await_state(api, pod, "terminated", seconds)
+    with _pod(kubectl, node, image, ["sh", "-c", _RUN, "sh", *command], "IfNotPresent") as pod:
+        found = _await_state(kubectl, pod, "terminated", seconds)
     ended = _state(found)["terminated"]
     stdout, parted, stderr = ended.get("message", "").partition(_PARTED)
     if not parted:
-        raise WorldError(f"pod {pod['metadata']['name']} on {node} said nothing: {ended}")
+        raise WorldError(f"pod {pod} on {node} said nothing: {ended}")
     done = subprocess.CompletedProcess(list(command), ended["exitCode"], stdout, stderr)
     return Said(done, ip_address(found["status"]["podIP"]))
 
 
-def pull_by_pod(api: KubeApi, node: str, image: str, seconds: float) -> Pulled:
+def pull_by_pod(kubectl: Kubectl, node: str, image: str, seconds: float) -> Pulled:
     """Have the kubelet of a node pull an image: by a new pod that must not start without asking the registry.
 
     Args:
-        api: The cluster.
+        kubectl: The cluster.
         node: The node.
         image: The image; it must hold the program `true`.
         seconds: How long the pull may take.
@@ -70,8 +71,8 @@ def pull_by_pod(api: KubeApi, node: str, image: str, seconds: float) -> Pulled:
     Raises:
         WorldError: The pull neither succeeded nor failed in time.
     """
-    with _pod(api, node, image, ["true"], "Always") as pod:
-        found = _await_state(api, pod, "pulled", seconds)
+    with _pod(kubectl, node, image, ["true"], "Always") as pod:
+        found = _await_state(kubectl, pod, "pulled", seconds)
     state = _state(found)
     if "terminated" in state:
         ended = state["terminated"]
@@ -80,53 +81,47 @@ def pull_by_pod(api: KubeApi, node: str, image: str, seconds: float) -> Pulled:
 
 
 @contextmanager
-def _pod(api: KubeApi, node: str, image: str, command: Sequence[str], pull_policy: str) -> Iterator[Object]:
-    pod = api.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"nodeagent-acceptance-{token_hex(4)}",
-                "namespace": _NAMESPACE,
-                "labels": {"app.kubernetes.io/name": "nodeagent-acceptance"},
-            },
-            "spec": {
-                "nodeName": node,
-                "restartPolicy": "Never",
-                "automountServiceAccountToken": False,
-                "terminationGracePeriodSeconds": 0,
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [
-                    {"name": "once", "image": image, "imagePullPolicy": pull_policy, "command": list(command)}
-                ],
-            },
-        }
-    )
+def _pod(kubectl: Kubectl, node: str, image: str, command: Sequence[str], pull_policy: str) -> Iterator[str]:
+    name = f"nodeagent-acceptance-{token_hex(4)}"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "nodeagent-acceptance"}},
+        "spec": {
+            "nodeName": node,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {"name": "once", "image": image, "imagePullPolicy": pull_policy, "command": list(command)}
+            ],
+        },
+    }
+    kubectl("create", "--filename=-", _IN, given=pod)
     try:
-        yield pod
+        yield name
     finally:
-        api.delete(pod)
+        kubectl("delete", "pod", name, _IN, "--ignore-not-found")
 
 
-def _await_state(api: KubeApi, pod: Object, wanted: str, seconds: float) -> Object:
+def _await_state(kubectl: Kubectl, pod: str, wanted: str, seconds: float) -> Object:
     """Wait until the container has ended; or, for `pulled`, until a pull has failed for its connection."""
     seen: list[Object] = []
 
     def there() -> bool:
-        found = api.read(pod)
-        if found is None:
-            raise WorldError(f"pod {pod['metadata']['name']} was deleted by someone else")
+        found = json.loads(kubectl("get", "pod", pod, _IN, "--output=json"))
         seen[:] = [found]
         state = _state(found)
         # ImagePullBackOff alone does not always say why; ErrImagePull does, and comes first.
         refused = state.get("waiting", {})
         failed = refused.get("reason") in _NOT_PULLED and bool(refused.get("message"))
         if failed and wanted == "terminated":
-            raise WorldError(f"pod {pod['metadata']['name']}: {refused['message']}")
+            raise WorldError(f"pod {pod}: {refused['message']}")
         return "terminated" in state or failed
 
     try:
-        wait_until(there, f"pod {pod['metadata']['name']}: {wanted}", seconds=seconds, every=_POLL_SECONDS)
+        wait_until(there, f"pod {pod}: {wanted}", seconds=seconds, every=_POLL_SECONDS)
     except WorldError as error:
         raise WorldError(f"{error}; it was last seen as {seen[-1].get('status')}") from error
     return seen[-1]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from tests.acceptance.place import Place, Said
+    from tests.acceptance.answers import Said
+    from tests.acceptance.cluster_place import ClusterPlace
 
 PAUSE_SECONDS = 0.05
 """About twenty requests per second, then."""
@@ -51,7 +52,7 @@ class Outcome:
 
 
 @contextmanager
-def requests(place: Place, node: str, url: str, pause: float = PAUSE_SECONDS) -> Iterator[Outcome]:
+def requests(place: ClusterPlace, node: str, url: str, pause: float = PAUSE_SECONDS) -> Iterator[Outcome]:
     """Ask for a page again and again, each time over a new connection, while the block runs.
 
     Args:
@@ -83,5 +84,5 @@ def requests(place: Place, node: str, url: str, pause: float = PAUSE_SECONDS) ->
     outcome.failures = tuple(re.findall(r"^failed: (.*)$", said.done.stdout, re.MULTILINE))
 
 
-def _begun(place: Place, node: str) -> bool:
+def _begun(place: ClusterPlace, node: str) -> bool:
     return place.on_node(node, ["test", "-e", _FILE]).done.returncode == 0

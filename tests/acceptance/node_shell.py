@@ -1,4 +1,4 @@
-"""Commands on a node: by ssh, or by docker if the nodes are containers, as with kind."""
+"""Commands on a node, by whatever command line leads there: ssh, docker, nsenter, kubectl debug."""
 
 from __future__ import annotations
 
@@ -10,46 +10,39 @@ from tests.testbed.errors import WorldError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-# The program itself failed, and not what it ran: ssh(1), `docker exec`.
-_NOT_THERE = {"ssh": 255, "docker": 125}
 _TIMED_OUT = 124
+NODE, COMMAND = "{node}", "{command}"
 
 
-def ssh_command(config: Path, node: str, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs a command on a node as root.
-
-    ssh hands the far shell one string: each word is quoted for it.
+def on_node_words(template: str, node: str, command: Sequence[str]) -> list[str]:
+    """Return the command line that runs a command on a node. Pure.
 
     Args:
-        config: ssh's configuration, which knows the node by its name.
+        template: A command line. `{node}` is the node's name. The command's words follow the last word, or
+            replace `{command}` as one string for a shell that is to take it apart, as ssh's does.
         node: The node.
         command: The command.
     """
-    words = shlex.join(command)
-    as_root = f'if [ "$(id -u)" = 0 ]; then exec {words}; else exec sudo -n -- {words}; fi'
-    # Its own warnings are no part of what the command says.
-    options = ("BatchMode=yes", "ConnectTimeout=10", "LogLevel=ERROR")
-    return ["ssh", "-F", str(config), *(word for one in options for word in ("-o", one)), node, as_root]
+    words = [word.replace(NODE, node).replace(COMMAND, shlex.join(command)) for word in shlex.split(template)]
+    return words if COMMAND in template else [*words, *command]
 
 
 def run_on_node(
-    config: Path | None, node: str, command: Sequence[str], seconds: float
+    template: str, node: str, command: Sequence[str], seconds: float
 ) -> subprocess.CompletedProcess[str]:
     """Run a command on a node as root.
 
     Args:
-        config: ssh's configuration; None if the node is a Docker container of its name.
+        template: What leads to a node, as above.
         node: The node.
-        command: The command.
+        command: The command; it must not exit with more than 123.
         seconds: How long it may take; the node ends it then, so that nothing is left running there.
 
     Raises:
         WorldError: The node could not be reached, or the command took too long.
     """
-    bounded = ["timeout", f"{seconds:g}", *command]
-    words = ssh_command(config, node, bounded) if config else ["docker", "exec", node, *bounded]
+    words = on_node_words(template, node, ["timeout", f"{seconds:g}", *command])
     done = subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
@@ -59,8 +52,9 @@ def run_on_node(
         timeout=seconds + 30,
         check=False,
     )
-    if done.returncode == _NOT_THERE[words[0]]:
-        raise WorldError(f"{node}: {words[0]}: {done.stderr.strip()}")
     if done.returncode == _TIMED_OUT:
         raise WorldError(f"{node}: {command[0]} took longer than {seconds:g} s: {list(command)}")
+    # What ssh (255), docker, a shell (126, 127) or a signal ends with: the command itself did not.
+    if not 0 <= done.returncode < _TIMED_OUT:
+        raise WorldError(f"{node}: {words[0]}: {done.stderr.strip() or done.returncode}")
     return done

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.acceptance.place import Place
+    from tests.acceptance.cluster_place import ClusterPlace
 
 # Rules and addresses of others come and go on a living node: what nodeagent could have made is looked for.
 _LOOK = r"""
@@ -33,7 +33,7 @@ class Remains:
     traces: str
 
 
-def look(place: Place, node: str) -> Remains:
+def look(place: ClusterPlace, node: str) -> Remains:
     """Look at a node."""
     hosts, _, traces = place.on_node(node, ["sh", "-c", _LOOK]).done.stdout.partition("---\n")
     return Remains(hosts, traces)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
+from tests.acceptance.answers import curl
 from tests.acceptance.load import PAUSE_SECONDS, requests
-from tests.acceptance.place import curl
 from tests.acceptance.remains import look
 from tests.testbed.addresses import SITE
 from tests.testbed.errors import NotObservedError
@@ -16,7 +16,8 @@ from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
 from tests.testbed.telling import Step
 
 if TYPE_CHECKING:
-    from tests.acceptance.place import Curled, Place
+    from tests.acceptance.answers import Curled
+    from tests.acceptance.cluster_place import ClusterPlace
     from tests.acceptance.remains import Remains
     from tests.testbed.demo_screen import Screen
 
@@ -31,7 +32,7 @@ class Scene:
     During an upgrade, each node pauses for `pause` seconds between two requests.
     """
 
-    place: Place
+    place: ClusterPlace
     screen: Screen
     pause: float = PAUSE_SECONDS
     found: dict[str, Remains] = field(default_factory=dict)

@@ -1,23 +1,30 @@
 """When a pass is due, and what it looks at: components that failed or are held, and what others call for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from nodeagent.agent.convergence import AppliedChange, NodePass
-from nodeagent.agent.node_context import NodeContext
+from nodeagent.agent.node_context import NodeContext, read_node_context
 from nodeagent.agent.reconciler import Reconciler
 from nodeagent.components.component import ComponentName
-from nodeagent.components.node import build_components
+from nodeagent.components.node import ActualState, build_components
 from nodeagent.config.option_types import AbsolutePath
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
-from nodeagent.model.desired import Desired
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import PROXY_PROTOCOL, Snapshot
+from nodeagent.plan.planner import Planner
 from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.service_proxy import ServiceRules
+from tests.plan.made_up import service
 
+_ADDRESS = "203.0.113.10"
 _CONTEXT = NodeContext(ApiServers(), (), (), {}, ServiceRules())
 
 
@@ -27,7 +34,12 @@ class Passes:
     The node is no node: what matters here is when it is looked at.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        directory: Path,
+        read_context: Callable[[Snapshot, ActualState], NodeContext] | None = None,
+    ) -> None:
         self.now = 100.0
         self.errors: dict[ComponentName, str] = {}
         """What fails when it is looked at."""
@@ -45,7 +57,7 @@ class Passes:
             "node1",
             config,
             build_components(config, adopt=False),
-            lambda *_: _CONTEXT,
+            read_context or (lambda *_: _CONTEXT),
             clock=lambda: self.now,
         )
 
@@ -108,3 +120,40 @@ def test_passes_for_other_reasons_do_not_put_off_the_next_try_of_a_silent_relay(
     assert first is not None
     passes.now = first
     assert "relay" in passes.look()
+
+
+def test_an_address_that_the_api_servers_publish_is_not_redirected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """From the pass on that sees it: no other event has to come."""
+
+    def read(snapshot: Snapshot, actual: ActualState) -> NodeContext:
+        return read_node_context(Config(), snapshot, actual, ApiServers())
+
+    passes = Passes(monkeypatch, tmp_path, read)
+    before = Snapshot(services=(service(ips=(_ADDRESS,), annotations={PROXY_PROTOCOL: "v2"}),))
+    (served,) = passes.reconciler.reconcile(before, {}).desired.load_balancers
+    assert served.verdict is Verdict.SERVED
+    after = replace(before, api_servers=frozenset({Endpoint(ip_address(_ADDRESS), 6443)}))
+    desired = passes.reconciler.reconcile(after, {}).desired
+    assert [each.verdict for each in desired.load_balancers] == [Verdict.REFUSED]
+    assert desired.dnat.redirects == ()
+
+
+def test_rules_that_cant_be_read_any_more_still_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Until they can be read again: fail static."""
+    caught = frozenset({ip_address(_ADDRESS)})
+    rules = iter([ServiceRules(caught), ServiceRules(notes=("nft: busy",)), ServiceRules()])
+    passes = Passes(monkeypatch, tmp_path, lambda *_: replace(_CONTEXT, service_rules=next(rules)))
+    seen: list[AbstractSet[object]] = []
+
+    def plan(_: Planner, __: Snapshot, facts: Facts) -> Desired:
+        seen.append(facts.short_circuited)
+        return Desired()
+
+    monkeypatch.setattr(Planner, "plan", plan)
+    for _ in range(3):
+        passes.look(everything=True)
+    assert seen == [caught, caught, frozenset()]

@@ -20,14 +20,13 @@ from msgspec import Struct
 from nodeagent.agent.convergence import compare
 from nodeagent.agent.node_context import NodeContext, read_node_context
 from nodeagent.agent.reconciler import Reconciler
-from nodeagent.cli.document import encode
-from nodeagent.cli.report import report
-from nodeagent.components.addresses.netlink import KernelAddress, Netlink
+from nodeagent.cli.report import encode, report
 from nodeagent.components.node import ActualState, Components, build_components, read_listener_status
 from nodeagent.config.option_types import AbsolutePath, DnsName, RelayRange4
 from nodeagent.config.options import Config, HostsOptions, RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.netlink import KernelAddress, Netlink
 from nodeagent.sources.node.api_servers import find_api_servers
 from tests.apiserver import ApiServer, objects
 from tests.components.relay.backend import backend, who
@@ -137,6 +136,7 @@ VALUES_ON_THE_WALK = {
     "LoadBalancerPlan",
     "DnatRules",
     "Desired",
+    "Change",
     "DnatChange",
     "DnatState",
     "NodePass",
@@ -152,7 +152,9 @@ VALUES_OF_ITS_HOSTNAME = {
     "_Gathered",
     "LoadBalancerMatch",
     "MatchedClaim",
+    "_Group",
     "Contender",
+    "Outcome",
     "_Hostname",
 }
 """The same for the hostname's way into the hosts file: an Ingress reports the address, too."""

@@ -6,7 +6,7 @@
         api.faults.add(faults.Answer(503, retry_after=1), path="*/ingresses", verbs={"list"}, times=2)
         api.wait_for_watch("services")
 
-What it imitates, and where that is written down, stands at the head of each module.
+What it imitates, and where that is written down, is written at the head of each module.
 """
 
 from . import access, faults, objects

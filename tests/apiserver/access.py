@@ -7,11 +7,9 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import yaml
-
 from . import statuses
 from .resources import Object
-from .routes import Asked
+from .routes import PLAIN_PATHS, Asked
 
 DEFAULT_USER = "system:serviceaccount:kube-system:nodeagent"
 ANONYMOUS = "system:anonymous"
@@ -71,17 +69,6 @@ def rules_from(role: Object, namespace: str | None = None) -> list[Rule]:
     ]
 
 
-def rules_from_yaml(text: str) -> list[Rule]:
-    """Give the rules of all ClusterRole and Role documents in a YAML text, other documents passed over."""
-    documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
-    return [
-        rule
-        for document in documents
-        if document["kind"] in {"ClusterRole", "Role"}
-        for rule in rules_from(document)
-    ]
-
-
 def rules_bound_to(documents: Iterable[Object], namespace: str, account: str) -> list[Rule]:
     """Give the rules that bindings among the documents grant to a ServiceAccount.
 
@@ -118,7 +105,7 @@ def rules_bound_to(documents: Iterable[Object], namespace: str, account: str) ->
 class Access:
     """The server's users and their rights; may be changed while the server runs.
 
-    At first nobody needs a token, every request is DEFAULT_USER's, and all is allowed.
+    At first no request needs a token, every request is DEFAULT_USER's, and all is allowed.
     """
 
     def __init__(self) -> None:
@@ -154,7 +141,7 @@ class Access:
     def user(self, authorization: str) -> str:
         """Tell whose request it is by its Authorization header; raises ApiError 401 for an unknown token."""
         with self._lock:
-            # A server without tokens stands for one behind `kubectl proxy`: it knows its user anyhow.
+            # A server without tokens is like one behind `kubectl proxy`: it knows its user anyhow.
             scheme, _, token = authorization.partition(" ")
             if scheme.lower() == "bearer":
                 if token.strip() in self._tokens:
@@ -162,6 +149,16 @@ class Access:
                 if self._tokens:
                     raise statuses.unauthorized()
             return ANONYMOUS if self._tokens else DEFAULT_USER
+
+    def impersonated(self, user: str, wanted: str) -> str:
+        """Tell as whom a user acts who asks to act as another; raises ApiError 403 if it may not."""
+        with self._lock:
+            may = user != ANONYMOUS and user not in self._rules
+        if wanted and not may:
+            action = 'cannot impersonate resource "users" in API group "" at the cluster scope'
+            text = f'users "{wanted}" is forbidden: User "{user}" {action}'
+            raise statuses.ApiError(403, "Forbidden", text, {"name": wanted, "kind": "users"})
+        return wanted or user
 
     def check(self, user: str, asked: Asked, name: str) -> None:
         """Let a request pass or refuse it.
@@ -175,11 +172,14 @@ class Access:
             ApiError: 403 when no rule allows it.
         """
         resource = asked.resource
-        if resource is None:
-            # The role system:public-info-viewer: /version and the health paths are open to all.
-            return
         with self._lock:
             rules = self._rules.get(user, () if user == ANONYMOUS else None)
+        if resource is None:
+            # The roles system:public-info-viewer, for all, and system:discovery, for who is known.
+            open_to = PLAIN_PATHS if user == ANONYMOUS else (*PLAIN_PATHS, "/api", "/openapi")
+            if rules is not None and not any(asked.path.startswith(path) for path in open_to):
+                raise statuses.forbidden_path(user, asked.verb, asked.path)
+            return
         if rules is None or any(rule.allows(asked, name) for rule in rules):
             return
         what = f"{resource.plural}/{asked.subresource}" if asked.subresource else resource.plural

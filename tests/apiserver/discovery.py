@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from .resources import Object, Resource
 
 _OPENAPI = "/openapi/v3"
-_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
 def paths(resources: Sequence[Resource]) -> Collection[str]:

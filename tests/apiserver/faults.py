@@ -19,12 +19,14 @@ class Answer:
         retry_after: seconds in a Retry-After header, None for no header.
         body: the bytes of the answer; None for a Status object.
         content_type: of `body`.
+        headers: further ones.
     """
 
     code: int
     retry_after: int | None = None
     body: bytes | None = None
     content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 def html_page(code: int = 200) -> Answer:
@@ -57,7 +59,7 @@ class Hold:
         self._released.set()
 
     def hold(self, timeout: float) -> bool:
-        """Stand in the request's way (the server calls this); True once released."""
+        """Hold the request up (the server calls this); True once released."""
         return self._released.wait(timeout)
 
     def arrived(self) -> None:
@@ -97,18 +99,6 @@ class SplitLines:
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
-    """Send a watch event twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reorder:
-    """Send a watch event after the next one, if that is about another object and comes within `window`."""
-
-    window: float = 0.5
-
-
-@dataclass(frozen=True, slots=True)
 class Silence:
     """Send nothing more on this stream, neither events nor bookmarks nor its end, and keep it open."""
 
@@ -122,7 +112,7 @@ class ErrorLine:
     message: str = "The resourceVersion for the provided watch is too old."
 
 
-LineFault = CutLine | SplitLines | Duplicate | Reorder | Silence | ErrorLine
+LineFault = CutLine | SplitLines | Silence | ErrorLine
 Fault = RequestFault | LineFault
 
 
@@ -167,7 +157,7 @@ class Faults:
         """Arm a fault.
 
         Args:
-            fault: what shall happen.
+            fault: what is to happen.
             path: glob pattern of request paths, without query.
             verbs: Kubernetes verbs (get, list, watch, ...); empty for all.
             times: how many requests (or lines, for line faults) it strikes; None for all until removed.
@@ -216,7 +206,7 @@ class Faults:
             return [
                 armed.fault
                 for armed in self._armed
-                if isinstance(armed.fault, CutLine | SplitLines | Duplicate | Reorder | Silence | ErrorLine)
+                if isinstance(armed.fault, CutLine | SplitLines | Silence | ErrorLine)
                 and armed.strike("watch", path)
             ]
 

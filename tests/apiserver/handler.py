@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _GZIP_FROM = 128 * 1024
 """The real server compresses answers above this size for clients that take gzip (KEP-156)."""
 
-_JSON_TYPES = ("application/json", "application/*", "*/*")
 _END_OF_CHUNKS = b"0\r\n\r\n"
 
 
@@ -53,14 +52,10 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urlsplit(self.path).path
         if self._api.options.control and path.startswith(control.PREFIX):
-            self._send(control.answer(self._api, self.command, self.path, body))
+            self._send(control.answer(self._api.store, path, body))
             return
         try:
             asked = routes.read(self.command, self.path, self._api.store.resources)
-        except routes.UnknownPathError:
-            self._api.traffic.arrived(Seen(self.command.lower(), path, {}))
-            self._send(Reply(404, b"404 page not found\n", "text/plain; charset=utf-8"))
-            return
         except statuses.ApiError as error:
             self._api.traffic.arrived(Seen(self.command.lower(), path, {}))
             self._send(replies.refusal(error))
@@ -97,14 +92,17 @@ class Handler(BaseHTTPRequestHandler):
         api = self._api
         try:
             user = api.access.user(self.headers.get("Authorization", ""))
+            user = api.access.impersonated(user, self.headers.get("Impersonate-User", ""))
             selector = self._selector(asked)
             api.access.check(user, asked, asked.name or selector.name)
+            if asked.unknown:
+                self._send(Reply(404, b"404 page not found\n", "text/plain; charset=utf-8"))
+                return
+            if asked.missing:
+                raise statuses.no_such_resource()
             if asked.subresource == "exec":
                 self._execute(asked, user, cut)
                 return
-            accepted = self.headers.get("Accept", "*/*")
-            if not any(kind in accepted for kind in _JSON_TYPES):
-                raise statuses.not_acceptable()
             if asked.verb == "watch":
                 self._stream(asked, selector)
                 return
@@ -115,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
             reply = (
                 replies.plain(asked.path, api.options.git_version, api.store.resources)
                 if asked.resource is None
-                else replies.answer(api.store, asked, selector, body, self.headers.get_content_type())
+                else replies.answer(api.store, asked, selector, body, self._content_type())
             )
         except statuses.ApiError as error:
             reply = replies.refusal(error)
@@ -148,11 +146,12 @@ class Handler(BaseHTTPRequestHandler):
         self._write(frames if cut is None else frames[: cut.after])
         self.close_connection = True
 
+    def _content_type(self) -> str:
+        return self.headers.get("Content-Type", "application/json").partition(";")[0].strip()
+
     def _selector(self, asked: Asked) -> Selector:
-        if asked.resource is None or asked.verb not in {"list", "watch"}:
+        if asked.resource is None or asked.missing or asked.verb not in {"list", "watch"}:
             return Selector()
-        if asked.name:
-            return selecting.named(asked.name)
         known = asked.resource.plural != "services" or self._api.options.service_fields
         fields, labels = asked.query.get("fieldSelector", ""), asked.query.get("labelSelector", "")
         return selecting.parse(asked.resource, fields, labels, type_fields=known)
@@ -161,9 +160,6 @@ class Handler(BaseHTTPRequestHandler):
         """Serve a watch; raises ApiError while nothing has been sent yet."""
         api = self._api
         agreed = watches.terms(asked, api.options.bookmark_interval, api.options.longest_watch)
-        if agreed.announces and not api.options.watch_list:
-            raise statuses.ApiError(422, "Invalid", "sendInitialEvents: Forbidden: is forbidden for watch")
-        agreed = replace(agreed, announces=agreed.announces and api.options.initial_end)
         feed = watches.Feed(self.connection)
         stream = watches.Stream(
             store=api.store,
@@ -177,7 +173,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         try:
             try:
-                live = stream.follow()
+                stream.follow()
             except statuses.ApiError as error:
                 if not api.options.expired_in_stream:
                     raise
@@ -186,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._end(watches.Ending.CLEAN)
                 return
             with api.streaming(feed, stream.resource):
-                ending = stream.run(live, self._begin_stream)
+                ending = stream.run(self._begin_stream)
             self._end(ending)
         finally:
             feed.close()
@@ -241,7 +237,8 @@ def _resource(asked: Asked) -> Resource:
 
 def _planned(fault: faults.Answer) -> Reply:
     """Give the answer that a fault asks for."""
-    headers = (("Retry-After", str(fault.retry_after)),) if fault.retry_after is not None else ()
+    wait = (("Retry-After", str(fault.retry_after)),) if fault.retry_after is not None else ()
+    headers = (*wait, *fault.headers)
     if fault.body is not None:
         return Reply(fault.code, fault.body, fault.content_type, headers)
     reasons = {

@@ -93,7 +93,7 @@ class Listener(ThreadingHTTPServer):
             try:
                 request.do_handshake()
             except (ssl.SSLError, ConnectionError):
-                # A client that does not trust our certificate, or is gone: it knows, and nobody else is hurt.
+                # A client that does not trust our certificate, or is gone: it knows, and no other is hurt.
                 return
         super().finish_request(request, client_address)
 
@@ -119,7 +119,7 @@ class Listener(ThreadingHTTPServer):
 
 
 class HeldPort:
-    """A port that belongs to us while nothing listens on it: connections are refused, nobody can take it.
+    """A port that belongs to us while nothing listens on it: connections are refused, no program can take it.
 
     Args:
         address: the address.

@@ -18,7 +18,7 @@ from .selecting import Selector
 from .store import Snapshot, Store, Version
 
 _LATEST = -1
-"""The version in a token that reads on from whatever stands now (after the token before it expired)."""
+"""The version in a token that reads on from what exists now (after the token before it expired)."""
 
 
 class _Token(msgspec.Struct):
@@ -34,67 +34,38 @@ class _Token(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a query asks for; `exact` None is whatever stands now, which must be `at_least` that version."""
+    """What a query asks for; `exact` None is what exists now."""
 
     limit: int
     start: str = ""
     exact: int | None = None
-    at_least: int = 0
 
 
 def _token(text: str) -> _Token:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
     except (msgspec.MsgspecError, binascii.Error, UnicodeDecodeError) as error:
-        raise statuses.bad_request(f"continue key is not valid: {error}") from error
-
-
-def revision_of(text: str) -> int:
-    """Read a resourceVersion from a query; raises ApiError 400 when it is none of this server's."""
-    if not (text.isascii() and text.isdigit()):
-        raise statuses.bad_request(f'Invalid value: "{text}": resource version must be a number')
-    return int(text)
+        text = f"invalid continue token: continue key is not valid: {error}"
+        raise statuses.bad_request(text) from error
 
 
 def _asked(query: Mapping[str, str]) -> _Asked:
-    limit_text = query.get("limit") or "0"
-    if not limit_text.isdigit():
-        raise statuses.bad_request(f'limit: Invalid value: "{limit_text}"')
-    limit = int(limit_text)
-    version = query.get("resourceVersion", "")
-    match = query.get("resourceVersionMatch", "")
-    if query.get("continue"):
-        if version not in {"", "0"}:
-            raise statuses.bad_request("specifying resource version is not allowed when using continue")
-        token = _token(query["continue"])
-        return _Asked(limit, token.start, None if token.rv == _LATEST else token.rv)
-    if not version:
-        if match:
-            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            raise statuses.bad_request(text)
-        return _Asked(limit)
-    revision = revision_of(version)
-    if revision == 0:
-        if match == "Exact":
-            text = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
-            raise statuses.bad_request(text)
-        # Served from the watch cache, which pays no heed to the limit.
-        return _Asked(0)
-    if match == "Exact" or (limit and not match):
-        return _Asked(limit, exact=revision)
-    return _Asked(limit, at_least=revision)
+    limit = query.get("limit") or "0"
+    if not limit.isdigit():
+        raise statuses.bad_request(statuses.no_number(limit))
+    if query.get("resourceVersion", "0") not in {"", "0"}:  # Helm's client lists from 0: any state will do
+        raise statuses.bad_request("resourceVersion of a list: this simulated server does not imitate it")
+    if not query.get("continue"):
+        return _Asked(int(limit))
+    token = _token(query["continue"])
+    return _Asked(int(limit), token.start, None if token.rv == _LATEST else token.rv)
 
 
-def _snapshot(store: Store, resource: Resource, asked: _Asked, *, paged: bool) -> Snapshot:
+def _snapshot(store: Store, resource: Resource, asked: _Asked) -> Snapshot:
     try:
-        snapshot = store.snapshot(resource, asked.exact)
+        return store.snapshot(resource, asked.exact)
     except statuses.ApiError as error:
-        if paged and error.reason == "Expired":
-            raise statuses.expired_continue(_Token(_LATEST, asked.start).text()) from error
-        raise
-    if snapshot.revision < asked.at_least:
-        raise statuses.too_large_version(asked.at_least, snapshot.revision)
-    return snapshot
+        raise statuses.expired_continue(_Token(_LATEST, asked.start).text()) from error
 
 
 def page(
@@ -107,14 +78,13 @@ def page(
         resource: what is listed.
         namespace: of one namespace only; empty for all.
         selector: which objects.
-        query: limit, continue, resourceVersion and resourceVersionMatch are read.
+        query: limit and continue are read.
 
     Raises:
-        ApiError: 400 for a query that makes no sense, 410 when the version is no longer known, 504 when it is
-            not known yet.
+        ApiError: 400 for a query that makes no sense, 410 when the token's version is no longer known.
     """
     asked = _asked(query)
-    snapshot = _snapshot(store, resource, asked, paged="continue" in query)
+    snapshot = _snapshot(store, resource, asked)
     versions = snapshot.versions
     first = bisect_left(versions, asked.start, key=lambda version: version.key)
     last = len(versions)

@@ -99,24 +99,10 @@ def service(  # noqa: PLR0913 - each names one field of the object
     ]
     if hostname:
         ingress.append({"hostname": hostname})
-    managed = {
-        "f:metadata": {"f:annotations": {".": {}}, "f:labels": {".": {}, "f:app.kubernetes.io/name": {}}},
-        "f:spec": {
-            "f:internalTrafficPolicy": {},
-            "f:ports": {
-                ".": {},
-                **{f'k:{{"port":{port.port},"protocol":"TCP"}}': {".": {}} for port in ports},
-            },
-            "f:selector": {},
-            "f:sessionAffinity": {},
-            "f:type": {},
-        },
-    }
     metadata: Object = {
         "name": name,
         "namespace": namespace,
         "labels": dict(labels) if labels is not None else {"app.kubernetes.io/name": name},
-        "managedFields": [_managed("helm", "v1", managed)],
     }
     if annotations:
         metadata["annotations"] = dict(annotations)
@@ -153,7 +139,7 @@ def ingress(  # noqa: PLR0913 - each names one field of the object
         namespace: its namespace.
         hosts: one rule each.
         class_name: spec.ingressClassName; None for none.
-        tls: whether the hosts stand in spec.tls too.
+        tls: whether the hosts are in spec.tls, too.
         addresses: IPs in status.loadBalancer.ingress.
         annotations: metadata.annotations.
     """
@@ -275,13 +261,6 @@ def node(
 ) -> Object:
     """Build a ready Node with an internal address and its pods' CIDRs."""
     spec: Object = {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)} if pod_cidrs else {}
-    images = [
-        {
-            "names": [f"registry.example.com/app-{number}@sha256:{number:064x}"],
-            "sizeBytes": 40_000_000 + number,
-        }
-        for number in range(30)
-    ]
     condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
     return {
         "kind": "Node",
@@ -298,19 +277,6 @@ def node(
                 {"type": "Hostname", "address": name},
             ],
             "conditions": [condition],
-            "images": images,
-            "nodeInfo": {
-                "architecture": "amd64",
-                "bootID": "0e4f1f2c-3c1b-4b52-9c56-0c8b9f6f2a10",
-                "containerRuntimeVersion": "containerd://1.6.20",
-                "kernelVersion": "6.1.0",
-                "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.0",
-                "machineID": "5f1d2c3b4a59687786950a1b2c3d4e5f",
-                "operatingSystem": "linux",
-                "osImage": "Debian GNU/Linux 12 (bookworm)",
-                "systemUUID": "5f1d2c3b-4a59-6877-8695-0a1b2c3d4e5f",
-            },
         },
     }
 

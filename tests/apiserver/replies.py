@@ -14,6 +14,7 @@ from .store import Part, Store
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
+_BUILT_IN = ("default", "kube-system", "kube-public", "kube-node-lease")
 _OWNERS = ("daemonsets", "deployments", "jobs")
 
 
@@ -34,7 +35,7 @@ def json_reply(code: int, value: object) -> Reply:
 
 def refusal(error: statuses.ApiError) -> Reply:
     """Give the answer that is a Status."""
-    after = error.details.get("retryAfterSeconds")
+    after = (error.details or {}).get("retryAfterSeconds")
     return Reply(
         error.code,
         msgspec.json.encode(error.body()),
@@ -69,7 +70,7 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
     Args:
         store: the objects.
         asked: the request; any verb but watch, about a resource.
-        selector: which objects a list shall hold.
+        selector: which objects a list is to hold.
         body: the request's body.
         content_type: of the body.
 
@@ -87,13 +88,9 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
         case "get":
             return Reply(200, store.version(resource, asked.namespace, asked.name).typed(resource))
         case "create":
-            return json_reply(201, store.create(_object(resource, asked, body), part=part))
+            return json_reply(201, _created(store, _object(resource, asked, body), part))
         case "update":
-            obj = _object(resource, asked, body)
-            if resource.must_name_version and "resourceVersion" not in obj["metadata"]:
-                what = "Invalid value: 0x0: must be specified for an update"
-                raise statuses.invalid(resource, asked.name, "metadata.resourceVersion", what)
-            return json_reply(200, store.update(obj, part=part))
+            return json_reply(200, store.update(_object(resource, asked, body), part=part))
         case "patch":
             return _patched(store, resource, asked, body, content_type)
         case "delete":
@@ -101,35 +98,63 @@ def answer(store: Store, asked: Asked, selector: Selector, body: bytes, content_
     raise statuses.method_not_allowed()
 
 
+def _created(store: Store, obj: Object, part: Part) -> Object:
+    namespace = obj["metadata"].get("namespace", "")
+    if namespace and namespace not in _BUILT_IN and not store.has_namespace(namespace):
+        raise statuses.no_such_namespace(namespace)
+    return store.create(obj, part=part)
+
+
 def _patched(store: Store, resource: Resource, asked: Asked, body: bytes, content_type: str) -> Reply:
     if content_type == _APPLY:
         return _applied(store, resource, asked, body)
     if content_type != _MERGE_PATCH:
-        raise statuses.unsupported_media_type(content_type, _MERGE_PATCH)
+        # The real one takes JSON patches and strategic merge patches as well.
+        raise statuses.bad_request(f"{content_type}: this simulated server does not imitate it")
     part = Part.STATUS if asked.subresource else Part.MAIN
-    patched = store.patch(resource.plural, asked.name, asked.namespace, _decoded(body), part=part)
-    return json_reply(200, patched)
+    change = _decoded(body)
+    _check_place(asked, change.get("metadata") or {})
+    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, change, part=part))
 
 
 def _applied(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
     """Create the object or merge into it, as server-side apply does for the only manager of its fields.
 
-    Not imitated: who manages which field, so that nothing conflicts and what is no longer named stays.
+    Not imitated: who manages which field, so that nothing conflicts.
     """
+    if not asked.query.get("fieldManager"):
+        what = "Required value: is required for apply patch"
+        raise statuses.invalid_options("PatchOptions", "fieldManager", what, "FieldValueRequired")
     obj = _object(resource, asked, msgspec.json.encode(yaml.safe_load(body)))
+    place = (resource.qualified, asked.namespace, asked.name)
+    before, store.applied[place] = store.applied.get(place, {}), obj
     try:
         store.version(resource, asked.namespace, asked.name)
     except statuses.ApiError:
-        return json_reply(201, store.create(obj, part=Part.MAIN))
-    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, obj, part=Part.MAIN))
+        return json_reply(201, _created(store, obj, Part.MAIN))
+    change = _no_longer_named(before, obj)
+    return json_reply(200, store.patch(resource.plural, asked.name, asked.namespace, change, part=Part.MAIN))
+
+
+def _no_longer_named(before: Object, now: Object) -> Object:
+    """Return `now` as a merge patch that also removes what only `before` has. Pure."""
+    gone: Object = dict.fromkeys(before.keys() - now.keys())
+    return gone | {
+        key: _no_longer_named(before[key], value)
+        if isinstance(value, dict) and isinstance(before.get(key), dict)
+        else value
+        for key, value in now.items()
+    }
 
 
 def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
     options = _decoded(body) if body else {}
-    uid = (options.get("preconditions") or {}).get("uid", "")
+    preconditions = options.get("preconditions")
     # What owns nothing, the garbage collector lets go at once: here, it never gets the finalizer.
     foreground = options.get("propagationPolicy") == "Foreground" and resource.plural in _OWNERS
-    last = store.delete(resource.plural, asked.name, asked.namespace, uid=uid, foreground=foreground)
+    last = store.delete(
+        resource.plural, asked.name, asked.namespace, preconditions=preconditions, foreground=foreground
+    )
     metadata = last["metadata"]
     if resource.delete_answers_object or metadata.get("finalizers"):
         return json_reply(200, last)
@@ -157,24 +182,28 @@ def _object(resource: Resource, asked: Asked, body: bytes) -> Object:
     if (obj["kind"], obj["apiVersion"]) != (resource.kind, resource.api_version):
         text = (
             f"{obj['kind']} in version {obj['apiVersion']!r} cannot be handled as a {resource.kind}: "
-            f"expected {resource.api_version}"
+            f"unknown conversion"
         )
         raise statuses.bad_request(text)
     metadata = obj.setdefault("metadata", {})
     # Clients send nulls for what they leave out.
     for key in [key for key, value in metadata.items() if value is None]:
         del metadata[key]
-    if metadata.setdefault("namespace", asked.namespace) != asked.namespace:
+    _check_place(asked, metadata)
+    if asked.namespace:
+        metadata["namespace"] = asked.namespace
+    if asked.name:
+        metadata["name"] = asked.name
+    return obj
+
+
+def _check_place(asked: Asked, metadata: Object) -> None:
+    """Check that an object belongs where it was sent."""
+    if metadata.get("namespace", asked.namespace) != asked.namespace:
         raise statuses.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    if resource.namespaced and not asked.namespace:
-        raise statuses.bad_request("an empty namespace may not be set during creation")
-    if not metadata["namespace"]:
-        del metadata["namespace"]
-    if asked.name and metadata.setdefault("name", asked.name) != asked.name:
-        text = (
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({asked.name})"
-        )
+    name = metadata.get("name", asked.name)
+    if asked.name and name != asked.name:
+        text = f"the name of the object ({name}) does not match the name on the URL ({asked.name})"
         raise statuses.bad_request(text)
-    return obj

@@ -29,7 +29,6 @@ class Resource:
             an object has that does not carry the field.
         custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
             while those of built-in types do not.
-        must_name_version: a PUT without metadata.resourceVersion is refused (Lease).
         counts_generation: metadata.generation is the server's, and grows with each change of the spec.
         connects: subresources that lead to the node (exec, log).
         delete_answers_object: DELETE answers with the object (Service) and not with a Status.
@@ -44,7 +43,6 @@ class Resource:
     keeps_status: bool = False
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     custom: bool = False
-    must_name_version: bool = False
     counts_generation: bool = False
     delete_answers_object: bool = False
     connects: tuple[str, ...] = ()
@@ -128,7 +126,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True, counts_generation=True),
     Resource("apps", "v1", "deployments", "Deployment", has_status=True, counts_generation=True),
     Resource("batch", "v1", "jobs", "Job", has_status=True, counts_generation=True),
-    Resource("coordination.k8s.io", "v1", "leases", "Lease", must_name_version=True),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease"),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", has_status=True),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress", has_status=True),

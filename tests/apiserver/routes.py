@@ -15,10 +15,6 @@ _TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-class UnknownPathError(Exception):
-    """No API group lives at this path; the real server answers such a path with plain text, not a Status."""
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request as the API understands it.
@@ -31,6 +27,8 @@ class Asked:
         namespace: empty for all namespaces and for what has none.
         name: the object's name, empty for a collection.
         subresource: `status`, one of the resource's `connects`, or empty.
+        missing: that there is no such resource; `resource` has the names that were asked for.
+        unknown: that no API group is at this path: the real server answers plain text, not a Status.
     """
 
     verb: str
@@ -40,6 +38,8 @@ class Asked:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    missing: bool = False
+    unknown: bool = False
 
 
 def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
@@ -51,8 +51,7 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
         resources: the resources that exist.
 
     Raises:
-        UnknownPathError: the path belongs to no API group.
-        ApiError: 404 when the group has no such resource, 405 when it does not take the method.
+        ApiError: 405 when the resource does not take the method.
     """
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -66,8 +65,8 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
         return Asked(verb, parts.path.rstrip("/"), query)
     base, rest = _split(parts.path)
     served = [row for row in resources if row.base == base]
-    if not served:
-        raise UnknownPathError(parts.path)
+    if not served and (not base.startswith("/api") or not rest):
+        return Asked(verb, parts.path, query, unknown=True)
     namespace = ""
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
@@ -76,12 +75,19 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
         if row.plural == plural and not more and (row.namespaced or not namespace):
             break
     else:
-        raise statuses.no_such_resource()
-    if subresource and not (subresource == "status" and row.has_status) and subresource not in row.connects:
-        raise statuses.no_such_resource()
-    if row.namespaced and name and not namespace:
-        raise statuses.no_such_resource()
-    return Asked(_exact_verb(verb, name, query), parts.path, query, row, namespace, name, subresource)
+        row = Resource(base.split("/")[2] if base.startswith("/apis/") else "", "", plural, "")
+    missing = (
+        not row.kind
+        or (
+            bool(subresource and not (subresource == "status" and row.has_status))
+            and subresource not in row.connects
+        )
+        or (row.namespaced and bool(name) and not namespace)
+    )
+    exact = _exact_verb(verb, name, query)
+    if exact == "create" and row.namespaced and not namespace and not missing:
+        raise statuses.method_not_allowed()
+    return Asked(exact, parts.path, query, row, namespace, name, subresource, missing, unknown=not served)
 
 
 def _split(path: str) -> tuple[str, list[str]]:
@@ -93,9 +99,9 @@ def _split(path: str) -> tuple[str, list[str]]:
 
 def _exact_verb(verb: str, name: str, query: Mapping[str, str]) -> str:
     if verb == "get":
-        if query.get("watch") in _TRUE:
-            return "watch"
-        return "get" if name else "list"
+        if name:
+            return "get"
+        return "watch" if query.get("watch") in _TRUE else "list"
     if (verb == "create") == bool(name):
         # POST goes to the collection, PUT, PATCH and DELETE to an object; deletecollection is not imitated.
         raise statuses.method_not_allowed()

@@ -1,4 +1,4 @@
-"""Field and label selectors, parsed and matched as the real server does.
+"""Field and label selectors, parsed and matched as the real server does; only `=`, which nodeagent sends.
 
 See "Field Selectors" and "Labels and Selectors" in the Kubernetes documentation.
 """
@@ -11,11 +11,7 @@ from . import statuses
 from .resources import Object, Resource
 
 _META_FIELDS = ("metadata.name", "metadata.namespace")
-_FIELD_TERM = re.compile(r"(?P<label>[^=!]+)(?P<operator>==|=|!=)(?P<value>.*)")
-_LABEL_TERMS = re.compile(r",(?![^()]*\))")
-_LABEL_SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
-_LABEL_EQUAL = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!]*)")
-_LABEL_EXISTS = re.compile(r"(?P<absent>!?)\s*(?P<key>[^\s=!(),]+)")
+_TERM = re.compile(r"(?P<label>[^\s=!]+)=(?P<value>[^\s=!]*)")
 
 Test = Callable[[Object], bool]
 
@@ -57,23 +53,18 @@ def parse(resource: Resource, fields: str, labels: str, *, type_fields: bool = T
     tests: list[Test] = []
     name = ""
     for term in filter(None, fields.split(",")):
-        found = _FIELD_TERM.fullmatch(term)
+        found = _TERM.fullmatch(term)
         if not found:
             raise statuses.bad_request(f"invalid selector: '{fields}'; can't understand '{term}'")
-        label, operator, value = found.group("label", "operator", "value")
-        tests.append(_field_test(resource, label, value, wanted=operator != "!=", type_fields=type_fields))
-        if label == "metadata.name" and operator != "!=":
+        label, value = found.group("label", "value")
+        tests.append(_field_test(resource, label, value, type_fields=type_fields))
+        if label == "metadata.name":
             name = value
-    tests += [_label_test(term.strip()) for term in filter(None, _LABEL_TERMS.split(labels))]
+    tests += [_label_test(term) for term in filter(None, labels.split(","))]
     return Selector(tests, name)
 
 
-def named(name: str) -> Selector:
-    """Give the selector of one object, for a watch on its path."""
-    return Selector([lambda obj: obj["metadata"]["name"] == name], name)
-
-
-def _field_test(resource: Resource, label: str, value: str, *, wanted: bool, type_fields: bool) -> Test:
+def _field_test(resource: Resource, label: str, value: str, *, type_fields: bool) -> Test:
     own_fields = resource.fields if type_fields else {}
     if label not in _META_FIELDS and label not in own_fields:
         # A type with field labels of its own words it differently from one that has only those of metadata.
@@ -92,7 +83,7 @@ def _field_test(resource: Resource, label: str, value: str, *, wanted: bool, typ
         if held is None:
             held = default
         text = str(held).lower() if isinstance(held, bool) else str(held)
-        return (text == value) == wanted
+        return text == value
 
     return test
 
@@ -102,17 +93,8 @@ def _labels_of(obj: Object) -> dict[str, str]:
 
 
 def _label_test(term: str) -> Test:
-    if found := _LABEL_SET.fullmatch(term):
-        key, operator = found.group("key", "operator")
-        values = {value.strip() for value in found["values"].split(",")}
-        if operator == "in":
-            return lambda obj: _labels_of(obj).get(key) in values
-        return lambda obj: _labels_of(obj).get(key) not in values
-    if found := _LABEL_EQUAL.fullmatch(term):
-        key, operator, value = found.group("key", "operator", "value")
-        # An object without the label passes `!=`, as in the real server.
-        return lambda obj: (_labels_of(obj).get(key) == value) == (operator != "!=")
-    if found := _LABEL_EXISTS.fullmatch(term):
-        absent, key = found.group("absent", "key")
-        return lambda obj: (key in _labels_of(obj)) == (not absent)
-    raise statuses.bad_request(f"unable to parse requirement: {term!r}")
+    found = _TERM.fullmatch(term)
+    if not found:
+        raise statuses.bad_request(f"unable to parse requirement: {term!r}")
+    label, value = found.group("label", "value")
+    return lambda obj: _labels_of(obj).get(label) == value

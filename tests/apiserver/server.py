@@ -34,8 +34,6 @@ class Options:
         service_fields: whether services can be selected by spec.type and spec.clusterIP (Kubernetes 1.31).
         longest_watch: seconds until a stream ends whose client names no timeoutSeconds; None for never. (The
             real server takes a random time between 30 and 60 minutes.)
-        watch_list: whether a watch may begin with all objects that exist (KEP-3157); else 422, as 1.33 says.
-        initial_end: whether a bookmark says where these objects end, as it must.
         git_version: what /version says.
         control: whether /_control/ is served.
     """
@@ -44,8 +42,6 @@ class Options:
     expired_in_stream: bool = True
     service_fields: bool = True
     longest_watch: float | None = None
-    watch_list: bool = True
-    initial_end: bool = True
     git_version: str = "v1.36.0"
     control: bool = False
 
@@ -76,10 +72,11 @@ class ApiServer:
 
     Attributes:
         store: the objects; tests write them here.
-        faults: what shall go wrong.
+        faults: what is to go wrong.
         access: tokens and RBAC rules.
         containers: what runs in pods, for exec and log.
         traffic: what was seen and sent.
+        context: the TLS settings; None for plain HTTP.
         options: how this server differs from others.
         closing: set when the server closes.
 
@@ -110,10 +107,10 @@ class ApiServer:
         self._address = address
         self._port = port
         self._tls = tls
-        self._context: ssl.SSLContext | None = None
+        self.context: ssl.SSLContext | None = None
         if tls is not None:
-            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.load_cert_chain(tls.certificate, tls.key)
+            self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.context.load_cert_chain(tls.certificate, tls.key)
         self._lock = threading.Lock()
         self._feeds: dict[Feed, Resource] = {}
         self._listener: ApiListener | None = None
@@ -157,7 +154,7 @@ class ApiServer:
         if self._held is not None:
             self._held.close()
             self._held = None
-        listener = ApiListener(self._address, self._port, Handler, self._context)
+        listener = ApiListener(self._address, self._port, Handler, self.context)
         listener.api = self
         self._port = int(listener.server_address[1])
         listener.start()

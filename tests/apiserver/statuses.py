@@ -17,14 +17,14 @@ class ApiError(Exception):
         code: HTTP status code.
         reason: the word for machines, such as `Expired`; empty when the server gives none.
         message: the words for people.
-        details: what the Status tells about the object, may be empty.
+        details: what the Status tells about the object, may be empty; None for a Status without it.
         metadata: the Status's metadata; a list that expired carries a `continue` token there.
     """
 
     code: int
     reason: str
     message: str
-    details: Object = field(default_factory=dict)
+    details: Object | None = None
     metadata: Object = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class ApiError(Exception):
         }
         if self.reason:
             status["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             status["details"] = self.details
         return status | {"code": self.code}
 
@@ -62,13 +62,30 @@ def not_found(resource: Resource, name: str) -> ApiError:
 
 def no_such_resource() -> ApiError:
     """Refuse: the group exists, the resource does not."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def no_such_namespace(name: str) -> ApiError:
+    """Refuse a create: the namespace does not exist."""
+    return ApiError(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
 
 
 def already_exists(resource: Resource, name: str) -> ApiError:
     """Refuse a create: the name is taken."""
     text = f'{resource.qualified} "{name}" already exists'
     return ApiError(409, "AlreadyExists", text, _about(resource, name))
+
+
+def precondition(resource: Resource, name: str, field: str, wanted: str, held: str) -> ApiError:
+    """Refuse a deletion: the object has another uid or version. Its kind is named here, not its plural."""
+    word, likely = {
+        "uid": ("UID", "deleted and then recreated"),
+        "resourceVersion": ("ResourceVersion", "modified"),
+    }[field]
+    why = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({held})"
+    why += f". The object might have been {likely}"
+    text = f'Operation cannot be fulfilled on {resource.kind} "{name}": {why}'
+    return ApiError(409, "Conflict", text, {"name": name, "kind": resource.kind})
 
 
 def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
@@ -87,6 +104,23 @@ def invalid(resource: Resource, name: str, where: str, what: str) -> ApiError:
     details["causes"] = [{"reason": "FieldValueInvalid", "message": what, "field": where}]
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {where}: {what}', details)
+
+
+def invalid_options(kind: str, where: str, what: str, reason: str = "FieldValueForbidden") -> ApiError:
+    """Refuse a query's parameters, read as ListOptions or PatchOptions."""
+    details: Object = {"group": "meta.k8s.io", "kind": kind}
+    details["causes"] = [{"reason": reason, "message": what, "field": where}]
+    return ApiError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {where}: {what}', details)
+
+
+def no_number(text: str, kind: str = "ParseInt") -> str:
+    """Give Go's words for a text that is not a number."""
+    return f'strconv.{kind}: parsing "{text}": invalid syntax'
+
+
+def forbidden_path(user: str, verb: str, path: str) -> ApiError:
+    """Refuse a path that is not an object's."""
+    return ApiError(403, "Forbidden", f'forbidden: User "{user}" cannot {verb} path "{path}"', {})
 
 
 def bad_request(message: str) -> ApiError:
@@ -108,20 +142,8 @@ def forbidden(resource: Resource, name: str, text: str) -> ApiError:
 def method_not_allowed() -> ApiError:
     """Refuse a method that the path does not have."""
     return ApiError(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
     )
-
-
-def not_acceptable() -> ApiError:
-    """Refuse a client that reads no JSON."""
-    text = "only the following media types are accepted: application/json"
-    return ApiError(406, "NotAcceptable", text)
-
-
-def unsupported_media_type(given: str, taken: str) -> ApiError:
-    """Refuse a body of the content type `given` where only those in `taken` are read."""
-    text = f"the body of the request was in an unknown format - accepted media types include: {taken}"
-    return ApiError(415, "UnsupportedMediaType", text, {"causes": [{"message": f"got {given!r}"}]})
 
 
 def expired(asked: int, oldest: int) -> ApiError:
@@ -139,10 +161,3 @@ def expired_continue(token: str) -> ApiError:
         "now may show up in the list."
     )
     return ApiError(410, "Expired", text, metadata={"continue": token})
-
-
-def too_large_version(asked: int, current: int) -> ApiError:
-    """Refuse a version that this server has not reached yet."""
-    text = f"Too large resource version: {asked}, current: {current}"
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(504, "Timeout", text, {"causes": [cause], "retryAfterSeconds": 1})

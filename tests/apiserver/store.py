@@ -8,7 +8,7 @@ import threading
 import uuid
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -49,7 +49,7 @@ class Version:
 
     @property
     def obj(self) -> Object:
-        """The same as `item`, decoded when first asked for: nobody may change it."""
+        """The same as `item`, decoded when first asked for: it must not be changed."""
         if self._obj is None:
             self._obj = msgspec.json.decode(self.item, type=Object)
         return self._obj
@@ -66,7 +66,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: what stood before and what stands now; `new` is None for a deletion."""
+    """One write: the object before and after it; `new` is None for a deletion."""
 
     revision: int
     old: Version | None
@@ -163,6 +163,8 @@ class Store:
         self._revision = first_revision
         self._compacted = 0
         self._lock = threading.RLock()
+        # By resource, namespace and name: what server-side apply was last given.
+        self.applied: dict[tuple[str, str, str], Object] = {}
 
     # What exists
 
@@ -220,8 +222,14 @@ class Store:
         resource = self.resource(plural)
         return [_decode(version.typed(resource)) for version in self.snapshot(resource).versions]
 
+    def has_namespace(self, name: str) -> bool:
+        """Tell whether a namespace exists; as long as no Namespace was created, all do."""
+        with self._lock:
+            known = self._shelves["namespaces"].current
+            return not known or name in known
+
     def version(self, resource: Resource, namespace: str, name: str) -> Version:
-        """Give what stands under a name; raises ApiError 404."""
+        """Give the object of a name; raises ApiError 404."""
         with self._lock:
             found = self._shelves[resource.qualified].current.get(resource.key(namespace, name))
         if found is None:
@@ -232,26 +240,21 @@ class Store:
         """Give all objects as they were at a revision (None: now).
 
         Raises:
-            ApiError: 410 when that history was compacted, 504 when the revision is yet to come.
+            ApiError: 410 when that history was compacted.
         """
         with self._lock:
             at = self._revision if revision is None else revision
-            if at > self._revision:
-                raise statuses.too_large_version(at, self._revision)
             if at < self._compacted:
                 raise statuses.expired(at, self._compacted)
             return Snapshot(at, self._shelves[resource.qualified].ordered_at(at))
 
     # Watching
 
-    def follow(self, resource: Resource, since: int | None, receive: Receiver) -> int:
+    def follow(self, resource: Resource, since: int | None, receive: Receiver) -> None:
         """Call `receive` for every change after `since`, first the past ones, then each as it is made.
 
-        With `since` None every object that stands is told as if it were just created. `receive` is called
+        With `since` None every object that exists is reported as if just created. `receive` is called
         with the store locked: it must only put the change aside.
-
-        Returns:
-            The revision at which the past ends and the live changes begin.
 
         Raises:
             ApiError: 410 when the history after `since` was compacted.
@@ -267,7 +270,6 @@ class Store:
                 for change in shelf.after(since):
                     receive(change)
             shelf.receivers.append(receive)
-            return self._revision
 
     def unfollow(self, resource: Resource, receive: Receiver) -> None:
         """End what `follow` began."""
@@ -309,12 +311,12 @@ class Store:
     def update(self, obj: Object, *, part: Part = Part.WHOLE) -> Object:
         """Replace an object; gives it as stored.
 
-        Where the object names a resourceVersion or uid, it must be the one that stands. A write that changes
+        Where the object names a resourceVersion or uid, it must be the current one. A write that changes
         nothing makes no new version, as in the real server. An object that is being deleted goes when its
         last finalizer is gone.
 
         Raises:
-            ApiError: 404 when there is none, 409 when another version stands.
+            ApiError: 404 when there is none, 409 when another version is there.
         """
         resource = self.resource_of(obj)
         with self._lock:
@@ -340,7 +342,7 @@ class Store:
             return self.update(result, part=part)
 
     def apply(self, obj: Object) -> Object:
-        """Create the object, or replace what stands, whatever its version."""
+        """Create the object, or replace the one there is, whatever its version."""
         resource = self.resource_of(obj)
         metadata = obj["metadata"]
         unversioned = {
@@ -355,7 +357,13 @@ class Store:
             return self.update(unversioned) if known else self.create(unversioned)
 
     def delete(
-        self, plural: str, name: str, namespace: str = "", *, uid: str = "", foreground: bool = False
+        self,
+        plural: str,
+        name: str,
+        namespace: str = "",
+        *,
+        preconditions: Mapping[str, str] | None = None,
+        foreground: bool = False,
     ) -> Object:
         """Delete an object; gives its last version.
 
@@ -365,20 +373,19 @@ class Store:
             plural: the resource.
             name: the object's name.
             namespace: its namespace.
-            uid: when given, the object must be the one with this uid.
+            preconditions: the `uid` and `resourceVersion` that the object must have, where given.
             foreground: add the finalizer that the garbage collector takes away after the object's dependents.
 
         Raises:
-            ApiError: 404 when there is none, 409 when it has another uid.
+            ApiError: 404 when there is none, 409 when it does not meet the preconditions.
         """
         resource = self.resource(plural)
         with self._lock:
             version = self.version(resource, namespace, name)
             metadata = version.obj["metadata"]
-            if uid and uid != metadata["uid"]:
-                held = metadata["uid"]
-                why = f"the UID in the precondition ({uid}) does not match the UID in record ({held})"
-                raise statuses.conflict(resource, name, why)
+            for field, wanted in (preconditions or {}).items():
+                if wanted != metadata[field]:
+                    raise statuses.precondition(resource, name, field, wanted, metadata[field])
             finalizers = [*metadata.get("finalizers", []), *(["foregroundDeletion"] if foreground else [])]
             if not finalizers:
                 last = self._remove(resource, version)
@@ -387,6 +394,8 @@ class Store:
             else:
                 marked = metadata | {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0}
                 marked["finalizers"] = finalizers
+                if resource.counts_generation:
+                    marked["generation"] += 1
                 last = self._write(resource, version, version.obj | {"metadata": marked})
         stored: Object = _decode(last.typed(resource))
         return stored
@@ -394,7 +403,7 @@ class Store:
     def replace_all(self, plural: str, objects: Iterable[Object]) -> int:
         """Make the objects of a resource exactly these; gives the revision of the last write.
 
-        What already is as wanted is left alone; nobody sees a state in between in a list.
+        What already is as wanted is left alone; no list shows a state in between.
         """
         resource = self.resource(plural)
         with self._lock:
@@ -431,7 +440,9 @@ class Store:
             metadata["name"] = f"{metadata['generateName']}{uuid.uuid4().hex[:5]}"
         name = metadata.get("name")
         if not name:
-            raise statuses.invalid(resource, "", "metadata.name", "Required value: name or generateName")
+            raise statuses.invalid(
+                resource, "", "metadata.name", "Required value: name or generateName is required"
+            )
         if not resource.namespaced:
             metadata.pop("namespace", None)
         elif not metadata.get("namespace"):
@@ -444,6 +455,8 @@ class Store:
         metadata.pop("deletionTimestamp", None)
         if resource.counts_generation:
             metadata["generation"] = 1
+        if resource.kind == "Namespace":
+            metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": name}
         new = {key: value for key, value in obj.items() if key != dropped}
         return self._write(resource, None, new | {"metadata": metadata})
 

@@ -24,13 +24,11 @@ class OpenWatch:
         resource: the plural of what it watches.
         path: the request's path.
         query: the request's query.
-        revision: everything up to here was sent on it (what its selector leaves out counts as sent).
     """
 
     resource: str
     path: str
     query: Mapping[str, str]
-    revision: int = 0
 
 
 class Traffic:
@@ -67,12 +65,6 @@ class Traffic:
             self._watches.remove(watch)
             self._changed.notify_all()
 
-    def reached(self, watch: OpenWatch, revision: int) -> None:
-        """Note that everything up to a revision was sent on a stream."""
-        with self._changed:
-            watch.revision = revision
-            self._changed.notify_all()
-
     # Tests ask
 
     @property
@@ -92,7 +84,7 @@ class Traffic:
             return Counter((seen.verb, seen.path) for seen in self._seen)
 
     def forget(self) -> None:
-        """Begin to count anew; open watches stay known."""
+        """Begin to count at zero; open watches stay known."""
         with self._changed:
             self._seen.clear()
             self._bytes_sent = 0
@@ -115,15 +107,6 @@ class Traffic:
     def wait_for_no_watch(self, resource: str = "*", timeout: float = 5.0) -> None:
         """Return when no stream on a resource is open; TimeoutError when one stays."""
         self._wait(lambda: not self._open(resource), f"no open watch on {resource}", timeout)
-
-    def wait_for_delivery(self, resource: str, revision: int, timeout: float = 5.0) -> None:
-        """Return when a stream on a resource is open and all such were sent everything up to a revision."""
-
-        def delivered() -> bool:
-            watches = self._open(resource)
-            return bool(watches) and all(watch.revision >= revision for watch in watches)
-
-        self._wait(delivered, f"delivery of revision {revision} on {resource}", timeout)
 
     # With the condition held
 

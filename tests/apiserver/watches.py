@@ -1,6 +1,6 @@
 """Watch streams: events from a version on, bookmarks, the end after timeoutSeconds, and the line faults.
 
-See "API concepts: Efficient detection of changes", KEP-956 (bookmarks) and KEP-3157 (watch-list).
+See "API concepts: Efficient detection of changes" and KEP-956 (bookmarks).
 """
 
 import os
@@ -15,7 +15,6 @@ from enum import Enum
 import msgspec
 
 from . import faults, statuses
-from .listing import revision_of
 from .resources import Resource
 from .routes import Asked
 from .selecting import Selector
@@ -29,7 +28,7 @@ class Ending(Enum):
     """How a stream ends."""
 
     CLEAN = "clean"  # the last chunk is sent, the connection may be used again
-    DROP = "drop"  # the connection is closed where it stands
+    DROP = "drop"  # the connection is closed in the middle
     RESET = "reset"  # the connection is reset
     GONE = "gone"  # the client went away
 
@@ -50,7 +49,7 @@ class Feed:
         self._poll.register(connection.fileno(), select.POLLRDHUP)
 
     def close(self) -> None:
-        """Give the descriptor back; nobody may `put` any more."""
+        """Give the descriptor back; no thread may `put` any more."""
         os.close(self._wake)
 
     def put(self, change: Change) -> None:
@@ -121,16 +120,14 @@ class Terms:
     """What a watch request asks for, read from its query.
 
     Attributes:
-        since: changes after this revision; None for the objects that stand, then what follows.
+        since: changes after this revision; None for the objects that exist, then what follows.
         bookmarks: seconds between bookmarks; None for none.
         seconds: how long the stream lasts; None for ever.
-        announces: a bookmark says where the objects that stand end (sendInitialEvents, KEP-3157).
     """
 
     since: int | None
     bookmarks: float | None
     seconds: float | None
-    announces: bool
 
 
 def terms(asked: Asked, bookmark_interval: float | None, longest: float | None) -> Terms:
@@ -142,25 +139,26 @@ def terms(asked: Asked, bookmark_interval: float | None, longest: float | None) 
         longest: how long a stream lasts when the client names no time; None for ever.
 
     Raises:
-        ApiError: 400 for a query that makes no sense.
+        ApiError: 400, 422 or 500 for a query that makes no sense.
     """
     query = asked.query
     version = query.get("resourceVersion", "")
-    revision = revision_of(version) if version else 0
+    if version and not (version.isascii() and version.isdigit()):
+        why = statuses.no_number(version, "ParseUint")
+        raise statuses.ApiError(500, "", f'resourceVersion: Invalid value: "{version}": {why}')
+    revision = int(version or "0")
     allowed = query.get("allowWatchBookmarks") in _TRUE
-    initial = query.get("sendInitialEvents")
-    if initial and query.get("resourceVersionMatch") != "NotOlderThan":
-        text = "sendInitialEvents: Forbidden: sendInitialEvents requires resourceVersionMatch NotOlderThan"
-        raise statuses.bad_request(text)
+    if query.get("sendInitialEvents"):
+        # Helm's client asks for a list as a stream; after this answer it lists, as on servers before 1.34.
+        what = "Forbidden: sendInitialEvents is forbidden for watch unless WatchList is enabled"
+        raise statuses.invalid_options("ListOptions", "sendInitialEvents", what)
     timeout = query.get("timeoutSeconds") or ""
     if timeout and not timeout.isdigit():
-        raise statuses.bad_request(f'timeoutSeconds: Invalid value: "{timeout}"')
-    wants_initial = initial in _TRUE
+        raise statuses.bad_request(statuses.no_number(timeout))
     return Terms(
-        since=None if wants_initial or revision == 0 else revision,
+        since=None if revision == 0 else revision,
         bookmarks=bookmark_interval if allowed else None,
         seconds=float(timeout) if timeout and int(timeout) else longest,
-        announces=wants_initial and allowed,
     )
 
 
@@ -170,7 +168,7 @@ class Stream:
     Args:
         store: where the changes come from.
         armed: the faults that may strike.
-        traffic: told of the stream's beginning, progress and end.
+        traffic: counts the stream's beginning, progress and end.
         asked: the request.
         selector: which objects are shown.
         agreed: the request's terms.
@@ -178,7 +176,7 @@ class Stream:
         write: sends bytes as one chunk.
     """
 
-    def __init__(  # noqa: PLR0913 - a stream stands where all of the server's parts meet
+    def __init__(  # noqa: PLR0913 - all of the server's parts meet here
         self,
         *,
         store: Store,
@@ -201,19 +199,18 @@ class Stream:
         self._feed = feed
         self._write = write
 
-    def follow(self) -> int:
-        """Begin to put changes aside; gives the revision at which the live ones begin.
+    def follow(self) -> None:
+        """Begin to put changes aside.
 
         Raises:
             ApiError: 410 when the version asked for is too old.
         """
-        return self._store.follow(self.resource, self._terms.since, self._feed.put)
+        self._store.follow(self.resource, self._terms.since, self._feed.put)
 
-    def run(self, live: int, begin: Callable[[], None]) -> Ending:
+    def run(self, begin: Callable[[], None]) -> Ending:
         """Send lines until the stream ends.
 
         Args:
-            live: what `follow` gave.
             begin: sends the answer's head; a client that is gone already makes it raise OSError.
 
         Returns:
@@ -223,35 +220,25 @@ class Stream:
         self._traffic.opened(open_watch)
         try:
             begin()
-            return self._send_all(open_watch, live)
+            return self._send_all()
         finally:
             self._traffic.closed(open_watch)
             self._store.unfollow(self.resource, self._feed.put)
 
-    def _send_all(self, open_watch: OpenWatch, live: int) -> Ending:
+    def _send_all(self) -> Ending:
         begun = time.monotonic()
         deadline = begun + self._terms.seconds if self._terms.seconds is not None else float("inf")
         interval = self._terms.bookmarks if self._terms.bookmarks is not None else float("inf")
         bookmark_due = begun + interval
-        announce = self._terms.announces
         ending: Ending | None = None
         while ending is None:
             drained = self._drained()
-            if drained is not None:
-                self._traffic.reached(open_watch, drained)
-                if announce:
-                    announce = False
-                    ending = self._bookmark(drained, initial=True)
-                    continue
             until = min(deadline, bookmark_due) - time.monotonic()
             taken = self._feed.take(None if until == float("inf") else max(0.0, until))
             if isinstance(taken, Ending):
                 ending = taken
             elif taken is not None:
-                if announce and taken.revision > live:
-                    announce = False
-                    ending = self._bookmark(live, initial=True)
-                ending = ending or self._event(taken)
+                ending = self._event(taken)
             elif time.monotonic() >= deadline:
                 # The real server sends one last bookmark shortly before it ends a stream.
                 ending = (self._bookmark(drained) if interval != float("inf") else None) or Ending.CLEAN
@@ -262,7 +249,7 @@ class Stream:
 
     def _drained(self) -> int | None:
         """Give the revision up to which all was sent; None while something waits to be sent."""
-        # Every change up to this revision was put aside before the store told it.
+        # Every change up to this revision was put aside before the store had it.
         revision = self._store.revision
         return revision if self._feed.is_empty() else None
 
@@ -270,14 +257,12 @@ class Stream:
         inside = not self._asked.namespace or version.key.startswith(f"{self._asked.namespace}/")
         return inside and self._selector.matches(version.obj)
 
-    def _bookmark(self, revision: int | None, *, initial: bool = False) -> Ending | None:
+    def _bookmark(self, revision: int | None) -> Ending | None:
         if revision is None:
             return None
         if self._faults.silences(self._asked.path):
             return self._silent()
-        metadata: dict[str, object] = {"resourceVersion": str(revision)}
-        if initial:
-            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        metadata = {"resourceVersion": str(revision)}
         obj = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
         self._write(msgspec.json.encode({"type": "BOOKMARK", "object": obj}) + b"\n")
         return None
@@ -297,11 +282,10 @@ class Stream:
         if not struck:
             self._write(line)
             return None
-        return self._spoiled(event, line, struck)
+        return self._spoiled(line, struck)
 
-    def _spoiled(self, event: Event, line: bytes, struck: list[faults.LineFault]) -> Ending | None:
+    def _spoiled(self, line: bytes, struck: list[faults.LineFault]) -> Ending | None:
         size = len(line)
-        last: Ending | None = None
         for fault in struck:
             match fault:
                 case faults.Silence():
@@ -312,27 +296,8 @@ class Stream:
                 case faults.CutLine(reset):
                     self._write(line[: len(line) // 2])
                     return Ending.RESET if reset else Ending.DROP
-                case faults.Duplicate():
-                    line += line
                 case faults.SplitLines(size):
                     pass
-                case faults.Reorder(window):
-                    line, last = self._reordered(event, line, window)
         for start in range(0, len(line), size):
             self._write(line[start : start + size])
-        return last
-
-    def _reordered(self, event: Event, line: bytes, window: float) -> tuple[bytes, Ending | None]:
-        """Give the line behind the next event's, if there is one that may overtake it."""
-        taken = self._feed.take(window)
-        if taken is None:
-            return line, None
-        if isinstance(taken, Ending):
-            return line, taken
-        other = visible(taken, self._shown)
-        if other is None:
-            return line, None
-        overtaking = other.line(self.resource)
-        if other.version.key == event.version.key:
-            return line + overtaking, None
-        return overtaking + line, None
+        return None

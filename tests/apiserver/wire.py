@@ -2,20 +2,48 @@
 
 import http.client
 import json
+import ssl
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from .resources import Object
-from .server import ApiServer
 
-_TIMEOUT = 5.0
+_TIMEOUT = 10.0
+
+
+class Port(Protocol):
+    """A server that listens at 127.0.0.1 without TLS, or `Peer`."""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server as one of its users sees it: port, bearer token (empty for none), TLS (None for none)."""
+
+    port: int
+    token: str = ""
+    context: ssl.SSLContext | None = None
+
+
+def _opened(api: Port) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+    """Give a connection, and the credentials' header."""
+    token = {"Authorization": f"Bearer {api.token}"} if isinstance(api, Peer) and api.token else {}
+    if isinstance(api, Peer) and api.context is not None:
+        return http.client.HTTPSConnection(
+            "127.0.0.1", api.port, timeout=_TIMEOUT, context=api.context
+        ), token
+    return http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT), token
 
 
 def request(
-    api: ApiServer,
+    api: Port,
     method: str,
     target: str,
-    body: Object | None = None,
+    body: Object | str | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Object]:
     """Send one request on a connection of its own.
@@ -24,7 +52,7 @@ def request(
         api: the server.
         method: the HTTP method.
         target: path and query.
-        body: sent as JSON when given.
+        body: sent as JSON when given, a text as it is.
         headers: headers beside those of the body.
 
     Returns:
@@ -36,18 +64,18 @@ def request(
 
 
 def exchange(
-    api: ApiServer,
+    api: Port,
     method: str,
     target: str,
-    body: Object | None = None,
+    body: Object | str | None = None,
     headers: dict[str, str] | None = None,
 ) -> tuple[int, dict[str, str], bytes]:
     """Do as `request`, but give status, headers and the answer's bytes."""
-    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT)
+    connection, token = _opened(api)
     try:
         kind = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
-        data = None if body is None else json.dumps(body)
-        connection.request(method, target, data, {**kind, **(headers or {})})
+        data = body if body is None or isinstance(body, str) else json.dumps(body)
+        connection.request(method, target, data, {**kind, **token, **(headers or {})})
         with connection.getresponse() as response:
             return response.status, dict(response.getheaders()), response.read()
     finally:
@@ -62,9 +90,9 @@ class WatchLines:
         target: path and query, without `watch=1`.
     """
 
-    def __init__(self, api: ApiServer, target: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=_TIMEOUT)
-        self._connection.request("GET", f"{target}{'&' if '?' in target else '?'}watch=1")
+    def __init__(self, api: Port, target: str) -> None:
+        self._connection, token = _opened(api)
+        self._connection.request("GET", f"{target}{'&' if '?' in target else '?'}watch=1", headers=token)
         self.response = self._connection.getresponse()
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from release.chart_schema import CHART
+from release.schemas import CHART
 from tests.daemonset.kustomize import documents
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ _OWN_LABELS = (
 _BY_NAME = {"containers", "initContainers", "volumes", "env"}
 
 
+IMAGE = {"repository": "nodeagent"}
+"""Outside of a release the chart needs one; this is the name in the kustomizations."""
+
+
 @cache
 def chart() -> Any:  # noqa: ANN401 - the SDK's Chart
     """Load the chart; once."""
@@ -37,8 +41,10 @@ def chart() -> Any:  # noqa: ANN401 - the SDK's Chart
 
 
 def files(values: Mapping[str, Any] | None = None, namespace: str = "nodeagent") -> dict[str, str]:
-    """Render the chart; each template's text by its name, NOTES.txt among them."""
-    rendered: dict[str, str] = chart().render(dict(values or {}), name="nodeagent", namespace=namespace)
+    """Render the chart, by default with `IMAGE`; each template's text by its name, NOTES.txt among them."""
+    given = dict(values or {})
+    given["image"] = {**IMAGE, **given.get("image", {})}
+    rendered: dict[str, str] = chart().render(given, name="nodeagent", namespace=namespace)
     return {path.rpartition("/")[2]: text for path, text in rendered.items()}
 
 

@@ -11,8 +11,18 @@ import yaml
 
 from nodeagent import __version__
 from nodeagent.config.options import RelayOptions
-from release.chart_schema import CHART, VALUES_SCHEMA, chart_config_schema
-from tests.charts.rendering import HOOK, annotations_of, chart, everything, files, helm, normal, objects
+from release.schemas import CHART, VALUES_SCHEMA, chart_config_schema
+from tests.charts.rendering import (
+    HOOK,
+    IMAGE,
+    annotations_of,
+    chart,
+    everything,
+    files,
+    helm,
+    normal,
+    objects,
+)
 from tests.charts.test_same_as_kustomization import ADDED_BY, DEPLOYED_BY
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
 from tests.daemonset.kustomize import DAEMONSET
@@ -30,10 +40,14 @@ DIGEST = f"sha256:{'1' * 64}"
 _EVERYTHING: Values = {
     "config": {"dnat": {"backend": "iptables"}, "hosts": {"allow": ["corp.example.com"]}},
     "image": {"repository": "images.example.com/nodeagent", "digest": DIGEST, "pullPolicy": "Always"},
-    "imagePullSecrets": ["pull"],
+    "imagePullSecrets": [{"name": "pull"}, "named-by-an-earlier-chart"],
+    "commonLabels": {"cost-center": "edge"},
+    "serviceAccount": {"annotations": {"example.com/role": "reader"}},
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
+    "updateStrategy": {"type": "OnDelete"},
     "agent": {"resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "300Mi"}}},
     "relay": {
-        "image": {"repository": "images.example.com/haproxy", "tag": "3.0.12"},
+        "image": {"repository": "ignored.example.com/haproxy", "tag": "3.0.12", "pullPolicy": "Never"},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "2Gi"}},
     },
     "terminationGracePeriodSeconds": 900,
@@ -52,17 +66,16 @@ _EVERYTHING: Values = {
     "hostsFileOnly": True,
     "selinux": True,
     "metrics": {"enabled": True, "ipv6": True, "dashboard": True},
-    "coredns": {"enabled": True, "replicas": 3},
+    "coredns": {"enabled": True, "replicas": 3, "resources": {"limits": {"memory": "300Mi"}}},
 }
 _WITHOUT_CLEAN_UP: Values = {"uninstall": {"cleanUp": False}}
 _MATRIX = {**DEPLOYED_BY, **ADDED_BY, "everything": _EVERYTHING, "no clean-up": _WITHOUT_CLEAN_UP}
 
 
 def test_the_linter_finds_no_error_and_no_warning() -> None:
-    """`icon is recommended` is its only remark."""
     found = helm.lint(CHART, strict=True)
     assert found["errors"] == []
-    assert [one["error"] for one in found["messages"]] == ["icon is recommended"]
+    assert found["messages"] == []
 
 
 def test_kubernetes_knows_every_field_of_every_rendering(tmp_path: Path) -> None:
@@ -74,11 +87,8 @@ def test_kubernetes_knows_every_field_of_every_rendering(tmp_path: Path) -> None
     validated = {as_text(one) for one in all_objects(tmp_path)}
     rendered = {as_text(one): one for values in _MATRIX.values() for one in everything(values)}
     own = [one for text, one in rendered.items() if text not in validated]
-    assert (
-        {"DaemonSet", "Deployment", "Job"}
-        <= {one["kind"] for one in own}
-        < {one["kind"] for one in rendered.values()}
-    )
+    assert {"DaemonSet", "Deployment", "Job"} <= {one["kind"] for one in own}
+    assert len(own) < len(rendered)
     for version in VERSIONS:
         for found in own:
             validate(found, version)
@@ -94,24 +104,44 @@ def test_every_value_has_its_effect() -> None:
     spec = pod(found)
     agent, relay = containers(spec)["agent"], containers(spec)["relay"]
     assert agent["image"] == f"images.example.com/nodeagent@{DIGEST}"
-    assert {one["image"] for name, one in containers(spec).items() if name != "relay"} == {agent["image"]}
-    assert relay["image"] == "images.example.com/haproxy:3.0.12"
-    assert (agent["imagePullPolicy"], relay["imagePullPolicy"]) == ("Always", "IfNotPresent")
+    # Also the relay's: `relay.image`, which earlier charts had, is ignored.
+    assert {one["image"] for one in containers(spec).values()} == {agent["image"]}
+    assert (agent["imagePullPolicy"], relay["imagePullPolicy"]) == ("Always", "Always")
     assert agent["resources"] == _EVERYTHING["agent"]["resources"]
     assert relay["resources"] == _EVERYTHING["relay"]["resources"]
     assert agent["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "NET_RAW"]
-    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    for pod_of in (
+        spec,
+        *(one["spec"]["template"]["spec"] for one in everything(_EVERYTHING) if one["kind"] == "Job"),
+    ):
+        assert pod_of["imagePullSecrets"] == [{"name": "pull"}, {"name": "named-by-an-earlier-chart"}]
+    for one in everything(_EVERYTHING):
+        assert one["metadata"]["labels"]["cost-center"] == "edge"
+        if "template" in one.get("spec", {}):
+            assert one["spec"]["template"]["metadata"]["labels"]["cost-center"] == "edge"
+    accounts = [one for one in found if one["kind"] == "ServiceAccount"]
+    assert {annotations_of(one)["example.com/role"] for one in accounts} == {"reader"}
+    assert the(found, "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
     assert spec["terminationGracePeriodSeconds"] == 900
     assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "edge"}
     for name in ("tolerations", "affinity"):
         assert spec[name] == _EVERYTHING[name]
     template = the(found, "DaemonSet")["spec"]["template"]["metadata"]
     assert template["annotations"]["example.com/team"] == "edge"
-    assert template["labels"] == {"app.kubernetes.io/name": "nodeagent", "team": "edge"}
+    assert template["labels"] == {
+        "app.kubernetes.io/name": "nodeagent",
+        "team": "edge",
+        "cost-center": "edge",
+    }
     assert {one["name"]: one.get("value") for one in agent["env"]}["NODEAGENT_TELEMETRY_LISTEN"] == (
         "[$(HOST_IP)]:9467"
     )
-    assert the(found, "Deployment", "nodeagent-coredns")["spec"]["replicas"] == 3
+    variables = {one["name"]: one.get("value") for one in agent["env"]}
+    assert variables["HTTPS_PROXY"] == "http://proxy.example.com:3128"
+    controllers = the(found, "Deployment", "nodeagent-coredns")["spec"]
+    assert controllers["replicas"] == 3
+    (controller,) = controllers["template"]["spec"]["containers"]
+    assert controller["resources"] == {"limits": {"memory": "300Mi"}}
 
 
 def test_the_pod_lives_as_long_as_its_relay_drains() -> None:
@@ -146,8 +176,21 @@ def test_a_configuration_is_merged_into_the_bases() -> None:
         ({"config": {"relay": {"runDir": "/var/run"}}}, "'runDir' not allowed"),
         ({"config": {"dnat": {"backend": "ipvs"}}}, "/config/dnat/backend"),
         ({"config": {"loadBalancers": {"services": [{"name": "x"}]}}}, "missing property 'namespace'"),
+        ({"image": {"repository": ""}}, "image.repository is empty"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
         ({"cordns": {"enabled": True}}, "'cordns' not allowed"),
+        ({"dataPlane": "ovn"}, "/dataPlane"),
+        (
+            {"dataPlane": "cilium", "config": {"dnat": {"backend": "auto"}}},
+            "cilium contradicts .*backend: auto",
+        ),
+        ({"dataPlane": "calico-ebpf", "coredns": {"enabled": False}}, "contradicts .*enabled: false"),
+        ({"dataPlane": "cilium", "config": {"coredns": {"servesPods": False}}}, "servesPods: false"),
+        ({"dataPlane": "kube-proxy", "config": {"dnat": {"backend": "none"}}}, "leave out dataPlane"),
+        ({"dataPlane": "kube-proxy", "coredns": {"enabled": True}}, "contradicts .*enabled: true"),
+        ({"metrics": {"rules": True}}, "need metrics.enabled: true"),
+        ({"metrics": {"podMonitor": True}}, "need metrics.enabled: true"),
+        ({"metrics": {"runbookURL": "docs/runbook.md"}}, "/metrics/runbookURL"),
     ],
 )
 def test_bad_values_are_rejected_with_their_place(values: Values, complaint: str) -> None:
@@ -169,6 +212,47 @@ def test_the_notes_say_what_to_run_next() -> None:
     assert "nodeagent uninstall" in files(_WITHOUT_CLEAN_UP)["NOTES.txt"]
 
 
+@pytest.mark.parametrize(
+    ("values", "said", "unsaid"),
+    [
+        ({}, ["Pods: served by DNAT", "set dataPlane", "does not change it"], "cluster-pool"),
+        ({"dataPlane": "kube-proxy"}, ["data plane kube-proxy", "Pods: served by DNAT"], "set dataPlane"),
+        ({"dataPlane": "cilium"}, ["hosts alone", "Pods: served by CoreDNS", "cluster-pool"], "DNAT"),
+        ({"dataPlane": "calico-ebpf"}, ["data plane calico-ebpf", "nodeagent-coredns"], "cluster-pool"),
+        (
+            {"dataPlane": "cilium", "config": {"dnat": {"podCIDRs": ["10.0.0.0/8"]}}},
+            ["served by CoreDNS"],
+            "cluster-pool",
+        ),
+        (
+            {"config": {"dnat": {"backend": "none"}}},
+            ["Pods: NOT served", "With coredns.enabled"],
+            "served by DNAT",
+        ),
+        ({"config": {"hosts": {"enabled": False}}}, ["Nodes: served by DNAT."], "/etc/hosts."),
+        (
+            {"config": {"dnat": {"backend": "none"}, "hosts": {"enabled": False}}},
+            ["Nodes: NOT", "Pods: NOT"],
+            ": served",
+        ),
+        (
+            {"config": {"dnat": {"pods": False}}},
+            ["Nodes: served by DNAT", "dnat.pods is false"],
+            "Pods: served",
+        ),
+        (
+            {"config": {"dnat": {"backend": "none"}, "coredns": {"servesPods": True}}},
+            ["starts no controller"],
+            "NOT served",
+        ),
+    ],
+)
+def test_the_notes_speak_of_the_clusters_own_case(values: Values, said: list[str], unsaid: str) -> None:
+    notes = files(values)["NOTES.txt"]
+    assert [part for part in said if part not in notes] == []
+    assert unsaid not in notes
+
+
 def test_the_package_holds_the_objects_themselves(tmp_path: Path) -> None:
     """In the repository they are links to daemonset/; a package must not need that directory."""
     archive = helm.package(CHART, destination=tmp_path)
@@ -180,8 +264,9 @@ def test_the_package_holds_the_objects_themselves(tmp_path: Path) -> None:
         assert held.read() == (DAEMONSET / "base" / "daemonset.yaml").read_bytes()
     assert "nodeagent/files/base/namespace.yaml" not in members
     with helm.Chart.load(archive) as packaged:
-        assert packaged.render({}, name="nodeagent", namespace="nodeagent") == chart().render(
-            {}, name="nodeagent", namespace="nodeagent"
+        given = {"image": IMAGE}
+        assert packaged.render(given, name="nodeagent", namespace="nodeagent") == chart().render(
+            given, name="nodeagent", namespace="nodeagent"
         )
 
 

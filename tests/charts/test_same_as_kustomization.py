@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,15 @@ def test_each_component(component: str, tmp_path: Path) -> None:
     assert ours == theirs
 
 
+@pytest.mark.parametrize(
+    ("data_plane", "deployment"),
+    [("kube-proxy", "base"), ("cilium", "overlays/cilium"), ("calico-ebpf", "overlays/cilium")],
+)
+def test_the_data_plane_alone_makes_its_overlay(data_plane: str, deployment: str) -> None:
+    ours = objects({"dataPlane": data_plane})
+    assert _by_identity(ours) == _by_identity(render(DAEMONSET / deployment))
+
+
 def test_a_reference_to_a_variable_comes_after_the_variable() -> None:
     """The comparison above ignores the order of variables, which counts here."""
     (daemonset,) = [one for one in objects(ADDED_BY["metrics"]) if one["kind"] == "DaemonSet"]
@@ -91,7 +101,10 @@ def test_a_reference_to_a_variable_comes_after_the_variable() -> None:
 
 
 def test_monitoring() -> None:
-    ours = objects({"metrics": {"podMonitor": True, "rules": True, "dashboard": True}})
+    wanted = dict.fromkeys(("enabled", "podMonitor", "rules", "dashboard"), True)
+    # By itself, the chart leaves out a link that leads nowhere.
+    linked = objects({"metrics": {**wanted, "runbookURL": "https://example.com/runbook.md"}})
+    ours = json.loads(json.dumps(linked).replace("https://example.com/runbook.md#", "docs/runbook.md#"))
     kinds = {"PodMonitor", "PrometheusRule"}
     assert _by_identity([one for one in ours if one["kind"] in kinds]) == _by_identity(
         render(DAEMONSET / "monitoring")
@@ -105,7 +118,7 @@ def test_monitoring() -> None:
 
 def test_in_another_namespace_everything_is_there() -> None:
     """Nothing refers to the namespace `nodeagent` any more, except what is in no namespace."""
-    values = {"coredns": {"enabled": True}, "metrics": {"podMonitor": True, "rules": True}}
+    values = {"coredns": {"enabled": True}, "metrics": {"enabled": True, "podMonitor": True, "rules": True}}
     found = objects(values, namespace="edge")
     assert {one["metadata"].get("namespace") for one in found} == {"edge", "kube-system", None}
     for one in found:

@@ -19,13 +19,13 @@ from nodeagent.coredns.lease import LeaderElector, LeaseName
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError
-from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.kubernetes.workloads import Workload, is_going
 from nodeagent.sources.node.api_servers import ApiServers
-from release.chart_schema import CHART
+from release.schemas import CHART
 from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to
 from tests.apiserver.server import Tls
-from tests.charts.rendering import helm
+from tests.charts.rendering import IMAGE, helm
 from tests.coredns import cluster
 from tests.testbed.certificates import make_certificate
 from tests.testbed.waiting import wait_until
@@ -64,11 +64,11 @@ class Cluster:
 
     def install(self, values: dict[str, Any]) -> None:
         """Run `helm install`."""
-        self._helm.install(str(CHART), "nodeagent", values, timeout=60)
+        self._helm.install(str(CHART), "nodeagent", {"image": IMAGE, **values}, timeout=60)
 
     def upgrade(self, values: dict[str, Any]) -> None:
         """Run `helm upgrade`."""
-        self._helm.upgrade(str(CHART), "nodeagent", values, timeout=60)
+        self._helm.upgrade(str(CHART), "nodeagent", {"image": IMAGE, **values}, timeout=60)
 
     def begin_uninstall(self) -> Future[Any]:
         """Run `helm uninstall`, and let it wait for its hooks."""
@@ -133,7 +133,7 @@ class Cluster:
     def an_agent_knows_that_it_leaves(self) -> bool:
         """Ask what an agent asks when it is terminated; after a ForbiddenError it changes nothing."""
         with connect(self.kubeconfig_of("nodeagent")) as connection:
-            return is_going(connection, OwnDaemonSet(NAMESPACE, "nodeagent"))
+            return is_going(connection, Workload("DaemonSet", NAMESPACE, "nodeagent"))
 
 
 @pytest.fixture
@@ -219,6 +219,7 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     release.let_pods_end("deployments", "nodeagent-coredns")
     release.await_deletion("daemonsets", "nodeagent")
     assert cluster.corefile(api) == original
+    assert api.store.all("leases") == []
     release.let_pods_end("daemonsets", "nodeagent")
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 0, output
@@ -241,7 +242,7 @@ def test_a_change_of_the_configuration_alone_replaces_no_pod(release: Cluster) -
 def test_an_upgrade_of_the_image_overlaps(release: Cluster) -> None:
     """What keeps connections is in the DaemonSet after an upgrade; tests/daemonset shows that they last."""
     release.install({})
-    release.upgrade({"image": {"tag": "0.2.0"}})
+    release.upgrade({"image": {**IMAGE, "tag": "0.2.0"}})
     spec = release.api.store.get("daemonsets", "nodeagent", NAMESPACE)["spec"]
     assert spec["template"]["spec"]["containers"][0]["image"] == "nodeagent:0.2.0"
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": "10%", "maxUnavailable": 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,10 @@ class Reply:
         """Standard output, read as JSON."""
         found: dict[str, Any] = json.loads(self.stdout)
         return found
+
+
+Ask = Callable[..., Reply]
+"""Calls a command with these options."""
 
 
 class CommandLine:
@@ -84,7 +89,8 @@ class CommandLine:
 
     def __call__(self, command: str, *options: str) -> Reply:
         """Run a command on what is in the directory."""
-        return self.bare(command, *self.options, *options)
+        mine = ["--config", str(self.config)] if command == "cleanup" else self.options
+        return self.bare(command, *mine, *options)
 
     def bare(self, *arguments: str) -> Reply:
         """Run a command line as it is."""

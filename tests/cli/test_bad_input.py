@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from tests.cli.command_line import CommandLine
 
 _PENDING = 2
+_INCOMPLETE = 1
+"""What could be read is shown; whether more is to do is unknown."""
 
 
 def test_a_manifest_that_is_not_yaml_hides_no_other(command_line: CommandLine) -> None:
     broken = command_line.manifests / "broken.yaml"
     broken.write_text("kind: Service\nspec: [1, 2\n---\nkind: ConfigMap\n", encoding="ascii")
     reply = command_line("plan")
-    assert reply.exit_code == _PENDING
+    assert reply.exit_code == _INCOMPLETE
     (line,) = _lines(reply.stdout, "broken.yaml")
     assert line.startswith(f"  {broken}:")
     assert ": not YAML: " in line
@@ -33,12 +35,35 @@ def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> N
     large.touch()
     os.truncate(large, 2**40)
     reply = command_line("plan")
-    assert reply.exit_code == _PENDING
+    assert reply.exit_code == _INCOMPLETE
     (line,) = _lines(reply.stdout, "large.yaml")
-    assert "too large: 1099511627776 bytes" in line
+    assert "larger than 67108864 bytes: divide it" in line
     assert _served(command_line) == {HOST}
     os.truncate(command_line.config, 2**40)
     assert "more than 1048576 characters" in command_line("plan").stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "status", "doctor"])
+@pytest.mark.parametrize("content", [b"a: [b", b"\xff\x00\xfe", b"kind: [Service"])
+def test_a_directory_that_holds_only_what_can_not_be_read_is_not_in_sync(
+    command_line: CommandLine, command: str, content: bytes
+) -> None:
+    for file in command_line.manifests.iterdir():
+        file.unlink()
+    (command_line.manifests / "broken.yaml").write_bytes(content)
+    reply = command_line(command)
+    assert reply.exit_code == _INCOMPLETE
+    assert "broken.yaml" in reply.stdout
+    assert "could not determine" in reply.stdout
+    assert "in sync" not in reply.stdout
+    assert "codec" not in reply.stdout
+
+
+def test_a_configuration_that_is_no_text_is_named(command_line: CommandLine) -> None:
+    command_line.config.write_bytes(b"\xff\xfe")
+    assert command_line("plan").stderr == (
+        f"nodeagent: {command_line.config}: can't be read: not a text in UTF-8; nothing was changed\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,13 +86,14 @@ def test_a_file_that_is_too_large_hides_no_other(command_line: CommandLine) -> N
 def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, text: str) -> None:
     (command_line.manifests / "attack.yaml").write_text(text, encoding="ascii")
     began = time.process_time()
-    assert command_line("plan").exit_code == _PENDING
+    reply = command_line("plan")
+    assert reply.exit_code == (_INCOMPLETE if "Not usable" in reply.stdout else _PENDING)
     assert time.process_time() - began < 10
     assert _served(command_line) == {HOST}
 
 
 def test_an_absurd_host_is_refused_alone(command_line: CommandLine) -> None:
-    absurd = ["a b", "x" * 254, "..", "-", "10.0.0.1", "localhost", "kubernetes.default.svc"]
+    absurd = ["a b", "x" * 253, "..", "-", "10.0.0.1", "localhost", "kubernetes.default.svc"]
     command_line.write(absurd=ingress(*absurd, name="absurd"))
     reply = command_line("plan")
     assert reply.exit_code == _PENDING
@@ -128,7 +154,7 @@ def test_a_service_whose_only_address_is_none_is_refused(command_line: CommandLi
 def test_an_object_that_is_none_is_named(command_line: CommandLine, manifest: object) -> None:
     command_line.write(odd=manifest)
     reply = command_line("plan")
-    assert reply.exit_code == _PENDING, reply
+    assert reply.exit_code == _INCOMPLETE, reply
     assert len(_lines(reply.stdout, f"{command_line.manifests / 'odd.json'}")) == 1
     assert _served(command_line) == {HOST}
 

@@ -42,8 +42,7 @@ def test_commands_options_and_values_are_completed() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
     done = subprocess.run(
-        [_BIN / "nodeagent"],
-        env={**os.environ, "_NODEAGENT_COMPLETE": f"{shell}_source"},
+        [_BIN / "nodeagent", "completion", shell],
         capture_output=True,
         text=True,
         check=True,

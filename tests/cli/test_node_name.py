@@ -10,20 +10,11 @@ from tests.apiserver import ApiServer, objects
 from tests.cli.command_line import HOSTS_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.cli.command_line import CommandLine, Manifest
 
 _NODES = ("worker-1", "worker-2", "worker-10", "control-plane-1", "edge", "far-away-1", "far-away-2")
 _COMMANDS = pytest.mark.parametrize("command", ["plan", "apply", "status"])
 _PENDING = 2
-
-
-@pytest.fixture
-def api() -> Iterator[ApiServer]:
-    """A simulated API server."""
-    with ApiServer() as server:
-        yield server
 
 
 def _node(name: str, **spec: object) -> Manifest:
@@ -55,11 +46,14 @@ def test_so_it_is_on_a_cluster(command_line: CommandLine, command: str, api: Api
 
 
 def test_manifests_without_any_node_are_planned_for(command_line: CommandLine) -> None:
-    assert command_line("plan").exit_code == _PENDING
+    reply = command_line("plan")
+    assert reply.exit_code == _PENDING
+    assert "run nodeagent apply on it: this machine is not that node, no Node node1 exists" in reply.stdout
 
 
 def test_a_node_that_can_not_be_read_exists_all_the_same(command_line: CommandLine) -> None:
     command_line.write(nodes={"kind": "List", "items": [_node("node1", podCIDRs=7), _node("node2")]})
     reply = command_line("plan")
-    assert reply.exit_code == _PENDING, reply
+    assert reply.exit_code == 1, reply
+    assert "could not determine: 1 object is not usable; to change" in reply.stdout
     assert "Node node1" in reply.stdout

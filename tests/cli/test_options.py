@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import subprocess
@@ -77,11 +78,25 @@ def test_the_help_ends_with_an_example_that_is_valid(command: str) -> None:
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_every_option_has_a_variable_and_help(command: str) -> None:
     for option in _COMMANDS[command].params:
+        if isinstance(option, click.Argument):
+            continue
         assert isinstance(option, click.Option)
         name = max(option.opts, key=len)
         assert option.envvar == "NODEAGENT_" + name.removeprefix("--").upper().replace("-", "_")
         assert option.show_envvar
         assert option.help
+
+
+def test_manifests_are_read_from_standard_input(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sorted(command_line.manifests.iterdir())
+    text = b"\n---\n".join(file.read_bytes() for file in files)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    expected = command_line("plan", "-o", "json")
+    assert command_line("plan", "-o", "json", "--manifests", "-") == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: [b")))
+    assert "standard input:2: not YAML" in command_line("plan", "--manifests", "-").stdout
 
 
 def test_the_version_is_shown(command_line: CommandLine) -> None:
@@ -109,6 +124,9 @@ def test_variables_replace_options(command_line: CommandLine, monkeypatch: pytes
         (["plan", "--node"], "Option '--node' requires an argument"),
         (["plans"], "No such command 'plans'"),
         (["cleanup", "-o", "json"], "No such option.*-o"),
+        (["cleanup", "--manifests", "x"], "No such option.*--manifests"),
+        (["cleanup", "--kubeconfig", "x"], "No such option.*--kubeconfig"),
+        (["completion", "csh"], "'csh' is not one of 'bash', 'zsh', 'fish'"),
     ],
 )
 def test_a_usage_error_is_1_for_2_means_changes(

@@ -26,7 +26,7 @@ import contextlib, io, os, sys
 from nodeagent.cli.main import run
 command, *options = sys.argv[1:]
 if os.geteuid() == 0:
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         run(["plan", *options])
         run([command, "--help"])
     os.setgroups([])
@@ -60,9 +60,9 @@ def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
     document = json.loads(done.stdout)
     assert document["errors"] == {}
     assert document["loadBalancers"][0]["verdict"] == "served"
-    assert document["changes"]["hosts"]["add"] == ["site.example.test"]
+    assert document["changes"]["hosts"]["preview"].count("+169.254.") == 1
     if backend == "auto":
-        assert "table inet nodeagent" in document["changes"]["dnat"]["transaction"]
+        assert "table inet nodeagent" in document["changes"]["dnat"]["preview"]
     assert _tree(place) == before
 
 
@@ -70,7 +70,8 @@ def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
 def test_changing_the_node_is_refused_in_one_line(readable: CommandLine, place: Path) -> None:
     before = _tree(place)
     for command in ("apply", "cleanup"):
-        done = _as_nobody(command, *readable.options)
+        options = readable.options if command == "apply" else ["--config", str(readable.config)]
+        done = _as_nobody(command, *options)
         assert done.returncode == 1, done.stdout + done.stderr
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1

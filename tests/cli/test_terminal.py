@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from dataclasses import replace
 from functools import cache
@@ -16,13 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.agent.convergence import AppliedChange, Comparison, NodePass
-from nodeagent.agent.reporting.event_recorder import pending_events
-from nodeagent.cli.doctor import doctor_text, document
-from nodeagent.cli.document import encode
+from nodeagent.cli.doctor import doctor_document, doctor_lines
 from nodeagent.cli.logs import json_line, text_line
-from nodeagent.cli.report import report
-from nodeagent.cli.terminal import Styled, block, terminal_text
-from nodeagent.cli.text import convergence_text, coredns_text, plan_text, status_text
+from nodeagent.cli.report import convergence_lines, coredns_lines, encode, report, report_lines
+from nodeagent.cli.terminal import Styled, block, table, terminal_text
 from nodeagent.components.node import ListenerStatus
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
@@ -30,6 +28,7 @@ from nodeagent.doctor.findings import Code, Finding, summarize
 from nodeagent.model.facts import Facts
 from nodeagent.plan.planner import plan
 from nodeagent.printable import cut_to_bytes, printable
+from nodeagent.runtime.event_recorder import pending_events
 from nodeagent.sources.manifests import read_manifests
 from tests.plan.golden import CLUSTERS
 
@@ -92,20 +91,20 @@ def test_whatever_any_object_holds(
     config_file = CLUSTERS / cluster / "config.yaml"
     config = read_config(config_file) if config_file.exists() else Config()
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), config)
-    comparison = Comparison({}, {}, {"hosts": said}, "none", None, (said,))
+    comparison = Comparison({}, {"hosts": said}, "none", None, (said,))
     standing = {
         one.bind: ListenerStatus(one.bind, answers=False, redirected=(), backend=said)
         for one in desired.listeners
     }
     done = NodePass(desired, changes=[AppliedChange("dnat", f"+ {said}")], errors={"relay": said})
     texts = [
-        plan_text(said, desired, comparison),
-        status_text(said, desired, comparison, standing),
-        convergence_text(said, done, said),
-        coredns_text(replace(desired, remarks=(said,)), [said], {said: f"+{said}"}),
+        report_lines(report("Plan", said, desired, comparison), said),
+        report_lines(report("Status", said, desired, comparison, standing)),
+        convergence_lines(said, done, said),
+        coredns_lines(replace(desired, remarks=(said,)), [said], {said: f"+{said}"}),
     ]
     for text in texts:
-        _assert_harmless(text)
+        _assert_harmless(terminal_text(text))
     for one in pending_events(desired, {decision.code for decision in desired.names}):
         _assert_harmless(_logged(one.message))
     _assert_exact(json.loads(encode(report("Plan", "node1", desired, comparison))), desired)
@@ -126,13 +125,8 @@ def _assert_exact(found: Document, desired: Any) -> None:  # noqa: ANN401 - mypy
 def test_whatever_the_doctor_saw(seen: list[tuple[Code, str, str]], said: str) -> None:
     findings = [Finding(code, one, other, (one, other), (other, one)) for code, one, other in seen]
     summary = summarize(said, findings)
-    _assert_harmless(doctor_text(summary, findings))
-    assert json.loads(document("node1", on_node=True, summary=summary, findings=[]))["sentence"]
-
-
-@given(hostile, hostile)
-def test_whatever_is_logged(key: str, value: str) -> None:
-    _assert_harmless(_logged(value, **{key: value, "list": [value], "map": {value: value}}))
+    _assert_harmless(terminal_text(doctor_lines(summary, findings)))
+    assert json.loads(encode(doctor_document("node1", summary, findings, on_node=True)))["sentence"]
 
 
 def _logged(message: str, **fields: object) -> str:
@@ -150,6 +144,36 @@ def test_every_line_is_one(lines: list[str | Styled]) -> None:
     text = terminal_text(lines)
     _assert_harmless(text)
     assert text.count("\n") == len(lines)
+
+
+@given(
+    st.lists(st.text("abc:[]-", min_size=1, max_size=30)),
+    st.integers(40, 132),
+    st.sampled_from(["", "    - "]),
+)
+def test_a_long_line_continues_below_with_its_own_indentation(
+    words: list[str], width: int, before: str
+) -> None:
+    parts = (before, Styled(" ".join(words[:3]), "red"), " " + " ".join(words[3:]))
+    text = click.unstyle(terminal_text([parts], width))
+    assert text.split() == (before + " ".join(words)).split()
+    first, *more = text.splitlines()
+    assert max(map(len, [first, *more])) <= width
+    assert all(line.startswith(" " * len(before)) for line in more)
+
+
+def test_a_command_is_never_broken() -> None:
+    command = "      $ " + "word " * 50 + "end"
+    assert terminal_text([command], 40) == f"{command}\n"
+
+
+def test_a_row_continues_below_its_last_column() -> None:
+    (line,) = table([("pass", "CNI", "word " * 20)])
+    first, *more = terminal_text([line], 58).splitlines()
+    assert first.startswith("pass  CNI  word")
+    assert len(first) <= 58
+    assert more
+    assert all(re.match(r" {11}word", line) for line in more)
 
 
 @given(st.text())
@@ -179,7 +203,7 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     name = b"\xff\x1b[31m.yaml".decode(sys.getfilesystemencoding(), "surrogateescape")
     (directory / name).write_text("a: [b", encoding="ascii")
     desired = plan(read_manifests(directory, "node1"), Facts(node_name="node1"), Config())
-    comparison = Comparison({}, {}, {}, "none")
-    assert r"\udcff\x1b[31m.yaml" in plan_text("node1", desired, comparison)
+    comparison = Comparison({}, {}, "none")
+    assert r"\udcff\x1b[31m.yaml" in terminal_text(report_lines(report("Plan", "node1", desired, comparison)))
     (entry,) = json.loads(encode(report("Plan", "node1", desired, comparison)))["unreadable"]
     assert r"\udcff" in entry["where"]

@@ -52,7 +52,7 @@ def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> No
         (tmp_path / version / "nodeagent.yaml").write_text("relay:\n")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "nodeagent.yaml").symlink_to("..data/nodeagent.yaml")
-    file = ConfigFile(tmp_path / "nodeagent.yaml", later)
+    file = ConfigFile(tmp_path / "nodeagent.yaml", Config(), AGENT, later)
     assert not file.has_changed()
     (tmp_path / "..data_tmp").symlink_to("two")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
@@ -63,7 +63,7 @@ def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> No
 def test_a_file_that_is_gone_for_a_moment_is_no_change(tmp_path: Path) -> None:
     path = tmp_path / "nodeagent.yaml"
     path.write_text("relay:\n")
-    file = ConfigFile(path, later)
+    file = ConfigFile(path, Config(), AGENT, later)
     path.unlink()
     assert not file.has_changed()
     path.write_text("hosts:\n  enabled: false\n")
@@ -75,7 +75,7 @@ def test_a_file_that_is_still_written_to_is_no_change_yet(tmp_path: Path) -> Non
     path = tmp_path / "nodeagent.yaml"
     path.write_text("hosts: {enabled: false}\n")
     now = _WHOLE_SECONDS
-    file = ConfigFile(path, lambda: now)
+    file = ConfigFile(path, Config(), AGENT, lambda: now)
     path.write_text("")
     os.utime(path, (now, now))
     assert not file.has_changed()
@@ -92,7 +92,7 @@ def test_a_file_is_read_at_once_on_request(tmp_path: Path) -> None:
     path = tmp_path / "nodeagent.yaml"
     path.write_text("")
     now = _WHOLE_SECONDS
-    file = ConfigFile(path, lambda: now)
+    file = ConfigFile(path, Config(), AGENT, lambda: now)
     path.write_text("hosts: {enabled: true}\n")
     os.utime(path, (now, now))
     assert file.has_changed(at_once=True)
@@ -101,4 +101,4 @@ def test_a_file_is_read_at_once_on_request(tmp_path: Path) -> None:
 
 
 def test_without_a_file_nothing_changes() -> None:
-    assert not ConfigFile(None).has_changed()
+    assert not ConfigFile(None, Config(), AGENT).has_changed()

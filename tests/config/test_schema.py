@@ -10,19 +10,13 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from nodeagent.config.reading import parse_config
-from nodeagent.config.schema import CONFIG_SCHEMA_VERSION, config_schema
 from nodeagent.errors import ConfigError
+from release.schemas import CONFIG_SCHEMA_VERSION, config_schema
+from tests.config.test_defaults import DOCUMENTED
 
 _ROOT = Path(__file__).parents[2]
 _FILE = _ROOT / "docs" / "schema" / f"config-v{CONFIG_SCHEMA_VERSION}.json"
 _VALIDATOR = Draft202012Validator(config_schema())
-
-
-def _documented() -> str:
-    """The whole configuration as docs/configuration.md shows it."""
-    return (
-        (_ROOT / "docs" / "configuration.md").read_text("utf-8").split("```yaml\n", 1)[1].split("```", 1)[0]
-    )
 
 
 def test_the_published_schema_is_the_codes_own() -> None:
@@ -33,7 +27,7 @@ def test_the_published_schema_is_the_codes_own() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        _documented(),
+        DOCUMENTED,
         "relay:\nhosts: {allow: }\n",
         "loadBalancers: {services: [{namespace: a, name: b, proxyProtocol: v2, ports: [443]}]}",
         "loadBalancers: {ingressClasses: [{class: nginx, namespace: a, name: b}]}",

@@ -19,12 +19,6 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        yield server
-
-
-@pytest.fixture
 def connecting(api: ApiServer, tmp_path: Path) -> Iterator[Callable[[], Connection]]:
     """Provide a new connection to the server at each call."""
     kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")

@@ -2,7 +2,7 @@
 
 from ipaddress import ip_address
 
-from nodeagent.model.desired import Desired, HostsLine, NameDecision, Verdict
+from nodeagent.model.desired import Desired, HostsLine, NameDecision, Ruling, Verdict
 from nodeagent.model.objects import ObjectRef
 
 SERVICE = ObjectRef("Service", "ingress", "controller")
@@ -14,9 +14,12 @@ def desired(*served: str, address: str = "169.254.66.17", refused: tuple[str, ..
     return Desired(
         hosts=tuple(HostsLine(ip_address(address), name) for name in served),
         names=(
-            *(NameDecision(name, INGRESS, SERVICE, Verdict.SERVED, "Verified", "proven") for name in served),
             *(
-                NameDecision(name, INGRESS, SERVICE, Verdict.REFUSED, "NotVerified", "not verified")
+                NameDecision(name, INGRESS, SERVICE, Ruling(Verdict.SERVED, "Verified", "proven"))
+                for name in served
+            ),
+            *(
+                NameDecision(name, INGRESS, SERVICE, Ruling(Verdict.REFUSED, "NotVerified", "not verified"))
                 for name in refused
             ),
         ),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from nodeagent.coredns.corefile.parsing import Directive, parse
+from nodeagent.coredns.parsing import Directive, parse
 
 PASSED_ON = "passed on"
 NO_RECORDS = "no records"

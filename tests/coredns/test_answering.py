@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nodeagent.coredns.corefile.answering import Answer, any_but, any_of, by_rewriting, by_templates
-from nodeagent.coredns.corefile.managed_block import with_blocks
+from nodeagent.coredns.managed_block import with_blocks
+from nodeagent.coredns.naming import Answer, any_but, any_of, by_rewriting, by_templates
 from tests.coredns import corpus
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
 

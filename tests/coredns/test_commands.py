@@ -121,12 +121,24 @@ def test_cleanup_leaves_things_to_a_controller_that_lives(api: ApiServer, coredn
         leader = LeaderElector(connection, LEASE, "pod-1")
         leader.try_once()
         with pytest.raises(NotLeaderError, match="pod-1 holds Lease nodeagent/nodeagent-coredns") as refused:
-            keeping_others_out(connection, LEASE, "cleanup", wait=lambda _: leader.try_once())
+            keeping_others_out(connection, LEASE, "cleanup", lambda _: leader.try_once()).__enter__()
         assert "kubectl -n nodeagent scale deployment nodeagent-coredns --replicas 0" in str(refused.value)
         leader.release()
         assert coredns("cleanup")[0] == 0
     assert corefile(api) == corpus.corefile("kubeadm")
-    assert api.store.get("leases", "nodeagent-coredns", "nodeagent")["spec"]["holderIdentity"] == ""
+    assert api.store.all("leases") == []
+
+
+def test_a_cleanup_that_fails_leaves_the_lease_to_the_controllers(api: ApiServer, coredns: Commands) -> None:
+    with connect(coredns.kubeconfig) as connection:
+        gone = LeaderElector(connection, LEASE, "pod-1")
+        gone.try_once()
+        gone.release()
+    put(api, {"Corefile": ".:53 {\n    # BEGIN nodeagent\n}\n"})
+    code, _, err = coredns("cleanup")
+    assert (code, "unmatched marker" in err) == (1, True)
+    (lease,) = api.store.all("leases")
+    assert lease["spec"]["holderIdentity"] == ""
 
 
 def test_cleanup_without_a_lease_makes_none(api: ApiServer, coredns: Commands) -> None:

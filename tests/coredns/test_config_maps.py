@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from nodeagent.coredns.config_maps import PREVIOUS, CoreDnsConfigMap, changed, put_back_previous, read, write
-from nodeagent.coredns.corefile.managed_block import with_blocks
-from nodeagent.coredns.editing import Edit
+from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.errors import ApplyError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ConflictError, ForbiddenError
@@ -14,13 +13,8 @@ from tests.apiserver import ApiServer, Rule, objects
 from tests.apiserver.resources import Object
 from tests.coredns import corpus
 
-PATH = "kube-system/coredns"
 USER = corpus.corefile("kubeadm")
 EDITED = with_blocks(USER, lambda _: ["log"])
-
-
-def edit(before: str, after: str) -> list[Edit]:
-    return [Edit(PATH, "Corefile", before, after)]
 
 
 def stored(api: ApiServer) -> Object:
@@ -47,7 +41,7 @@ def test_all_else_of_the_object_stays_and_the_previous_corefile_is_kept(
     api: ApiServer, connection: Connection
 ) -> None:
     before = stored(api)
-    write(connection, config_map(connection), edit(USER, EDITED), lambda: 5.0)
+    write(connection, config_map(connection), {"Corefile": EDITED}, lambda: 5.0)
     after = stored(api)
     assert after["data"] == {"Corefile": EDITED, "other": "x\r\n"}
     assert after["metadata"]["annotations"] == {"a": "b", PREVIOUS: USER}
@@ -59,11 +53,11 @@ def test_all_else_of_the_object_stays_and_the_previous_corefile_is_kept(
 def test_what_was_kept_stays_with_further_edits_and_goes_with_the_block(
     api: ApiServer, connection: Connection
 ) -> None:
-    write(connection, config_map(connection), edit(USER, EDITED), lambda: 5.0)
+    write(connection, config_map(connection), {"Corefile": EDITED}, lambda: 5.0)
     again = with_blocks(EDITED.replace("    errors", "    log\n    errors"), lambda _: ["debug"])
-    write(connection, config_map(connection), edit(EDITED, again), lambda: 5.0)
+    write(connection, config_map(connection), {"Corefile": again}, lambda: 5.0)
     assert stored(api)["metadata"]["annotations"][PREVIOUS] == USER
-    write(connection, config_map(connection), edit(again, USER), lambda: 5.0)
+    write(connection, config_map(connection), {"Corefile": USER}, lambda: 5.0)
     assert stored(api)["metadata"]["annotations"] == {"a": "b"}
 
 
@@ -73,12 +67,12 @@ def test_another_program_s_write_in_between_is_never_undone(api: ApiServer, conn
     theirs["data"]["Corefile"] = USER + "# theirs\n"
     api.store.update(theirs)
     with pytest.raises(ConflictError):
-        write(connection, read_before, edit(USER, EDITED), lambda: 5.0)
+        write(connection, read_before, {"Corefile": EDITED}, lambda: 5.0)
     assert stored(api)["data"]["Corefile"] == USER + "# theirs\n"
 
 
 def test_the_previous_corefile_is_put_back_byte_for_byte(api: ApiServer, connection: Connection) -> None:
-    write(connection, config_map(connection), edit(USER, EDITED), lambda: 5.0)
+    write(connection, config_map(connection), {"Corefile": EDITED}, lambda: 5.0)
     damaged = stored(api)
     damaged["data"]["Corefile"] = "what a slip of the hand left\n"
     api.store.update(damaged)
@@ -92,7 +86,7 @@ def test_a_config_map_beyond_the_limit_is_refused_with_its_size(
 ) -> None:
     large = with_blocks(USER, lambda _: ["# é" + "x" * (1 << 20)])
     with pytest.raises(ApplyError, match=r"kube-system/coredns would have 1,04\d,\d{3} bytes, .* 1,048,576"):
-        write(connection, config_map(connection), edit(USER, large), lambda: 5.0)
+        write(connection, config_map(connection), {"Corefile": large}, lambda: 5.0)
     assert stored(api)["data"]["Corefile"] == USER
 
 
@@ -111,7 +105,7 @@ def test_a_missing_right_is_reported_as_the_rule_to_grant(api: ApiServer, connec
     found = config_map(connection)
     api.access.allow_only([Rule([""], ["configmaps"], ["get"], ["coredns"], "kube-system")])
     with pytest.raises(ForbiddenError, match=r'a Role in namespace kube-system: .*verbs: \["update"\]'):
-        write(connection, found, edit(USER, EDITED), lambda: 5.0)
+        write(connection, found, {"Corefile": EDITED}, lambda: 5.0)
 
 
 def test_who_wrote_it_last() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from nodeagent.config.option_types import DnsName
 from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions, RelayOptions
-from nodeagent.coredns.corefile.managed_block import block_names, with_blocks, without_blocks
-from nodeagent.coredns.corefile.parsing import CorefileError
 from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal
+from nodeagent.coredns.managed_block import block_names, with_blocks, without_blocks
+from nodeagent.coredns.parsing import CorefileError
 from nodeagent.model.desired import Verdict
 from tests.coredns import corpus
 from tests.coredns.plans import desired

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.corefile.managed_block import block_names
 from nodeagent.coredns.editing import Edits, MapContents, decide
+from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.naming import CODE, CONFIG_MAP_BYTES
-from nodeagent.model.desired import Desired, HostsLine, NameDecision, Verdict
+from nodeagent.model.desired import Desired, HostsLine, NameDecision, Ruling, Verdict
 from nodeagent.model.objects import ObjectRef
 from tests.coredns import corpus
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
@@ -24,7 +24,7 @@ def _desired(namespace: str, *names: str, relay: str = _RELAY) -> Desired:
     return Desired(
         hosts=tuple(HostsLine(ip_address(relay), name) for name in names),
         names=tuple(
-            NameDecision(name, claim, service, Verdict.SERVED, "Verified", "proven") for name in names
+            NameDecision(name, claim, service, Ruling(Verdict.SERVED, "Verified", "proven")) for name in names
         ),
     )
 
@@ -37,9 +37,10 @@ def _config(**coredns: object) -> Config:
     return msgspec.convert({"coredns": coredns}, Config)
 
 
+_CONFIG = _config(maxBytes=65_536)
 _VICTIM = _desired("shop", *(f"shop{index}.example.com" for index in range(100)))
 _LONG = f"{'a' * 60}.{'b' * 60}.{'c' * 60}"
-_GREEDY = _desired("greedy", *(f"{_LONG}.{index}.greedy{index % 7}.example.com" for index in range(3_000)))
+_GREEDY = _desired("greedy", *(f"{_LONG}.{index}.greedy{index % 7}.example.com" for index in range(500)))
 
 
 def _left_out(edits: Edits) -> dict[str, int]:
@@ -60,26 +61,26 @@ def _after(edits: Edits) -> str:
 @pytest.mark.parametrize("corefile", ["kubeadm", "rke2"])
 def test_who_asks_for_too_much_loses_of_its_own(corefile: str) -> None:
     user = corpus.corefile(corefile)
-    edits = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), Config(), adopt=False)
+    edits = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), _CONFIG, adopt=False)
     after = _after(edits)
-    assert len(after.encode()) - len(user.encode()) <= Config().coredns.max_bytes
-    assert len(after.encode()) - len(user.encode()) > 0.95 * Config().coredns.max_bytes
+    assert len(after.encode()) - len(user.encode()) <= _CONFIG.coredns.max_bytes
+    assert len(after.encode()) - len(user.encode()) > 0.95 * _CONFIG.coredns.max_bytes
     left_out = _left_out(edits)
     assert left_out.keys() == {"greedy"}
     answered = block_names([after]).all
     assert {line.name for line in _VICTIM.hosts} <= answered
     assert len(answered) == len(_VICTIM.hosts) + len(_GREEDY.hosts) - left_out["greedy"]
-    again = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": after}), Config(), adopt=False)
+    again = decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": after}), _CONFIG, adopt=False)
     assert again.pending == ()
 
 
 def test_a_withdrawal_fits_whatever_else_is_wanted() -> None:
     user = corpus.corefile("kubeadm")
-    full = _after(decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), Config(), adopt=False))
-    gone = decide(_GREEDY, MapContents({"Corefile": full}), Config(), adopt=False)
+    full = _after(decide(_both(_VICTIM, _GREEDY), MapContents({"Corefile": user}), _CONFIG, adopt=False))
+    gone = decide(_GREEDY, MapContents({"Corefile": full}), _CONFIG, adopt=False)
     assert not any(name.startswith("shop") for name in block_names([_after(gone)]).all)
     assert len(_after(gone).encode()) < CONFIG_MAP_BYTES
-    nothing = decide(Desired(), MapContents({"Corefile": full}), Config(), adopt=False)
+    nothing = decide(Desired(), MapContents({"Corefile": full}), _CONFIG, adopt=False)
     assert _after(nothing) == user
 
 

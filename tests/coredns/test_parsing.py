@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.coredns.corefile.parsing import lex, parse
+from nodeagent.coredns.parsing import lex, parse
 from tests.coredns import corpus
 
 

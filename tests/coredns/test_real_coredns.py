@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nodeagent.coredns.corefile.answering import by_templates
-from nodeagent.coredns.corefile.managed_block import with_blocks
+from nodeagent.coredns.managed_block import with_blocks
+from nodeagent.coredns.naming import by_templates
 from tests.coredns.real import COREDNS, ask, free_ports, serving
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
 from tests.coredns.test_answering import ANSWERS, CASES, NEIGHBOURS

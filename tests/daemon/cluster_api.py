@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from nodeagent.sources.kubernetes.in_cluster import ACCOUNT
+from nodeagent.sources.kubernetes.credentials import ACCOUNT
 from tests.apiserver import ApiServer, Tls
 from tests.apiserver.manifests import objects_under
 from tests.testbed.addresses import LB
@@ -87,10 +87,9 @@ class ClusterApi(ApiServer):
                 self.start_listening()
 
     def reset(self) -> None:
-        """Be as at first: the manifests' objects alone, no faults, all allowed, lists streamed; listening."""
+        """Be as at first: the manifests' objects alone, no faults, all allowed; listening."""
         self.faults.clear()
         self.access.allow_all()
-        self.options.watch_list = True
         objects = list(objects_under(MANIFESTS))
         for resource in self.store.resources:
             wanted = [obj for obj in objects if self.store.resource_of(obj) is resource]

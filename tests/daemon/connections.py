@@ -86,22 +86,31 @@ class OpenConnection:
 
 
 class SlowDownload:
-    """A layer of an image that node1 reads bit by bit from the registry: the server waits for the reader.
+    """A layer that a host reads from the registry bit by bit: the server waits for the reader.
 
     Args:
-        world: The world.
-        image: The image.
+        host: Who reads.
+        image: The image whose layer it is; larger than all buffers on the way.
     """
 
-    def __init__(self, world: World, image: Image) -> None:
+    def __init__(self, host: Host, image: Image) -> None:
         self._image = image
-        self._connection = OpenConnection(world, name=REGISTRY)
-        repository = image.reference.removeprefix(f"{REGISTRY}/").removesuffix(":latest")
-        self._connection.http.request("GET", f"/v2/{repository}/blobs/sha256:{image.layer.digest}")
-        self._answer = self._connection.http.getresponse()
-        assert self._answer.status == 200, self._answer.status
         self._digest = hashlib.sha256()
         self._size = 0
+        with inside(host):
+            connected = socket.socket()
+        # A small buffer: what is on the way must not fit into it.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        connected.settimeout(20)
+        connected.connect((str(LOAD_BALANCER_IP), 80))
+        self._connection = HTTPConnection(REGISTRY)
+        self._connection.sock = connected
+        # A closed connection must not be reopened silently.
+        self._connection.auto_open = 0
+        repository = image.reference.removeprefix(f"{REGISTRY}/").removesuffix(":latest")
+        self._connection.request("GET", f"/v2/{repository}/blobs/sha256:{image.layer.digest}")
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200, self._answer.status
 
     def check(self) -> None:
         """Read a bit more; it must not have ended."""
@@ -112,10 +121,11 @@ class SlowDownload:
         """Read the rest; all of it must have arrived, every byte as it was sent."""
         while self._take(MIB):
             pass
+        self.close()
         assert (self._digest.hexdigest(), self._size) == (self._image.layer.digest, self._image.layer.size)
 
     def close(self) -> None:
-        """Break off, if it has not ended."""
+        """Close it, wherever it is."""
         self._connection.close()
 
     def _take(self, size: int) -> bool:
@@ -136,7 +146,7 @@ class InFlight:
     def __init__(self, world: World, image: Image) -> None:
         with ExitStack() as stack:
             self._kept = stack.enter_context(OpenConnection(world))
-            self._download = SlowDownload(world, image)
+            self._download = SlowDownload(world.node1, image)
             stack.callback(self._download.close)
             self._stack = stack.pop_all()
 

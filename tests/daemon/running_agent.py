@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 from http.client import HTTPConnection
 from itertools import count
@@ -11,8 +10,8 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from typing import TYPE_CHECKING, Any
 
-from tests.agent.reporting.scraping import read
-from tests.testbed.agent import RUN_DIRECTORY, Answer
+from tests.agent.scraping import read
+from tests.testbed.agent import Answer
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import PYTHON
 from tests.testbed.inside import inside
@@ -21,13 +20,13 @@ from tests.testbed.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.agent.reporting.scraping import Scrape
+    from tests.agent.scraping import Scrape
     from tests.testbed.namespaces import Host
 
 _ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}
 _PROGRAM = (*PYTHON, "nodeagent")
-_LISTEN = ("127.0.0.1", 9467)
+_PORT = 9467
 _SECONDS = 30.0
 
 _numbers = count(1)
@@ -53,12 +52,21 @@ class RunningAgent:
         self._lines: list[Line] = []
         self._read = 0
         self._common: tuple[str | Path, ...] = ("--config", config, "--node", node.name)
+        number = next(_numbers)
+        # Of two agents, one would wait for the other's address.
+        self._listen = (f"127.0.{number // 250}.{number % 250 + 2}", _PORT)
+        listen = ("--telemetry-listen", f"{self._listen[0]}:{_PORT}")
         self.process = node.popen(
-            [*_PROGRAM, "run", "--log-format", "json", *self._common, *options],
-            log=f"nodeagent-{next(_numbers)}",
+            [*_PROGRAM, "run", "--log-format", "json", *self._common, *listen, *options],
+            log=f"nodeagent-{number}",
             env=self._environment,
             forked=True,
         )
+
+    @property
+    def telemetry(self) -> str:
+        """Where it serves its pages, on its node."""
+        return f"{self._listen[0]}:{self._listen[1]}"
 
     # What it says
 
@@ -80,26 +88,13 @@ class RunningAgent:
         return self.lines(message, **fields)[-1]
 
     def page(self, path: str) -> tuple[int, str]:
-        """Ask for a page at this agent's own socket in the run directory.
+        """Ask for a page at this agent's own address.
 
         Raises:
-            FileNotFoundError: It does not serve yet.
-            ConnectionRefusedError: The same.
+            ConnectionRefusedError: It does not serve yet.
         """
-        pid = self.process.pid
-        own_pid = re.findall(
-            r"^NSpid:.*\t(\d+)$", Path(f"/proc/{pid}/status").read_text("ascii"), re.MULTILINE
-        )[0]
-        name = f"agent-{Path(f'/proc/{pid}/ns/pid').stat().st_ino}-{own_pid}.http"
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(10)
-            connection.connect(f"/proc/{pid}/root{RUN_DIRECTORY}/{name}")
-            return _answer(connection, path)
-
-    def page_at_port(self, path: str) -> tuple[int, str]:
-        """Ask for a page at the node's port, which one of its agents serves."""
         with inside(self.node):
-            connection = socket.create_connection(_LISTEN, timeout=10)
+            connection = socket.create_connection(self._listen, timeout=10)
         with connection:
             return _answer(connection, path)
 
@@ -135,7 +130,7 @@ class RunningAgent:
         def answers() -> bool:
             try:
                 answer, text = self.page(path)
-            except (FileNotFoundError, ConnectionRefusedError):
+            except ConnectionRefusedError:
                 return False
             found.append(text)
             return answer == status
@@ -183,7 +178,8 @@ class RunningAgent:
         return self._run("cleanup")
 
     def _run(self, command: str, *options: str) -> Answer:
-        arguments: list[str | Path] = [*_PROGRAM, command, *self._common, *options]
+        common = self._common[:2] if command == "cleanup" else self._common
+        arguments: list[str | Path] = [*_PROGRAM, command, *common, *options]
         done = self.node.run(arguments, timeout=60, check=False, env=self._environment, forked=True)
         return Answer(done.returncode, done.stdout, done.stderr)
 

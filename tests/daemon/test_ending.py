@@ -92,41 +92,6 @@ def test_when_its_daemonset_goes_the_agent_cleans_up(
     api.store.replace_all("daemonsets", [])
 
 
-def _stands(api: ClusterApi) -> None:
-    api.store.create(objects.daemon_set(_NAME, _NAMESPACE))
-
-
-def _away(api: ClusterApi) -> None:
-    api.stop_listening()
-
-
-def _silent(api: ClusterApi) -> None:
-    api.faults.add(faults.Hold(), path=_DAEMON_SETS, times=None)
-
-
-def _forbidden(api: ClusterApi) -> None:
-    api.faults.add(faults.Answer(403), path=_DAEMON_SETS, times=None)
-
-
-@pytest.mark.parametrize(
-    ("happens", "tells"), [(_stands, False), (_away, True), (_silent, True), (_forbidden, True)]
-)
-def test_unless_its_daemonset_is_known_to_be_deleted_the_agent_leaves_the_node_as_it_is(
-    world: World, api: ClusterApi, agents: Agents, happens: Callable[[ClusterApi], None], *, tells: bool
-) -> None:
-    """An API that is away, silent or forbids the question is no reason to clean up, nor to be late."""
-    node = world.node1
-    agent = agents.start_ready(_OWN)
-    before = (read_managed_state(node), table(node), hosts_inode(node))
-    happens(api)
-    assert _end(agent) < _BOUND_SECONDS
-    assert (read_managed_state(node), table(node), hosts_inode(node)) == before
-    assert (
-        bool(agent.lines("Could not check if the DaemonSet was deleted; the node is not cleaned up")) is tells
-    )
-    assert node.curl(f"http://{addresses.SITE}/").ok
-
-
 def test_an_agent_that_never_reached_the_api_ends_in_time(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:

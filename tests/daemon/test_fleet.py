@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nodeagent import __version__
-from nodeagent.agent.reporting.status_file import AgentStatus, status_path
-from nodeagent.typed_values import from_json
+from nodeagent.agent.status_file import IN_POD, AgentStatus, parse_status, status_path
 from tests.apiserver import faults
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import Fleet
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = needs_root
 
 _ROOT = Path(__file__).parents[2]
-_DOCUMENT = status_path(RUN_DIRECTORY)
 
 
 def _pod_on(api: ClusterApi, node: Host) -> None:
@@ -54,9 +52,9 @@ def _asked(agents: Agents, kubeconfig: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _status(node: Host) -> AgentStatus | None:
-    """Return the document, as an exec of `cat` would."""
-    done = node.run(["cat", _DOCUMENT], check=False)
-    return from_json(done.stdout.encode(), AgentStatus) if done.returncode == 0 else None
+    """Return what its file says, as an exec of `cat` would."""
+    done = node.run(["cat", IN_POD], check=False)
+    return parse_status(done.stdout.encode()) if done.returncode == 0 else None
 
 
 def _failed(status: AgentStatus) -> set[str]:
@@ -65,7 +63,7 @@ def _failed(status: AgentStatus) -> set[str]:
 
 def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api: ClusterApi) -> None:
     # The other agents of these tests find the API server as in a pod.
-    agent = agents.start_ready("--kubeconfig", str(api.kubeconfig))
+    agent = agents.start_ready("--kubeconfig", str(api.kubeconfig), "--status-file", str(IN_POD))
     _pod_on(api, agents.node)
 
     def in_sync() -> bool:
@@ -104,11 +102,11 @@ def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api
 
 
 def test_what_a_killed_agent_leaves_is_cleaned_up(agents: Agents) -> None:
-    agent = agents.start_ready()
+    agent, document = agents.start_ready(), status_path(RUN_DIRECTORY)
     agent.await_that(
-        lambda: agents.node.run(["test", "-e", _DOCUMENT], check=False).returncode == 0, "the document"
+        lambda: agents.node.run(["test", "-e", document], check=False).returncode == 0, "the document"
     )
     agent.kill()
     assert agent.cleanup().exit_code == 0
     left = agents.node.run(["find", RUN_DIRECTORY], check=False).stdout
-    assert str(_DOCUMENT.parent) not in left.splitlines()
+    assert str(document.parent) not in left.splitlines()

@@ -44,7 +44,7 @@ _RELAY_KILLS = 0.05
 _START_SECONDS = 10.0
 _LOAD_BALANCERS = 5
 _FLOW_SECONDS = 0.02
-_WRITES = "Became the writer on the node"
+_WRITES = "Became the writer"
 _USERS = [
     "127.0.0.1\tlocalhost",
     "::1\tlocalhost ip6-localhost ip6-loopback",

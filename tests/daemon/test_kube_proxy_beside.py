@@ -107,7 +107,7 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
             took.append(time.monotonic() - began)
             api.store.delete("services", "lb-0", MADE_NAMESPACE)
             wait_until(lambda: _entries(node) == entries, "the entry gone, and no other", seconds=10)
-        assert agent.in_sync()
+        agent.await_in_sync()
     assert restores.lost == []
     assert restores.generations > len(took)
     assert statistics.median(took) < _PROMISED_SECONDS, took

@@ -50,7 +50,7 @@ def test_the_agent_holds_the_ports_while_haproxy_is_dead(world: World, agents: A
     node = world.node1
     older = agents.start_ready()
     newer = agents.start_ready()
-    older.await_line("A newer agent took over; this one is on standby")
+    older.await_line("Another process is to write; this one is on standby")
     newer.await_that(lambda: newer.page("/readyz")[1].startswith("ready\n"), "its own first sync")
     assert redirects(node)
     newer.signal(signal.SIGSTOP)

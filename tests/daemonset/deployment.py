@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -14,7 +13,7 @@ from tests.apiserver.access import rules_bound_to
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.server import Tls
 from tests.daemonset.kustomize import DAEMONSET, Object, render
-from tests.daemonset.pods import Pod, containers_of
+from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LB
 from tests.testbed.agent import Agent
 from tests.testbed.certificates import make_certificate
@@ -31,10 +30,8 @@ if TYPE_CHECKING:
     from tests.testbed.world import World
 
 NAMESPACE = "nodeagent"
-LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd", "/run/xtables.lock")
-"""What the kubelet makes on the node because the pod's volumes name it: empty directories, an empty file."""
-HAPROXY = Path(os.environ.get("HAPROXY", "/usr/sbin/haproxy"))
-"""The relay's program: the machine's, or another version."""
+LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")
+"""What the kubelet makes on the node because the pod's volumes name it: empty directories."""
 
 _PORT = 6443
 _TOKEN = "the-service-accounts-token"  # noqa: S105 - of the simulated server
@@ -55,7 +52,7 @@ class Deployment:
 
     Args:
         world: The world.
-        image: The agent's image. The relay's is not available here: the machine's own haproxy replaces it.
+        image: The image of its containers.
         directory: For what belongs to the pods; made here.
         kustomization: What is applied: `daemonset/` itself, or an overlay.
         options: What an administrator of this world would set in the configuration.
@@ -130,17 +127,12 @@ class Deployment:
 
         Options of the section `hosts`, if given, replace those that an administrator of this world would set.
         """
-        agent = (self._image.path, self._image.environment)
-        relay = (Path("/"), {"PATH": f"{HAPROXY.parent}:/usr/sbin:/usr/bin:/sbin:/bin"})
         template = template or self.template
         pod = Pod(
             node or self.node,
             template,
             self._directory,
-            images={
-                spec["name"]: agent if spec["image"].startswith("nodeagent:") else relay
-                for spec in containers_of(template)
-            },
+            image=(self._image.path, self._image.environment),
             contents={
                 "config": {"nodeagent.yaml": self._config(hosts)},
                 "token": {"token": _TOKEN, "ca.crt": self._authority.read_text(), "namespace": NAMESPACE},

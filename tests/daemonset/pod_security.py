@@ -6,6 +6,10 @@ from tests.daemonset.kustomize import Object
 from tests.daemonset.manifests import containers
 
 _HOST_PATHS = {"/etc", "/etc/hosts", "/run/nodeagent", "/run/systemd/resolve", "/run/xtables.lock"}
+_SUPERVISED = (
+    ["python", "-m", "nodeagent.supervisor", "nodeagent", "run"],
+    ["python", "-m", "nodeagent.components.sidecar", "/run/nodeagent-relay"],
+)
 _AGENT_ONLY = {"etc", "resolved", "run", "xtables-lock", "config", "token"}
 
 
@@ -54,7 +58,7 @@ def _of_containers(spec: Object, capabilities: Mapping[str, Sequence[str]]) -> I
             yield f"{name}: a port, which is the host's"
         if not container["resources"].get("limits", {}).get("memory"):
             yield f"{name}: memory without limit"
-        if name != "prepare" and not {"startupProbe", "livenessProbe"} <= container.keys():
-            yield f"{name}: not probed"
+        if container["command"] not in _SUPERVISED:
+            yield f"{name}: nothing starts it again: {container['command']}"
         if name != "agent" and (foreign := {one["name"] for one in container["volumeMounts"]} & _AGENT_ONLY):
             yield f"{name}: mounts the agent's {', '.join(sorted(foreign))}"

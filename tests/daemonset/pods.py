@@ -4,7 +4,8 @@ Everything is taken from the pod's spec: users, capabilities, mounts, variables,
 end. A container gets a root of its own, of which only its volumes can be written if it says so; namespaces of
 its own for mounts and processes; and the node's network. A feature that is not known here is an error.
 
-Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor.
+Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and processor. docs/testing.md says
+what was compared with a real kubelet's pod.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, SIGUSR1, Signals
+from signal import SIGKILL, SIGTERM, Signals
 from typing import TYPE_CHECKING, Any
 
 from tests.testbed.agent import Answer
@@ -26,7 +27,7 @@ from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.testbed.namespaces import Host
     from tests.testbed.processes import Process
@@ -35,8 +36,6 @@ Object = dict[str, Any]
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
 """Where the API server mounts a ServiceAccount's token."""
-STOP_SIGNALS = {"agent": SIGTERM, "relay": SIGUSR1}
-"""STOPSIGNAL of the containers' images: none in ours, SIGUSR1 in the official haproxy image."""
 
 # $1 the image's root, $2 a directory for what belongs to this container, $3 ro or rw for the root, then four
 # words a mount: file or directory, source, place, ro or rw; then -- and the command.
@@ -73,7 +72,7 @@ for device in null zero full random urandom tty; do
 done
 mkdir -m 1777 "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
-place file /etc/resolv.conf /etc/resolv.conf rw
+place file /etc/resolv.conf /etc/resolv.conf "$root_mode"
 while [ "$1" != -- ]; do
     place "$1" "$2" "$3" "$4"
     shift 4
@@ -90,10 +89,6 @@ _REFERENCE = re.compile(r"\$\((\w+)\)")
 _numbers = count(1)
 _PROBED_EVERY_SECONDS = 0.1
 """A probe starts four or five programs, where the agent that it waits for needs the processor."""
-
-
-class ContainerFailedError(WorldError):
-    """A container ended by itself, with an exit code other than 0."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +219,7 @@ class Container:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def probe(self, kind: str) -> Answer:
-        """Probe it as the kubelet does; `kind` is startupProbe, livenessProbe or readinessProbe."""
+        """Probe it as the kubelet does; `kind` is startupProbe."""
         return self.execute(self.spec[kind]["exec"]["command"])
 
     def await_probe(self, kind: str, *, seconds: float = 30.0) -> None:
@@ -258,12 +253,6 @@ class Container:
         """Send a signal to its process 1."""
         os.kill(self.pid, number)
 
-    def run_pre_stop(self, *, timeout: float = 30.0) -> None:
-        """Run its preStop command, if there is one."""
-        hook = self.spec.get("lifecycle", {}).get("preStop")
-        if hook is not None and self.running:
-            self.execute(hook["exec"]["command"], timeout=timeout)
-
     def kill(self) -> None:
         """Kill it and return when none of its processes is left, as a runtime does; idempotent.
 
@@ -292,7 +281,7 @@ class Pod:
         node: Where it runs.
         template: The template.
         directory: For what belongs to it.
-        images: The root and the variables of each container's image, by container.
+        image: The root and the variables of the image.
         contents: The files of its ConfigMap and projected volumes, by volume.
         variables: What the kubelet adds to every container's.
     """
@@ -303,7 +292,7 @@ class Pod:
         template: Object,
         directory: Path,
         *,
-        images: Mapping[str, tuple[Path, Mapping[str, str]]],
+        image: tuple[Path, Mapping[str, str]],
         contents: Mapping[str, Mapping[str, str]],
         variables: Mapping[str, str],
     ) -> None:
@@ -311,11 +300,12 @@ class Pod:
         self.spec: Object = template["spec"]
         if not self.spec["hostNetwork"]:
             raise WorldError("a pod with a network of its own is not imitated")
-        self._images = images
+        self._image = image
         self._contents = contents
         self._variables = variables
         self.name = f"pod{next(_numbers)}"
         self._directory = directory / self.name
+        self._hosts = self._directory / "etc-hosts"
         self._mounted: list[Path] = []
         self._volumes: dict[str, tuple[str, bool]] = {}
         self.containers: dict[str, Container] = {}
@@ -330,28 +320,20 @@ class Pod:
         """The container `relay`."""
         return self.containers["relay"]
 
-    @property
-    def grace_seconds(self) -> float:
-        """How long it may take to end before it is killed."""
-        return float(self.spec["terminationGracePeriodSeconds"])
-
     def start(self) -> None:
-        """Make its volumes, run its init containers to their ends and start the others."""
+        """Make its volumes and start its containers."""
         self._directory.mkdir()
+        # As the kubelet has it on the node's network: what the node's file says when the pod starts.
+        self._hosts.write_bytes(b"# Kubernetes-managed hosts file (host network).\n" + self.node.read_hosts())
         volumes = self._volumes = {one["name"]: self._make_volume(one) for one in self.spec["volumes"]}
-        for spec in self.spec.get("initContainers", []):
-            container = self._container(spec, volumes)
-            if container.process.wait(seconds=30.0) != 0:
-                raise ContainerFailedError(f"{container.name}{log_tail(container.process.log)}")
         for spec in self.spec["containers"]:
             self.containers[spec["name"]] = self._container(spec, volumes)
 
     def await_ready(self) -> None:
-        """Wait until every container's probes succeed, in the kubelet's order."""
+        """Wait until every container's startup probe succeeds."""
         for container in self.containers.values():
-            for kind in ("startupProbe", "readinessProbe"):
-                if kind in container.spec:
-                    container.await_probe(kind)
+            if "startupProbe" in container.spec:
+                container.await_probe("startupProbe")
 
     def check_running(self) -> None:
         """Raise a `WorldError` with the end of its log when a container has ended."""
@@ -364,15 +346,10 @@ class Pod:
         return self.containers[name]
 
     def terminate(self) -> None:
-        """Ask all containers to end, as the kubelet does at once when the pod is deleted.
-
-        Returns when each has its signal; those with a command before their end get it after that.
-        """
-        # Those without a hook first, for the kubelet stops all at the same time.
-        for container in sorted(self.containers.values(), key=lambda one: "lifecycle" in one.spec):
+        """Ask all containers to end, as the kubelet does at once when the pod is deleted."""
+        for container in self.containers.values():
             if container.running:
-                container.run_pre_stop()
-                container.signal(STOP_SIGNALS[container.name])
+                container.signal(SIGTERM)
 
     def kill(self) -> None:
         """Kill what still runs: the end of the grace period, or of the node."""
@@ -387,15 +364,17 @@ class Pod:
         self._mounted.clear()
 
     def _container(self, spec: Object, volumes: Mapping[str, tuple[str, bool]]) -> Container:
-        root, from_image = self._images[spec["name"]]
+        root, from_image = self._image
         mounts = []
         for mount in spec["volumeMounts"]:
             if unknown := mount.keys() - {"name", "mountPath", "readOnly"}:
                 raise WorldError(f"{spec['name']}: {sorted(unknown)} of a mount is not imitated")
             source, directory = volumes[mount["name"]]
             mounts.append(Mount(source, mount["mountPath"], directory, not mount.get("readOnly", False)))
+        mounts.append(Mount(str(self._hosts), "/etc/hosts", directory=False, writable=True))
         own = self._directory / f"{self.name}-{spec['name']}-{next(_numbers)}"
-        environment = {**from_image, **self._variables, **self._environment(spec)}
+        found = {"HOME": "/root", "HOSTNAME": self.node.name, **from_image, **self._variables}
+        environment = {**found, **self._environment(spec)}
         return Container(self.node, spec, root, environment=environment, mounts=mounts, own=own)
 
     def _environment(self, spec: Object) -> dict[str, str]:
@@ -423,7 +402,8 @@ class Pod:
         path.mkdir()
         if "emptyDir" in volume:
             # The kubelet's mode, whatever the medium.
-            self.node.run(["mount", "-n", "-t", "tmpfs", "-o", "mode=0777", "tmpfs", path])
+            size = volume["emptyDir"].get("sizeLimit", "64Mi").removesuffix("i")
+            self.node.run(["mount", "-n", "-t", "tmpfs", "-o", f"mode=0777,size={size}", "tmpfs", path])
             self._mounted.append(path)
         else:
             mode = (volume.get("projected") or volume["configMap"]).get("defaultMode", 0o644)
@@ -446,22 +426,16 @@ class Pod:
         return path, not source["type"].startswith("File")
 
 
-def containers_of(template: Object) -> Iterator[Object]:
-    """Yield every container of a template, those that prepare included."""
-    yield from template["spec"].get("initContainers", [])
-    yield from template["spec"]["containers"]
-
-
 def admitted(template: Object) -> Object:
     """Copy a template as API server and kubelet see it: the pod's user for each container, and the token."""
     found = deepcopy(template)
     spec = found["spec"]
     of_pod = {key: spec["securityContext"][key] for key in ("runAsUser", "runAsGroup")}
-    for container in containers_of(found):
+    for container in found["spec"]["containers"]:
         container["securityContext"] = {**of_pod, **container["securityContext"]}
     if spec["automountServiceAccountToken"]:
         spec["volumes"].append({"name": "token", "projected": {"defaultMode": 0o644}})
         mount = {"name": "token", "mountPath": TOKEN_PATH, "readOnly": True}
-        for container in containers_of(found):
+        for container in found["spec"]["containers"]:
             container["volumeMounts"].append(mount)
     return found

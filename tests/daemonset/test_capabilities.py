@@ -10,7 +10,6 @@ import pytest
 from tests.daemon.managed_state import names, read_managed_state
 from tests.daemonset.deployment import pod_template
 from tests.daemonset.file_metadata import metadata_of
-from tests.daemonset.pods import containers_of
 from tests.testbed.addresses import SITE
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minu
 
 _ADDED = [
     (spec["name"], name)
-    for spec in containers_of(pod_template())
+    for spec in pod_template()["spec"]["containers"]
     for name in spec["securityContext"]["capabilities"].get("add", [])
 ]
 _WITHOUT = {
@@ -44,7 +43,7 @@ def test_each_capability_is_needed(
     if container == "relay":
         assert "cannot bind socket (Permission denied) for [169.254.66." in pod.relay.log()
     # Nothing points at a relay that does not answer; the node is as it was without the agent.
-    assert pod.agent.probe("readinessProbe").exit_code == 1
+    assert pod.agent.probe("startupProbe").exit_code == 1
     assert read_managed_state(world.node1).names == {}
     assert read_managed_state(world.node1).redirects == {}
 
@@ -82,6 +81,6 @@ def _started(deployment: Deployment, template: Object) -> Pod:
 
 def _capabilities(template: Object, container: str) -> list[str]:
     """Return the list of what a container of a template adds, to be changed."""
-    (spec,) = (spec for spec in containers_of(template) if spec["name"] == container)
+    (spec,) = (spec for spec in template["spec"]["containers"] if spec["name"] == container)
     added: list[str] = spec["securityContext"]["capabilities"]["add"]
     return added

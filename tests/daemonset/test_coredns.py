@@ -131,10 +131,9 @@ def test_the_overlay_cilium_is_hosts_only_with_the_component(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        cluster.fill(server)
-        yield server
+def api(api: ApiServer) -> ApiServer:
+    cluster.fill(api)
+    return api
 
 
 def troubles(api: ApiServer, folder: Path, rules: list[Rule]) -> set[str]:

@@ -77,7 +77,7 @@ def replica(
             host,
             template,
             directory,
-            images={"controller": (image.path, image.environment)},
+            image=(image.path, image.environment),
             contents={"config": {"nodeagent.yaml": yaml.safe_dump(_CONFIG)}, "token": token},
             variables={"KUBERNETES_SERVICE_HOST": str(LB), "KUBERNETES_SERVICE_PORT": "6443"},
         )
@@ -100,18 +100,18 @@ def test_one_replica_writes_and_the_other_takes_over(
 ) -> None:
     """As the user nobody, with a root that can't be written; the kubelet's probes use the pod's address."""
     first = replica(world.pod1).containers["controller"]
-    first.await_line('"message": "Became the leader; this controller writes"', seconds=_SECONDS)
+    first.await_line('"message": "Became the writer"', seconds=_SECONDS)
     wait_until(lambda: _answers(component, SITE, tmp_path), "CoreDNS to know the site", seconds=_SECONDS)
     second = replica(world.pod2).containers["controller"]
     for host in (world.pod1, world.pod2):
         for page in ("healthz", "readyz"):
             url = f"http://{world.address(host)}:9467/{page}"
             wait_until(lambda url=url, host=host: host.curl(url).ok, url, seconds=_SECONDS)  # type: ignore[misc]
-    assert "Became the leader; this controller writes" not in second.log()
+    assert "Became the writer" not in second.log()
 
     first.signal(SIGTERM)
     assert first.wait(seconds=_SECONDS) == 0, first.log()
-    second.await_line('"message": "Became the leader; this controller writes"', seconds=_SECONDS)
+    second.await_line('"message": "Became the writer"', seconds=_SECONDS)
     component.api.store.create(
         objects.ingress("later", hosts=["later.example.test"], addresses=[str(LOAD_BALANCER_IP)])
     )

@@ -11,9 +11,9 @@ import promql_parser
 import pytest
 import yaml
 
-from nodeagent.agent.reporting.metrics import CoreDnsMetrics
-from tests.agent.reporting.happening import everything
-from tests.agent.reporting.scraping import read
+from nodeagent.coredns.controller import coredns_metrics
+from tests.agent.happening import everything
+from tests.agent.scraping import read
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import the, with_components
 from tests.daemonset.promql import labels_of, selectors
@@ -33,7 +33,7 @@ _OURS = "nodeagent_"
 def _series() -> Mapping[str, AbstractSet[str]]:
     """The series of a scrape after everything has happened once, each with its labels."""
     found: dict[str, set[str]] = {"up": set(), **_KUBE_STATE_METRICS}
-    for scrape in (everything().exposition(), CoreDnsMetrics().exposition()):
+    for scrape in (everything().exposition(), coredns_metrics().exposition()):
         for family in read(scrape).families.values():
             for sample, labels in family.samples:
                 found.setdefault(sample, set()).update(label for label, _ in labels)

@@ -34,7 +34,7 @@ def test_no_architecture_is_named_and_nothing_is_downloaded_but_packages() -> No
 def test_compilers_and_pip_stay_in_the_first_stage() -> None:
     first, last = read_stages(DOCKERFILE)
     assert {"gcc", "libc6-dev", "python3-dev"} <= set(first.packages)
-    assert set(last.packages) == {"iptables", "nftables", "python3"}
+    assert set(last.packages) == {"haproxy", "iptables", "nftables", "python3"}
     assert last.values("COPY") == ["--from=built --chown=0:0 /opt/nodeagent /opt/nodeagent"]
 
 

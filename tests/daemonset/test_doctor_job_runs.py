@@ -63,7 +63,7 @@ def job(world: World, api: ApiServer, image: ImageRoot, tmp_path: Path) -> Itera
         world.node1,
         admitted(the(_OBJECTS, "Job", "doctor")["spec"]["template"]),
         directory,
-        images={"doctor": (image.path, image.environment)},
+        image=(image.path, image.environment),
         contents={
             "config": {"nodeagent.yaml": the(_OBJECTS, "ConfigMap", "doctor")["data"]["nodeagent.yaml"]},
             "token": {

@@ -9,7 +9,6 @@ import pytest
 from tests.daemon.managed_state import names
 from tests.daemonset.deployment import Deployment
 from tests.daemonset.kustomize import DAEMONSET
-from tests.daemonset.pods import containers_of
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
@@ -68,7 +67,7 @@ def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay
 def test_without_a_raw_socket_it_says_so_and_names_are_served(world: World, overlay: Deployment) -> None:
     """Libiptc opens one to ask the kernel."""
     template = overlay.template
-    (agent,) = (spec for spec in containers_of(template) if spec["name"] == "agent")
+    (agent,) = (spec for spec in template["spec"]["containers"] if spec["name"] == "agent")
     agent["securityContext"]["capabilities"]["add"].remove("NET_RAW")
     pod = overlay.pod(template)
     pod.start()

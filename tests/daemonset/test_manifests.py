@@ -101,10 +101,9 @@ def test_each_kustomization_says_whom_it_is_for(kustomization: Path) -> None:
         assert kustomization.read_text("utf-8").startswith("# ")
 
 
-def test_image_tags_are_versions_and_the_agents_is_this_one() -> None:
-    images = {one["name"]: one["image"] for one in containers(pod(render(DAEMONSET))).values()}
-    assert images["agent"] == images["prepare"] == f"nodeagent:{__version__}"
-    assert re.fullmatch(r"haproxy:\d+\.\d+\.\d+", images["relay"])
+def test_every_container_runs_the_one_image_in_this_version() -> None:
+    images = {one["image"] for one in containers(pod(render(DAEMONSET))).values()}
+    assert images == {f"nodeagent:{__version__}"}
 
 
 def test_old_and_new_pod_may_overlap() -> None:
@@ -166,7 +165,7 @@ def _capabilities(deployment: str) -> dict[str, list[str]]:
     if deployment == "overlays/existing-relay":
         return {"agent": ["NET_ADMIN"]}
     agent = ["NET_ADMIN", "NET_RAW"] if deployment == "overlays/iptables" else ["NET_ADMIN"]
-    return {"prepare": [], "agent": agent, "relay": ["NET_BIND_SERVICE"]}
+    return {"agent": agent, "relay": ["NET_BIND_SERVICE"]}
 
 
 _Change = Callable[[Object], Any]
@@ -179,7 +178,7 @@ def _security(name: str) -> Callable[[Object], Object]:
 _WEAKER: dict[str, _Change] = {
     "privileged": lambda spec: _security("agent")(spec).update(privileged=True),
     "escalation": lambda spec: _security("relay")(spec).pop("allowPrivilegeEscalation"),
-    "a writable root": lambda spec: _security("prepare")(spec).update(readOnlyRootFilesystem=False),
+    "a writable root": lambda spec: _security("relay")(spec).update(readOnlyRootFilesystem=False),
     "a capability more": lambda spec: _security("agent")(spec)["capabilities"]["add"].append("SYS_ADMIN"),
     "all capabilities kept": lambda spec: _security("relay")(spec)["capabilities"].pop("drop"),
     "no seccomp": lambda spec: spec.pop("securityContext"),
@@ -199,7 +198,7 @@ _WEAKER: dict[str, _Change] = {
     ),
     "a token in the relay": lambda spec: spec.update(automountServiceAccountToken=True),
     "memory without limit": lambda spec: containers(spec)["relay"]["resources"].pop("limits"),
-    "no probe": lambda spec: containers(spec)["agent"].pop("livenessProbe"),
+    "no supervisor": lambda spec: containers(spec)["agent"].update(command=["nodeagent", "run"]),
     "one more container": lambda spec: spec["containers"].append(
         {**containers(spec)["relay"], "name": "debug"}
     ),

@@ -14,13 +14,14 @@ from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cl
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.events import post_event
 from nodeagent.sources.kubernetes.resources import (
+    API_SERVERS,
     DISCOVERY,
-    INGRESS_CLASSES,
+    EVERYWHERE,
     NAMESPACES,
     optional_resource,
     watched,
 )
-from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.kubernetes.workloads import Workload, is_going
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
@@ -29,7 +30,7 @@ from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import DEPLOYMENTS, containers, pod, with_components
 from tests.sources.kubernetes.watching import NODE, QUICK, connected, until
 
-Right = tuple[str, ...]  # API group, resource, verb
+Right = tuple[str, ...]  # API group, resource, the object's name if the rule has one, verb
 _RELAY = ("hairpin-proxy", "hairpin-proxy")
 _IN_RELAYS_NAMESPACE = f"/namespaces/{_RELAY[0]}/"
 
@@ -85,7 +86,7 @@ def missing(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, s
 
 
 def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None) -> Iterator[Right]:
-    rows = [*watched(NODE, relay), INGRESS_CLASSES, NAMESPACES]
+    rows = [*watched(NODE, relay), *EVERYWHERE, NAMESPACES]
     rows += [optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS]
     paths = {row.name: row.path for row in rows}
 
@@ -103,18 +104,20 @@ def _of_watches(api: ApiServer, cluster: Cluster, relay: tuple[str, str] | None)
     for state in asked():
         if state.error is not None:
             assert "forbidden" in state.error, state.error
-            _, root, *group, _, plural = paths[state.name].replace(_IN_RELAYS_NAMESPACE, "/").split("/")
+            path = paths[state.name].replace(_IN_RELAYS_NAMESPACE, "/").replace("/namespaces/default/", "/")
+            _, root, *group, _, plural = path.split("/")
+            name = ("kubernetes",) if state.name == API_SERVERS.name else ()
             assert root == ("apis" if group else "api")
-            yield "".join(group), plural, "watch" if state.synced else "list"
+            yield "".join(group), plural, *name, "watch" if state.synced else "list"
 
 
 def _of_single_requests(connection: Connection) -> Iterator[Right]:
     if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotVerified", "a message"):
         yield "", "events", "create"
     try:
-        assert not is_going(connection, OwnDaemonSet("nodeagent", "nodeagent"))
+        assert not is_going(connection, Workload("DaemonSet", "nodeagent", "nodeagent"))
     except SourceError:
-        yield "apps", "daemonsets", "get"
+        yield "apps", "daemonsets", "nodeagent", "get"
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
@@ -128,7 +131,11 @@ def test_no_right_can_be_done_without(api: ApiServer, tmp_path: Path, deployment
     """Without one verb, each resource that it was granted for is refused, and no other."""
     rules = _rules(deployment)
     less = [replace(rule, verbs=[one for one in rule.verbs if one != verb]) for rule in rules]
-    taken = {(*rule.api_groups, *rule.resources, verb) for rule in rules if verb in rule.verbs}
+    taken = {
+        (*rule.api_groups, *rule.resources, *rule.resource_names, verb)
+        for rule in rules
+        if verb in rule.verbs
+    }
     assert taken
     assert missing(api, tmp_path, less, _relay_of(deployment)) == taken
 
@@ -148,7 +155,7 @@ def test_each_rule_is_about_one_thing_by_name(deployment: str) -> None:
     for rule in _rules(deployment):
         assert len(rule.api_groups) == len(rule.resources) == 1
         assert "*" not in {*rule.api_groups, *rule.resources, *rule.verbs}
-    granted = [(*rule.api_groups, *rule.resources) for rule in _rules(deployment)]
+    granted = [(*rule.api_groups, *rule.resources, *rule.resource_names) for rule in _rules(deployment)]
     assert len(granted) == len(set(granted))
 
 
@@ -165,6 +172,7 @@ def test_each_rule_is_about_one_thing_by_name(deployment: str) -> None:
         ("GET", "/apis/networking.k8s.io/v1/ingressclasses/nginx"),
         ("GET", "/apis/apps/v1/namespaces/nodeagent/daemonsets/other"),
         ("GET", "/apis/discovery.k8s.io/v1/endpointslices"),
+        ("GET", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"),
         ("POST", "/api/v1/namespaces/default/services"),
         ("PATCH", f"/api/v1/nodes/{NODE}/status"),
         ("DELETE", "/api/v1/namespaces/default/services/web"),

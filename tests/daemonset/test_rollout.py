@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.daemon.connections import SlowDownload
 from tests.daemonset.deployment import OPTIONS, Deployment
-from tests.daemonset.users import Download
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.inside import inside
 from tests.testbed.waiting import wait_until
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 
-_MIN_READY_SECONDS = 10.0
+_MIN_READY_SECONDS = 5.0
 """minReadySeconds of the DaemonSet."""
 _IDLE_SECONDS = 30
 """relay.idleSeconds, its default; the short form sets a third of it, which is as long as a new pod takes."""
@@ -65,8 +65,8 @@ def test_a_rollout_waits_for_downloads_and_not_for_idle_connections(
         pod.start()
         pod.await_ready()
     with ExitStack() as stack:
-        download = Download(world.node2, image)
-        download.read_some()
+        download = SlowDownload(world.node2, image)
+        download.check()
         took = []
         for node in nodes:
             idle = stack.enter_context(_kept(node))
@@ -76,7 +76,7 @@ def test_a_rollout_waits_for_downloads_and_not_for_idle_connections(
             new.await_ready()
             ready = time.monotonic()
             # The controller of DaemonSets waits so long, and the new agent takes over in this time.
-            new.agent.await_line("Became the writer on the node", seconds=_MIN_READY_SECONDS)
+            new.agent.await_line("Became the writer", seconds=_MIN_READY_SECONDS)
             waited = time.monotonic() - ready
             if soak:
                 # What the controller waits for is this length of time.
@@ -86,7 +86,7 @@ def test_a_rollout_waits_for_downloads_and_not_for_idle_connections(
             wait_until(partial(_is_closed, idle), "the idle connection", seconds=idle_seconds + 5)
             closed = time.monotonic()
             if node is world.node2:
-                download.read_some()
+                download.check()
                 assert old[node].relay.running
                 download.finish()
             _await_gone(old[node])

@@ -1,4 +1,4 @@
-"""docs/runbook.md explains alerts, Event reasons and the doctor's codes; reasons.md those of decisions."""
+"""docs/runbook.md explains alerts, events.md Event reasons, reasons.md the codes of decisions."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from nodeagent.agent.reporting.event_recorder import EVENT_NAME_CODES
 from nodeagent.coredns.controller import COREDNS_NAME_CODES
-from nodeagent.doctor.findings import CheckVerdict
+from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
 from tests.daemonset.kustomize import DAEMONSET
-from tests.doctor.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ROOT = DAEMONSET.parent
 _RUNBOOK = (_ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+_EVENTS = (_ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 _REASONS = (_ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
-_DOCTOR = (_ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-_OF_NAMES = frozenset({"hostname_contest.py", "hostname_obstacles.py", "dns_verification.py"})
+_OF_NAMES = frozenset({"hostname_contest.py", "hostname_decisions.py", "dns_verification.py"})
 """Modules of the plan that decide on hostnames; the others decide on load balancers."""
 
 
 _OTHER_WORDS = frozenset({"Proxy", "True", "False", "Cilium", "Calico", "MetalLB", "Docker", "Antrea"})
 """Strings of the plan's modules that are not codes."""
-
-_TO_ACT_ON = frozenset({CheckVerdict.AFFECTED, CheckVerdict.WARNING, CheckVerdict.CANNOT_TELL})
 
 
 def _chapter(title: str) -> str:
@@ -43,21 +39,15 @@ def _sections(title: str) -> list[str]:
     return re.findall(r"^### (\S+)$", _chapter(title), re.MULTILINE)
 
 
-def _refused(path: Path) -> Iterator[str]:
-    """The codes that a module of the plan rejects something with: the words next to `Verdict.REFUSED`.
+def _explained_events() -> list[str]:
+    return re.findall(r"^### (\S+)$", _EVENTS, re.MULTILINE)
 
-    Or those that its function `_refusal` is called with, which adds the verdict.
-    """
+
+def _refused(path: Path) -> Iterator[str]:
+    """The codes that a module of the plan rejects something with: what `refused` is called with first."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call | ast.Tuple):
-            values = (
-                node.elts if isinstance(node, ast.Tuple) else [*node.args, *(k.value for k in node.keywords)]
-            )
-            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if called == "_refusal" or any(ast.unparse(value) == "Verdict.REFUSED" for value in values):
-                for value in values:
-                    if isinstance(value, ast.Constant) and re.fullmatch(r"[A-Z]\w+", str(value.value)):
-                        yield str(value.value)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("_") == "refused":
+            yield from (str(one.value) for one in node.args[:1] if isinstance(one, ast.Constant))
 
 
 def _event_reasons() -> set[str]:
@@ -69,7 +59,7 @@ def _event_reasons() -> set[str]:
         name for name, codes in found.items() if codes
     }
     of_names = {f"Name{code}" for code in EVENT_NAME_CODES | COREDNS_NAME_CODES}
-    return set().union(*found.values()) | of_names | {"PortTaken"}
+    return set().union(*found.values()) | of_names | {"PortTaken", "RemovalHeld"}
 
 
 def _named(path: Path) -> set[str]:
@@ -91,10 +81,12 @@ def _rows(title: str) -> set[str]:
 def test_every_code_of_a_decision_is_explained() -> None:
     plan = _ROOT / "nodeagent" / "plan"
     of_names = {plan / name for name in _OF_NAMES} | {_ROOT / "nodeagent" / "coredns" / "naming.py"}
-    of_load_balancers = {plan / "detection" / "decision.py", *plan.glob("*.py")} - of_names
+    # Claims decide nothing: the words of route_claims.py are the Gateway API's.
+    others = of_names | {plan / "route_claims.py"}
+    of_load_balancers = {plan / "detection" / "decision.py", *plan.glob("*.py")} - others
     names, load_balancers = (set().union(*map(_named, each)) for each in (of_names, of_load_balancers))
     told_of_names = _rows("A hostname is not written")
-    told = told_of_names | _rows("A load balancer is not served") | set(_sections("Events"))
+    told = told_of_names | _rows("A load balancer is not served") | set(_explained_events())
     assert names <= told_of_names
     assert load_balancers - _OTHER_WORDS <= told
     assert told_of_names | _rows("A load balancer is not served") <= names | load_balancers
@@ -110,29 +102,37 @@ def test_every_alert_leads_to_its_section() -> None:
 
 
 def test_every_event_reason_has_its_section() -> None:
-    assert sorted(_sections("Events")) == sorted(_event_reasons())
+    assert sorted(_explained_events()) == sorted(_event_reasons())
 
 
 def test_every_section_says_something() -> None:
-    for section in _RUNBOOK.split("\n### ")[1:]:
+    for section in _EVENTS.split("\n### ")[1:]:
         title, _, body = section.partition("\n")
         assert len(body.split()) > 10, title
 
 
-def test_every_code_of_the_doctor_that_asks_for_action_leads_to_its_explanation() -> None:
-    rows = re.findall(
-        r"^\| \[(\S+)\]\(doctor\.md#(\S+)\) \| (.+) \|$", _chapter("Codes of the doctor"), re.MULTILINE
-    )
-    told = {check: set(re.findall(r"`(\w+)`", codes)) for check, anchor, codes in rows if anchor == check}
-    assert told == {
-        check: {code.value for verdict in _TO_ACT_ON for code in found.get(verdict, ())}
-        for check, found in CATALOGUE.items()
-        if _TO_ACT_ON.intersection(found)
-    }
-    for check in told:
-        assert f"\n### {check}\n" in _DOCTOR
+def test_every_alert_says_what_it_means_if_it_can_wait_what_to_look_at_and_what_to_do() -> None:
+    for section in _chapter("Alerts").split("\n### ")[1:]:
+        title, _, body = section.partition("\n")
+        assert re.findall(r"^- \*\*(\w+):\*\* \S", body, re.MULTILINE) == [
+            "Meaning",
+            "Impact",
+            "Check",
+            "Fix",
+        ], title
+
+
+def test_an_alerts_words_and_its_times_agree() -> None:
+    written = yaml.safe_load((DAEMONSET / "monitoring" / "rules.yaml").read_text("utf-8"))
+    rules = [rule for group in written["spec"]["groups"] for rule in group["rules"]]
+    slow = [rule for rule in rules if "half an hour" in rule["annotations"]["summary"]]
+    assert len(slow) == 2
+    for rule in slow:
+        (age,) = re.findall(r"_sync_timestamp_seconds > (\d+)", rule["expr"])
+        assert int(age) + 60 * int(rule["for"].removesuffix("m")) == 1800
 
 
 def test_no_two_sections_have_the_same_anchor() -> None:
-    anchors = [title.lower() for title in re.findall(r"^#+ (.+)$", _RUNBOOK, re.MULTILINE)]
-    assert len(anchors) == len(set(anchors))
+    for page in (_RUNBOOK, _EVENTS):
+        anchors = [title.lower() for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)]
+        assert len(anchors) == len(set(anchors))

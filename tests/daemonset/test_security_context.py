@@ -89,10 +89,7 @@ def test_it_suffices_to_serve_and_to_repair(world: World, pod: Pod) -> None:
     relay = stands.names[SITE]
     assert stands.addresses == {relay}
     assert stands.redirects[f"{LOAD_BALANCER_IP}:443"] == f"{relay}:443"
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert pod.agent.probe(probe).exit_code == 0
-    for probe in ("startupProbe", "livenessProbe"):
-        assert pod.relay.probe(probe).exit_code == 0
+    assert pod.agent.probe("startupProbe").exit_code == 0
     assert '"level": "ERROR"' not in pod.agent.log()
     assert '"level": "WARNING"' not in pod.agent.log()
     # The directory is mounted and not the file: a tool of the node replaces it, and the agent sees that.
@@ -131,8 +128,6 @@ def test_a_container_can_write_to_its_volumes_alone(pod: Pod, name: str) -> None
         answer = container.execute(["touch", f"{place}/written"])
         assert "Read-only file system" in answer.stderr, place
     for mount in container.spec["volumeMounts"]:
-        if mount["mountPath"] == "/run/xtables.lock":
-            continue
         place = f"{mount['mountPath']}/written-by-a-test"
         answer = container.execute(["touch", place])
         assert (answer.exit_code == 0) is not mount.get("readOnly", False), answer

@@ -1,26 +1,20 @@
-"""Users of a node while its pods change: connections without end, and downloads that take long."""
+"""Users of a node while its pods change: connections without end."""
 
 from __future__ import annotations
 
-import hashlib
-import socket
 import sys
 from contextlib import contextmanager
-from http.client import HTTPConnection
 from itertools import count
 from typing import TYPE_CHECKING
 
 from tests.daemonset.image_root import REPOSITORY
-from tests.testbed.addresses import LOAD_BALANCER_IP, REGISTRY
-from tests.testbed.inside import inside
-from tests.testbed.oci_image import MIB
+from tests.testbed.addresses import LOAD_BALANCER_IP
 from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.testbed.namespaces import Host
-    from tests.testbed.oci_image import Image
     from tests.testbed.processes import Process
 
 _numbers = count(1)
@@ -78,53 +72,3 @@ def new_connections(host: Host, per_second: int) -> Iterator[NewConnections]:
         made.await_more(1)
     finally:
         process.stop()
-
-
-class Download:
-    """A layer that a host reads from the registry bit by bit: the server waits for the reader.
-
-    Args:
-        host: Who reads.
-        image: The image whose layer it is; larger than all buffers on the way.
-    """
-
-    def __init__(self, host: Host, image: Image) -> None:
-        self._image = image
-        self._digest = hashlib.sha256()
-        self._size = 0
-        with inside(host):
-            connected = socket.socket()
-        # A small buffer: what is on the way must not fit into it.
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-        connected.settimeout(20)
-        connected.connect((str(LOAD_BALANCER_IP), 80))
-        self._connection = HTTPConnection(REGISTRY)
-        self._connection.sock = connected
-        # A closed connection must not be reopened silently.
-        self._connection.auto_open = 0
-        repository = image.reference.removeprefix(f"{REGISTRY}/").removesuffix(":latest")
-        self._connection.request("GET", f"/v2/{repository}/blobs/sha256:{image.layer.digest}")
-        self._answer = self._connection.getresponse()
-        assert self._answer.status == 200, self._answer.status
-
-    def read_some(self) -> None:
-        """Read a bit more; it must not have ended."""
-        self._take(MIB // 4)
-        assert self._size < self._image.layer.size, "the download has ended: it should be larger"
-
-    def finish(self) -> None:
-        """Read the rest; all of it must have arrived, every byte as it was sent."""
-        while self._take(MIB):
-            pass
-        self.close()
-        assert (self._digest.hexdigest(), self._size) == (self._image.layer.digest, self._image.layer.size)
-
-    def close(self) -> None:
-        """Close it, wherever it is."""
-        self._connection.close()
-
-    def _take(self, size: int) -> bool:
-        piece = self._answer.read(size)
-        self._digest.update(piece)
-        self._size += len(piece)
-        return bool(piece)

@@ -1,4 +1,4 @@
-"""The doctor's codes by check and verdict, as docs/doctor.md lists them."""
+"""The doctor's codes by check and verdict, as docs/doctor-codes.md lists them."""
 
 from nodeagent.doctor.findings import CheckVerdict, Code
 

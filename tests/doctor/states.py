@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.doctor import serving
+from tests.endtoend.configuration import configure
 from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
 from tests.testbed.agent import Agent
 from tests.testbed.certificates import make_certificates
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tests.testbed.agent import Answer
+    from tests.testbed.certificates import Certificates
     from tests.testbed.oci_image import Image
     from tests.testbed.services import ServiceRules
 
@@ -93,10 +95,10 @@ class Scene:
             file.write_text(before, encoding="utf-8")
 
     @contextmanager
-    def sending(self, version: str) -> Iterator[None]:
-        """The configuration says that the load balancer sends this version."""
+    def configured(self, **sections: dict[str, object]) -> Iterator[None]:
+        """The configuration has other options, by section."""
         before = self.agent.config.read_text(encoding="utf-8")
-        self.agent.config.write_text(before.replace("v1", version), encoding="utf-8")
+        configure(self.agent, **sections)
         try:
             yield
         finally:
@@ -105,10 +107,11 @@ class Scene:
 
 @dataclass(frozen=True)
 class State:
-    """A state, how it is made, and with which options the doctor is called in it."""
+    """A state: how it is made, what every port's path is then, and the options for the doctor."""
 
     name: str
     make: Callable[[Scene], AbstractContextManager[None]]
+    path: str
     options: tuple[str, ...] = ()
 
     @property
@@ -129,25 +132,20 @@ def _served_elsewhere(scene: Scene) -> ServiceRules:
 
 
 @contextmanager
-def _broken(_: Scene) -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _remedied(scene: Scene) -> Iterator[None]:
-    with scene.remedied():
+def _all(*made: AbstractContextManager[None]) -> Iterator[None]:
+    """All of these, in their order."""
+    with ExitStack() as stack:
+        for one in made:
+            stack.enter_context(one)
         yield
 
 
-@contextmanager
-def _remedied_by_hosts_lines(scene: Scene) -> Iterator[None]:
-    before = scene.agent.config.read_text(encoding="utf-8")
-    scene.agent.config.write_text(before + "dnat:\n  backend: none\n", encoding="utf-8")
-    try:
-        with scene.remedied():
-            yield
-    finally:
-        scene.agent.config.write_text(before, encoding="utf-8")
+def _broken(_: Scene) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _remedied_by_hosts_lines(scene: Scene) -> AbstractContextManager[None]:
+    return _all(scene.configured(dnat={"backend": "none"}), scene.remedied())
 
 
 @contextmanager
@@ -161,17 +159,12 @@ def _remedied_by_hostname(scene: Scene) -> Iterator[None]:
         scene.world.dns.set_records(usual)
 
 
-@contextmanager
-def _ip_mode_proxy(scene: Scene) -> Iterator[None]:
-    point = {"ip": str(LOAD_BALANCER_IP), "ipMode": "Proxy"}
-    with scene.rules(_not_short_circuited(scene)), scene.published(point):
-        yield
+def _ip_mode_ignored(scene: Scene) -> AbstractContextManager[None]:
+    return scene.published({"ip": str(LOAD_BALANCER_IP), "ipMode": "Proxy"})
 
 
-@contextmanager
-def _ip_mode_ignored(scene: Scene) -> Iterator[None]:
-    with scene.published({"ip": str(LOAD_BALANCER_IP), "ipMode": "Proxy"}):
-        yield
+def _ip_mode_proxy(scene: Scene) -> AbstractContextManager[None]:
+    return _all(scene.rules(_not_short_circuited(scene)), _ip_mode_ignored(scene))
 
 
 @contextmanager
@@ -196,117 +189,100 @@ def _relay_down(scene: Scene) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _controller_down(scene: Scene) -> Iterator[None]:
+def _controller_down(scene: Scene) -> AbstractContextManager[None]:
     usual = scene.world.service
     nobody = tuple(replace(port, target_port=9) for port in usual.ports)
-    with scene.rules(replace(usual, ports=nobody)):
-        yield
+    return scene.rules(replace(usual, ports=nobody))
 
 
-@contextmanager
-def _controller_without_proxy(scene: Scene) -> Iterator[None]:
-    with (
-        serving.controller_without_proxy(scene.world, scene.directory),
-        scene.rules(_served_elsewhere(scene)),
-    ):
-        yield
+def _controller_without_proxy(scene: Scene) -> AbstractContextManager[None]:
+    other = serving.controller_without_proxy(scene.world, scene.directory)
+    return _all(other, scene.rules(_served_elsewhere(scene)))
 
 
-@contextmanager
-def _wrong_version(scene: Scene) -> Iterator[None]:
-    with (
+def _wrong_version(scene: Scene) -> AbstractContextManager[None]:
+    service = scene.world.service
+    sent = {"namespace": service.namespace, "name": service.name, "proxyProtocol": "v2"}
+    return _all(
         serving.controller_of_version_1(scene.world, scene.directory),
         scene.rules(_served_elsewhere(scene)),
-        scene.sending("v2"),
+        scene.configured(loadBalancers={"services": [sent]}),
         scene.remedied(),
-    ):
-        yield
+    )
+
+
+def _undetected(scene: Scene) -> AbstractContextManager[None]:
+    return scene.configured(loadBalancers={"services": []})
 
 
 @contextmanager
-def _undetected(scene: Scene) -> Iterator[None]:
-    before = scene.agent.config.read_text(encoding="utf-8")
-    scene.agent.config.write_text("hosts:\n  verify: allow\n  allow: [example.test]\n", encoding="utf-8")
-    try:
-        yield
-    finally:
-        scene.agent.config.write_text(before, encoding="utf-8")
-
-
-@contextmanager
-def _remedied_beside(scene: Scene, line: str) -> Iterator[None]:
-    """Nodeagent serves, and the node's hosts file has another program's line."""
+def _hosts_line(scene: Scene, line: str) -> Iterator[None]:
+    """The node's hosts file has another program's line."""
     node = scene.world.node1
     before = node.read_hosts()
     node.write_hosts(before + f"{line}\n".encode())
     try:
-        with scene.remedied():
-            yield
+        yield
     finally:
         node.write_hosts(before)
 
 
 def _stale_hosts_line(scene: Scene) -> AbstractContextManager[None]:
-    return _remedied_beside(scene, f"192.0.2.99 {REGISTRY}")
+    return _all(_hosts_line(scene, f"192.0.2.99 {REGISTRY}"), scene.remedied())
 
 
 def _hairpin_proxy_line(scene: Scene) -> AbstractContextManager[None]:
-    return _remedied_beside(scene, f"10.96.0.99 {REGISTRY} # Added by hairpin-proxy")
+    return _all(_hosts_line(scene, f"10.96.0.99 {REGISTRY} # Added by hairpin-proxy"), scene.remedied())
 
 
 @contextmanager
 def _served_by_dnat_alone(scene: Scene) -> Iterator[None]:
     """The node's /etc/hosts is a link, as on NixOS, and hosts lines are switched off."""
     hosts, target = scene.world.node1.etc / "hosts", scene.world.node1.etc / "static-hosts"
-    before = scene.agent.config.read_text(encoding="utf-8")
-    document = yaml.safe_load(before)
-    document["hosts"]["enabled"] = False
-    scene.agent.config.write_text(yaml.safe_dump(document), encoding="utf-8")
     hosts.rename(target)
     hosts.symlink_to(target.name)
     try:
-        with scene.remedied():
+        with scene.configured(hosts={"enabled": False}), scene.remedied():
             yield
     finally:
         target.rename(hosts)
-        scene.agent.config.write_text(before, encoding="utf-8")
 
 
 @contextmanager
-def _expired_certificate(scene: Scene) -> Iterator[None]:
+def _certificate(scene: Scene, other: Certificates) -> Iterator[None]:
+    with serving.served_certificate(scene.world, other), scene.remedied():
+        yield
+
+
+def _expired_certificate(scene: Scene) -> AbstractContextManager[None]:
     directory = Path(tempfile.mkdtemp(dir=scene.directory))
-    expired = serving.expired_certificate(scene.world, directory)
-    with serving.served_certificate(scene.world, expired), scene.remedied():
-        yield
+    return _certificate(scene, serving.expired_certificate(scene.world, directory))
 
 
-@contextmanager
-def _foreign_certificate(scene: Scene) -> Iterator[None]:
-    foreign = make_certificates(Path(tempfile.mkdtemp(dir=scene.directory)) / "foreign", NAMES)
-    with serving.served_certificate(scene.world, foreign), scene.remedied():
-        yield
+def _foreign_certificate(scene: Scene) -> AbstractContextManager[None]:
+    directory = Path(tempfile.mkdtemp(dir=scene.directory)) / "foreign"
+    return _certificate(scene, make_certificates(directory, NAMES))
 
 
 STATES = (
-    State("broken", _broken, ("--pull", _IMAGE)),
-    State("remedied", _remedied, ("--pull", _IMAGE)),
-    State("remedied-by-hosts-lines", _remedied_by_hosts_lines),
-    State("served-by-dnat-alone", _served_by_dnat_alone),
-    State("remedied-by-hostname", _remedied_by_hostname, ("--pull", _IMAGE)),
-    State("ip-mode-proxy", _ip_mode_proxy),
-    State("ip-mode-ignored", _ip_mode_ignored),
-    State("load-balancer-down", _load_balancer_down),
-    State("relay-down", _relay_down),
-    State("controller-down", _controller_down),
-    State("controller-without-proxy", _controller_without_proxy),
-    State("wrong-version", _wrong_version),
-    State("undetected", _undetected),
-    State("stale-hosts-line", _stale_hosts_line, ("--pull", _IMAGE)),
-    State("hairpin-proxy-line", _hairpin_proxy_line),
-    State("expired-certificate", _expired_certificate, ("--pull", _IMAGE)),
-    State("foreign-certificate", _foreign_certificate),
-    State("from-nowhere", _broken, ("--from", "nowhere")),
+    State("broken", _broken, "ShortCircuitedAndCut", ("--pull", _IMAGE)),
+    State("remedied", Scene.remedied, "RemediedByDnat", ("--pull", _IMAGE)),
+    State("remedied-by-hosts-lines", _remedied_by_hosts_lines, "RemediedByHosts"),
+    State("served-by-dnat-alone", _served_by_dnat_alone, "RemediedByDnat"),
+    State("remedied-by-hostname", _remedied_by_hostname, "ThroughLoadBalancer", ("--pull", _IMAGE)),
+    State("ip-mode-proxy", _ip_mode_proxy, "ThroughLoadBalancer"),
+    State("ip-mode-ignored", _ip_mode_ignored, "ShortCircuitedAndCut"),
+    State("load-balancer-down", _load_balancer_down, "LoadBalancerDown"),
+    State("relay-down", _relay_down, "RelayDown"),
+    State("controller-down", _controller_down, "ControllerDown"),
+    State("controller-without-proxy", _controller_without_proxy, "WorksWithoutProxy"),
+    State("wrong-version", _wrong_version, "WrongVersion"),
+    State("undetected", _undetected, "Undetected"),
+    State("stale-hosts-line", _stale_hosts_line, "RemediedByDnat", ("--pull", _IMAGE)),
+    State("hairpin-proxy-line", _hairpin_proxy_line, "RemediedByDnat"),
+    State("expired-certificate", _expired_certificate, "RemediedByDnat", ("--pull", _IMAGE)),
+    State("foreign-certificate", _foreign_certificate, "RemediedByDnat"),
+    State("from-nowhere", _broken, "", ("--from", "nowhere")),
 )
 
 

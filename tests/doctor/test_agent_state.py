@@ -7,14 +7,16 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from nodeagent.agent.convergence import Comparison
-from nodeagent.components.addresses.state import AddressChange, AddressState
+from nodeagent.components.addresses.component import Addresses
+from nodeagent.components.addresses.state import AddressState
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
+from nodeagent.config.options import RelayOptions
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.node_wiring import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.desired import Desired, DnatRules, Redirect, RelayAddress
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.service_proxy import BaseChain, KubeProxy
@@ -26,7 +28,7 @@ RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)
 REDIRECT = Redirect(BALANCER, RELAY, ObjectRef("Service", "ingress", "blue"))
 NOTHING = AddressState((), "hairpin0", "absent")
-IN_SYNC = Comparison({"addresses": AddressChange(NOTHING, "lo")}, {}, {}, "nftables")
+IN_SYNC = Comparison({}, {}, "nftables")
 OURS = BaseChain("inet", "nodeagent", "output", "output", -105)
 THEIRS = BaseChain("ip", "kube-proxy", "nat-output", "output", -100)
 
@@ -53,16 +55,16 @@ def test_nothing_of_it_exists() -> None:
     unread = replace(absent, comparison=replace(IN_SYNC, errors={"hosts": "no permission"}))
     (finding,) = agent_findings(unread)
     assert finding.code is Code.AgentUnreadable
-    assert "hosts file: no permission" in finding.evidence
+    assert "Hosts file: no permission" in finding.evidence
 
 
 def test_drift_is_named_by_its_parts() -> None:
-    drifted = replace(
-        SERVING, comparison=replace(IN_SYNC, changes={"addresses": AddressChange(NOTHING, "lo", "set up")})
-    )
+    missing = Desired(addresses=(RelayAddress(RELAY.address, REDIRECT.load_balancer),))
+    change = Addresses("hairpin0", (RelayOptions().ipv4, RelayOptions().ipv6)).diff(NOTHING, missing)
+    drifted = replace(SERVING, comparison=replace(IN_SYNC, changes={"addresses": change}))
     finding = agent_findings(drifted)[0]
     assert finding.code is Code.AgentDrifted
-    assert "relay addresses" in finding.seen
+    assert "Relay addresses" in finding.seen
 
 
 def test_rules_that_root_alone_may_read_are_no_drift() -> None:

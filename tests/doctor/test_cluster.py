@@ -28,6 +28,7 @@ _IMAGE = f"{REGISTRY}/image1:latest"
 _READS = [
     Rule([""], ["services", "nodes"], ["get", "list"]),
     Rule(["networking.k8s.io"], ["ingresses", "ingressclasses"], ["list"]),
+    Rule(["discovery.k8s.io"], ["endpointslices"], ["list"], ["kubernetes"]),
 ]
 
 
@@ -113,8 +114,8 @@ def test_what_rbac_denies_is_reported_and_the_rest_is_judged(clinic: Clinic) -> 
 
 def test_from_a_laptop_the_objects_alone_speak(clinic: Clinic) -> None:
     exit_code, found = clinic.examine(clinic.scene.world.client, "--node", "node1")
-    assert exit_code == 1
-    assert found.keys() == {"ShortCircuitedByObject", "NotThisNode", "TrustTheNodes"}
+    assert exit_code == 2
+    assert found.keys() == {"ShortCircuitedByObject", "FleetAbsent", "NotThisNode", "TrustTheNodes"}
     assert "192.0.2.11" in found["NotThisNode"]["seen"]
 
 

@@ -13,23 +13,14 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodeagent.cli.doctor import DOCTOR_SCHEMA_VERSION, DoctorDocument
+from nodeagent.cli.doctor import DoctorDocument
 from nodeagent.cli.main import run
-from nodeagent.cli.schemas import schema_of
+from nodeagent.cli.report import SCHEMA_VERSION
 from nodeagent.doctor.findings import Code
+from release.schemas import schema_of
 from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
 
-_FILE = Path(__file__).parents[2] / "docs" / "schema" / f"doctor-v{DOCTOR_SCHEMA_VERSION}.json"
-
-
-@pytest.fixture
-def command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> CommandLine:
-    """One Service that sends PROXY, on a machine that is no node of its cluster."""
-    for name in [name for name in os.environ if name.startswith("NODEAGENT_")]:
-        monkeypatch.delenv(name)
-    return CommandLine(tmp_path, capsys)
+_FILE = Path(__file__).parents[2] / "docs" / "schema" / f"doctor-v{SCHEMA_VERSION}.json"
 
 
 def test_the_published_schema_is_the_codes_own() -> None:
@@ -41,15 +32,16 @@ def test_the_published_schema_is_the_codes_own() -> None:
 def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     command_line.write(other=service("other", externalIPs=[]))
     reply = command_line("doctor", "-o", "json")
-    assert reply.exit_code == 1
+    assert reply.exit_code == 2
     document = reply.document
     Draft202012Validator(json.loads(_FILE.read_text(encoding="utf-8"))).validate(document)
     assert document["onNode"] is False
-    assert document["overall"] == "cannot-tell"
+    assert document["overall"] == "affected"
+    assert "is affected by its objects: ingress/controller" in document["sentence"]
     found = {(finding["subject"], finding["code"]) for finding in document["findings"]}
     assert found == {
         ("ingress/controller", "ShortCircuitedByObject"),
-        ("ingress/other", "NotProxy"),
+        ("ingress/other", "ProxyUnknown"),
         ("node node1", "NotThisNode"),
     }
     (known,) = (finding for finding in document["findings"] if finding["subject"] == "ingress/controller")
@@ -91,7 +83,14 @@ def test_every_code_is_allowed_in_the_document() -> None:
 
 @pytest.mark.parametrize(
     ("terminal", "variables", "coloured"),
-    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (True, {"NO_COLOR": ""}, True), (False, {}, False)],
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (False, {}, False),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (False, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
 )
 def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
     command_line: CommandLine,
@@ -108,7 +107,7 @@ def test_colours_are_for_terminals_and_not_for_those_who_ask_for_none(
         said = reader.submit(_everything, ours)
         with os.fdopen(theirs, "w") as stdout, monkeypatch.context() as patched:
             patched.setattr(sys, "stdout", stdout)
-            assert run(["doctor", *command_line.options]) == 1
+            assert run(["doctor", *command_line.options]) == 2
         assert b"ShortCircuitedByObject" in said.result()
         assert (b"\x1b[" in said.result()) is coloured
 

@@ -15,7 +15,9 @@ from nodeagent.doctor.load_balancer_findings import (
     provider_of,
     remedies,
 )
+from nodeagent.model.desired import refused, served, skipped
 from nodeagent.model.objects import Service
+from nodeagent.plan.detection.decision import Detection
 from nodeagent.plan.detection.providers import PROVIDERS
 from tests.plan.made_up import NODE, point, service
 
@@ -26,8 +28,17 @@ EMPTY = service("blue", points=())
 _BY_NAME = {provider.name: provider for provider in PROVIDERS}
 
 
-def _code(found: Service, *paths: Code, proxy: bool = True, ignored: bool = False) -> Code:
-    seen = LoadBalancerObservation(found, proxy, "said so", ignored, paths, None)
+PROXIED = Detection(served("Annotated", "said so"), proxy=True)
+
+
+def _code(
+    found: Service,
+    *paths: Code,
+    detected: Detection = PROXIED,
+    off_node: bool = False,
+    by_fleet: bool = False,
+) -> Code:
+    seen = LoadBalancerObservation(found, detected, None if off_node else paths, None, by_fleet)
     return load_balancer_finding(seen, "v1.33.2").code
 
 
@@ -53,22 +64,35 @@ def test_what_is_said_of_a_load_balancer(found: Service, paths: tuple[Code, ...]
     assert _code(found, *paths) is code
 
 
+PLAIN = Detection(skipped("NotProxy", "said so"))
+UNSTATED = replace(PLAIN, stated=False)
+
+
 def test_one_that_sends_no_line_is_troubled_only_if_its_controller_demands_it() -> None:
-    assert _code(VIP, Code.ShortCircuitedAndFine, proxy=False) is Code.NotProxy
-    assert _code(VIP, Code.Undetected, proxy=False) is Code.Troubled
-    assert _code(VIP, Code.ShortCircuitedAndCut, ignored=True) is Code.Ignored
+    assert _code(VIP, Code.ShortCircuitedAndFine, detected=PLAIN) is Code.NotProxy
+    assert _code(VIP, Code.Undetected, detected=PLAIN) is Code.Troubled
+    ignored = Detection(skipped("Ignored", "said so"), proxy=True)
+    assert _code(VIP, Code.ShortCircuitedAndCut, detected=ignored) is Code.Ignored
 
 
-def test_off_the_node_the_objects_are_believed_as_far_as_they_go() -> None:
-    def code(found: Service) -> Code:
-        seen = LoadBalancerObservation(
-            found, proxy=True, said="PROXY v1", ignored=False, paths=None, provider=None
-        )
-        return load_balancer_finding(seen, "").code
-
-    assert code(VIP) is Code.ShortCircuitedByObject
-    assert code(PROXY) is Code.IPModeProxy
-    assert code(NAMED) is Code.HostnameOnly
+@pytest.mark.parametrize(
+    ("found", "detected", "code"),
+    [
+        (VIP, PROXIED, Code.ShortCircuitedByObject),
+        (VIP, PLAIN, Code.NotProxy),
+        (VIP, UNSTATED, Code.ProxyUnknown),
+        (VIP, Detection(refused("Contradiction", "said so")), Code.ProxyUnknown),
+        (NAMED, UNSTATED, Code.HostnameOnly),
+        (PROXY, PROXIED, Code.IPModeProxy),
+        (NAMED, PROXIED, Code.HostnameOnly),
+    ],
+)
+def test_off_the_node_the_objects_are_believed_as_far_as_they_go(
+    found: Service, detected: Detection, code: Code
+) -> None:
+    assert _code(found, detected=detected, off_node=True) is code
+    if code is Code.ShortCircuitedByObject:
+        assert _code(found, detected=detected, off_node=True, by_fleet=True) is Code.RemediedByFleet
 
 
 def test_the_fixes_without_an_agent_come_first_and_are_ready_to_paste() -> None:
@@ -81,6 +105,16 @@ def test_the_fixes_without_an_agent_come_first_and_are_ready_to_paste() -> None:
     )
     assert "nodeagent" in hetzner[-1]
     assert all("nodeagent" not in step for step in hetzner[:-1])
+
+
+def test_a_private_address_is_never_one_to_publish() -> None:
+    both = service("blue", points=(point("203.0.113.50"), point("10.0.0.5"), point("fd00::5")))
+    (record,) = [step for step in remedies(both, _BY_NAME["Hetzner"], "v1.33.2") if "address record" in step]
+    assert "203.0.113.50 for" in record
+    assert "10.0.0.5" not in record
+    inner = service("blue", points=(point("192.168.1.5"),))
+    (record,) = [step for step in remedies(inner, _BY_NAME["Hetzner"], "v1.33.2") if "address record" in step]
+    assert "its address in the DNS that the nodes use" in record
 
 
 def test_for_an_old_cluster_ip_mode_is_not_a_fix() -> None:

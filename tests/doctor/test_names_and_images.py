@@ -15,7 +15,7 @@ from nodeagent.doctor.names import (
     name_finding,
     registry_of,
 )
-from nodeagent.model.desired import NameDecision, Verdict
+from nodeagent.model.desired import NameDecision, refused
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.questions import RunningPod
@@ -44,7 +44,8 @@ FOUND = NameObservation(
         (replace(FOUND, host=(ELSEWHERE,), upstream=SILENT), Code.NameElsewhere),
         (replace(FOUND, host=(BALANCER, ELSEWHERE), upstream=NOTHING), Code.NameDiffers),
         (replace(FOUND, host=()), Code.NameDiffers),
-        (replace(FOUND, host=(), upstream=NOTHING), Code.NameUnknown),
+        (replace(FOUND, host=(), upstream=NOTHING), Code.NameNowhere),
+        (replace(FOUND, host=(), upstream=NOTHING, behind_proxy=True), Code.NameUnknown),
         (replace(FOUND, host=(), upstream=SILENT), Code.NameUnclear),
     ],
 )
@@ -63,15 +64,13 @@ def test_the_three_answers_are_side_by_side() -> None:
 
 
 def test_why_a_hostname_is_not_written() -> None:
-    refused = NameDecision(
+    decision = NameDecision(
         name="site.example.com",
         claimed_by=ObjectRef("Ingress", "default", "site"),
         load_balancer=ObjectRef("Service", "ingress", "blue"),
-        verdict=Verdict.REFUSED,
-        code="NoSuchName",
-        reason="not verified: DNS has no such hostname",
+        ruling=refused("NoSuchName", "not verified: DNS has no such hostname"),
     )
-    assert name_finding(replace(FOUND, decision=refused)).evidence[-1] == (
+    assert name_finding(replace(FOUND, decision=decision)).evidence[-1] == (
         "nodeagent: refused: not verified: DNS has no such hostname [NoSuchName]"
     )
 

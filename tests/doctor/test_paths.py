@@ -11,7 +11,7 @@ from nodeagent.doctor.findings import CheckVerdict, Code
 from nodeagent.doctor.paths import Answers, Demand, PathObservation, conclude, demand, path_finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
-from tests.plan.made_up import service
+from tests.plan.made_up import point, service
 
 OK = ProbeOutcome(Ending.STATUS, 200)
 NOT_FOUND = ProbeOutcome(Ending.STATUS, 404)
@@ -66,120 +66,133 @@ def test_what_the_controller_wants(controller: Answers, wanted: Demand) -> None:
     assert demand(controller) is wanted
 
 
-def test_short_circuited_and_cut() -> None:
-    assert conclude(BROKEN) is Code.ShortCircuitedAndCut
-    only_one_way = replace(BROKEN, load_balancer=Answers(BAD, OK, EMPTY))
-    assert conclude(only_one_way) is Code.ShortCircuitedAndCut, "HAProxy's controller answers 400"
+WORKS = replace(BROKEN, load_balancer=Answers(OK, NOT_TLS, NOT_TLS))
+RELAYED = replace(BROKEN, redirected=True, relay=(RELAY, OK))
+BY_NAME = replace(BROKEN, relay=(RELAY, OK), name="site.example.com")
+BOTH = replace(BROKEN, load_balancer=EITHER, controller=EITHER)
+"""A controller that takes both is judged by the rules, then by the object."""
+UNREAD = replace(WORKS, controller=PLAIN, load_balancer=PLAIN)
+"""A controller that does not read the header."""
+UNKNOWN = replace(BROKEN, proxy=None)
+OUTSIDE = replace(BROKEN, vip=False, in_rules=False)
+MUTE = Answers(EMPTY, EMPTY, EMPTY)
+ALL_NOT_TLS = Answers(NOT_TLS, NOT_TLS, NOT_TLS)
+RELAY_ENDS = [
+    replace(BROKEN, load_balancer=Answers(end, end, end), redirected=True) for end in (REFUSED, RESET)
+]
 
 
-@pytest.mark.parametrize("in_rules", [True, False, None])
-def test_a_plain_connection_that_works_where_the_line_is_demanded_had_it_added(
-    in_rules: bool | None,  # noqa: FBT001 - the three answers
-) -> None:
-    works = replace(BROKEN, load_balancer=Answers(OK, NOT_TLS, NOT_TLS), in_rules=in_rules)
-    assert conclude(works) is Code.ThroughLoadBalancer
-
-
-def test_a_controller_that_takes_both_is_judged_by_the_rules_then_by_the_object() -> None:
-    works = replace(BROKEN, load_balancer=EITHER, controller=EITHER)
-    assert conclude(works) is Code.ShortCircuitedAndFine
-    assert conclude(replace(works, in_rules=False)) is Code.ThroughLoadBalancer
-    assert conclude(replace(works, in_rules=None)) is Code.ShortCircuitedAndFine
-    assert conclude(replace(works, in_rules=None, vip=False)) is Code.ThroughLoadBalancer
-
-
-def test_fixed_by_dnat_even_if_the_rules_can_not_be_read() -> None:
-    works = replace(BROKEN, load_balancer=Answers(OK, NOT_TLS, NOT_TLS), relay=(RELAY, OK))
-    assert conclude(replace(works, redirected=True)) is Code.RemediedByDnat
-    assert conclude(replace(works, redirected=None)) is Code.RemediedByDnat
-    assert conclude(replace(works, redirected=None, vip=False)) is Code.ThroughLoadBalancer
-    assert conclude(replace(works, redirected=None, relay=(RELAY, REFUSED))) is Code.ThroughLoadBalancer
-
-
-def test_fixed_only_by_a_hosts_line() -> None:
-    by_name = replace(BROKEN, relay=(RELAY, OK), name=("site.example.com", RELAY, OK))
-    assert conclude(by_name) is Code.RemediedByHosts
-    assert conclude(replace(by_name, name=("site.example.com", BALANCER, OK))) is Code.ShortCircuitedAndCut
-    assert conclude(replace(by_name, name=("site.example.com", RELAY, RESET))) is Code.ShortCircuitedAndCut
-
-
-@pytest.mark.parametrize("relay", [REFUSED, RESET])
-def test_the_relay_is_down(relay: ProbeOutcome) -> None:
-    down = replace(BROKEN, load_balancer=Answers(relay, relay, relay), redirected=True, relay=(RELAY, relay))
-    assert conclude(down) is Code.RelayDown
-    assert conclude(replace(down, controller=DOWN)) is Code.ControllerDown
-
-
-def test_the_wrong_version() -> None:
-    relayed = replace(BROKEN, load_balancer=Answers(EMPTY, EMPTY, EMPTY), redirected=True)
-    assert conclude(replace(relayed, proxy="v2", controller=ONLY_V1)) is Code.WrongVersion
-    assert conclude(replace(relayed, proxy="v1", controller=ONLY_V2)) is Code.WrongVersion
-    through = replace(BROKEN, vip=False, in_rules=False, controller=ONLY_V2, load_balancer=ONLY_V2)
-    assert conclude(through) is Code.WrongVersion
-
-
-@pytest.mark.parametrize("redirected", [True, False])
-def test_a_controller_that_does_not_read_the_header_affects_a_node_whose_connections_fail(
-    redirected: bool,  # noqa: FBT001 - by nodeagent's relay, or by the load balancer itself
-) -> None:
-    fails = replace(
-        BROKEN, load_balancer=Answers(NOT_TLS, NOT_TLS, NOT_TLS), controller=PLAIN, redirected=redirected
-    )
-    assert conclude(fails) is Code.ControllerWithoutProxy
-    assert path_finding(service("blue"), "", fails).verdict is CheckVerdict.AFFECTED
-    by_name = ("site.example.com", RELAY, NOT_TLS)
-    only_by_name = replace(fails, load_balancer=PLAIN, redirected=False, relay=(RELAY, NOT_TLS), name=by_name)
-    assert conclude(only_by_name) is Code.ControllerWithoutProxy
+@pytest.mark.parametrize(
+    ("code", "cases"),
+    [
+        # HAProxy's controller answers 400.
+        (Code.ShortCircuitedAndCut, [BROKEN, replace(BROKEN, load_balancer=Answers(BAD, OK, EMPTY))]),
+        # A relay that a hosts line leads to, and that does not serve.
+        (Code.ShortCircuitedAndCut, [replace(BY_NAME, relay=(RELAY, RESET)), replace(BY_NAME, name="")]),
+        (Code.ShortCircuitedAndFine, [BOTH, replace(BOTH, in_rules=None)]),
+        # A plain connection that works where the header is demanded had it added on the way.
+        (Code.ThroughLoadBalancer, [replace(WORKS, in_rules=found) for found in (True, False, None)]),
+        (Code.ThroughLoadBalancer, [replace(BOTH, in_rules=False), replace(BOTH, in_rules=None, vip=False)]),
+        # Fixed by DNAT, even if its rules can't be read; what was measured counts more than they do.
+        (
+            Code.RemediedByDnat,
+            [
+                replace(WORKS, relay=(RELAY, OK), redirected=True),
+                replace(WORKS, relay=(RELAY, OK), redirected=None),
+                replace(WORKS, relay=(RELAY, OK), redirected=None, relayed=True),
+            ],
+        ),
+        (
+            Code.ThroughLoadBalancer,
+            [
+                replace(WORKS, relay=(RELAY, OK), redirected=None, vip=False),
+                replace(WORKS, relay=(RELAY, REFUSED), redirected=None),
+                replace(WORKS, relay=(RELAY, OK), redirected=True, relayed=False),
+            ],
+        ),
+        (Code.RemediedByHosts, [BY_NAME, replace(BY_NAME, redirected=True, relayed=False)]),
+        (Code.DnatBypassed, [replace(RELAYED, relayed=False)]),
+        (
+            Code.RelayDown,
+            [
+                *RELAY_ENDS,
+                replace(RELAYED, relayed=True),
+                replace(RELAYED, relayed=False, relay=(RELAY, REFUSED)),
+            ],
+        ),
+        (
+            Code.WrongVersion,
+            [
+                replace(BROKEN, load_balancer=MUTE, redirected=True, proxy="v2", controller=ONLY_V1),
+                replace(BROKEN, load_balancer=MUTE, redirected=True, proxy="v1", controller=ONLY_V2),
+                replace(OUTSIDE, controller=ONLY_V2, load_balancer=ONLY_V2),
+            ],
+        ),
+        # By nodeagent's relay, by the load balancer itself, or by a hosts line alone.
+        (
+            Code.ControllerWithoutProxy,
+            [
+                replace(UNREAD, load_balancer=ALL_NOT_TLS, redirected=True),
+                replace(UNREAD, load_balancer=ALL_NOT_TLS),
+                replace(UNREAD, relay=(RELAY, NOT_TLS), name="site.example.com"),
+            ],
+        ),
+        (Code.WorksWithoutProxy, [UNREAD, replace(UNREAD, relay=(RELAY, OK), name="site.example.com")]),
+        (
+            Code.ControllerDown,
+            [
+                replace(BROKEN, load_balancer=DOWN, controller=DOWN),
+                replace(UNKNOWN, load_balancer=DOWN, controller=DOWN),
+                *(replace(end, controller=DOWN) for end in RELAY_ENDS),
+            ],
+        ),
+        (
+            Code.LoadBalancerDown,
+            [
+                replace(OUTSIDE, load_balancer=Answers(silence, silence, silence))
+                for silence in (REFUSED, TIMEOUT, ProbeOutcome(Ending.UNREACHABLE))
+            ],
+        ),
+        # It has no healthy target.
+        (Code.LoadBalancerCut, [replace(OUTSIDE, load_balancer=Answers(RESET, RESET, EMPTY))]),
+        (
+            Code.PathUnclear,
+            [
+                replace(BROKEN, load_balancer=MUTE, controller=MUTE),
+                replace(UNKNOWN, load_balancer=MUTE, controller=MUTE),
+                PathObservation(BALANCER, "v1", tls=False, load_balancer=Answers()),
+            ],
+        ),
+        # A load balancer that is not known to send the header.
+        (Code.Undetected, [UNKNOWN]),
+        (Code.ShortCircuitedAndFine, [replace(UNKNOWN, load_balancer=PLAIN, controller=Answers())]),
+        (
+            Code.ThroughLoadBalancer,
+            [replace(UNKNOWN, load_balancer=PLAIN, controller=Answers(), in_rules=False)],
+        ),
+    ],
+)
+def test_what_is_concluded(code: Code, cases: list[PathObservation]) -> None:
+    for seen in cases:
+        assert conclude(seen) is code, seen
 
 
 def test_a_controller_that_does_not_read_the_header_is_a_warning_where_connections_work() -> None:
-    works = replace(BROKEN, load_balancer=PLAIN, controller=PLAIN)
-    finding = path_finding(service("blue"), "", works)
-    assert finding.code is Code.WorksWithoutProxy
-    assert finding.verdict is CheckVerdict.WARNING
-    assert "loadBalancers.ignore" in "\n".join(finding.remedy)
-
-
-def test_the_controller_is_down() -> None:
-    assert conclude(replace(BROKEN, load_balancer=DOWN, controller=DOWN)) is Code.ControllerDown
-
-
-@pytest.mark.parametrize("silence", [REFUSED, TIMEOUT, ProbeOutcome(Ending.UNREACHABLE)])
-def test_the_load_balancer_is_down(silence: ProbeOutcome) -> None:
-    down = replace(BROKEN, load_balancer=Answers(silence, silence, silence), vip=False, in_rules=False)
-    assert conclude(down) is Code.LoadBalancerDown
-
-
-def test_the_load_balancer_has_no_healthy_target() -> None:
-    cut = replace(BROKEN, load_balancer=Answers(RESET, RESET, EMPTY), vip=False, in_rules=False)
-    assert conclude(cut) is Code.LoadBalancerCut
-
-
-def test_what_has_no_known_signature_is_said_to_have_none() -> None:
-    mute = Answers(EMPTY, EMPTY, EMPTY)
-    assert conclude(replace(BROKEN, load_balancer=mute, controller=mute)) is Code.PathUnclear
-    never_asked = PathObservation(BALANCER, "v1", tls=False, load_balancer=Answers())
-    assert conclude(never_asked) is Code.PathUnclear
-
-
-def test_a_load_balancer_that_is_not_known_to_send_the_line() -> None:
-    unknown = replace(BROKEN, proxy=None)
-    assert conclude(unknown) is Code.Undetected
-    fine = replace(unknown, load_balancer=PLAIN, controller=Answers())
-    assert conclude(fine) is Code.ShortCircuitedAndFine
-    assert conclude(replace(fine, in_rules=False)) is Code.ThroughLoadBalancer
-    assert conclude(replace(unknown, load_balancer=DOWN, controller=DOWN)) is Code.ControllerDown
-    mute = Answers(EMPTY, EMPTY, EMPTY)
-    assert conclude(replace(unknown, load_balancer=mute, controller=mute)) is Code.PathUnclear
+    failing = path_finding(service("blue"), "", replace(UNREAD, load_balancer=ALL_NOT_TLS))
+    assert failing.verdict is CheckVerdict.AFFECTED
+    working = path_finding(service("blue"), "", UNREAD)
+    assert working.verdict is CheckVerdict.WARNING
+    assert "loadBalancers.ignore" in "\n".join(working.remedy)
 
 
 def test_the_finding_names_the_port_and_shows_what_was_asked() -> None:
-    finding = path_finding(service("blue"), "https", replace(BROKEN, relay=(RELAY, REFUSED)))
+    finding = path_finding(service("blue"), "https", replace(BY_NAME, relay=(RELAY, REFUSED)))
     assert finding.subject == "192.0.2.1:443 (https)"
     text = "\n".join(finding.evidence)
     assert "TLS to 192.0.2.1:443: plain: reset in the TLS handshake; with PROXY v1: HTTP 200" in text
     assert "straight to the ClusterIP 10.96.0.7:443" in text
     assert "this node's relay 169.254.66.7:443: connection refused" in text
+    assert "by hostname, site.example.com leads to 169.254.66.7:443: connection refused" in text
 
 
 @pytest.mark.parametrize(
@@ -197,3 +210,14 @@ def test_the_finding_names_the_port_and_shows_what_was_asked() -> None:
 )
 def test_the_fix_names_what_to_change(seen: PathObservation, words: str) -> None:
     assert words in "\n".join(path_finding(service("blue"), "", seen).remedy)
+
+
+def test_one_that_publishes_a_hostname_and_does_not_answer_its_own_target_can_be_served() -> None:
+    """The controller is there and wants the header: a time-out from here alone is the hairpin."""
+    mute = replace(BROKEN, load_balancer=Answers(TIMEOUT, TIMEOUT, TIMEOUT), vip=False, in_rules=False)
+    named = path_finding(service("blue", points=(point(hostname="lb.example.org"),)), "", mute)
+    assert named.code is Code.LoadBalancerDown
+    assert "list ingress/blue in loadBalancers.services with hostnameOnly: true" in "\n".join(named.remedy)
+    assert "hostnameOnly" not in "\n".join(path_finding(service("blue"), "", mute).remedy)
+    served = replace(mute, relay=(RELAY, OK), name="www.example.net")
+    assert conclude(served) is Code.RemediedByHosts

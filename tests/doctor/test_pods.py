@@ -9,7 +9,7 @@ import pytest
 from nodeagent.doctor.agent_state import PodsObservation, pods_finding
 from nodeagent.doctor.findings import CheckVerdict, Code
 
-_SERVED = PodsObservation(redirected=True, socket_balancer=False, by_coredns=None, said=False)
+_SERVED = PodsObservation(redirected=True, bypassed=False, by_kube_proxy=True, by_coredns=None, said=False)
 
 
 @pytest.mark.parametrize(
@@ -17,20 +17,23 @@ _SERVED = PodsObservation(redirected=True, socket_balancer=False, by_coredns=Non
     [
         (_SERVED, Code.PodsByDnat),
         (replace(_SERVED, redirected=False), Code.PodsNotServed),
-        (replace(_SERVED, socket_balancer=True), Code.PodsNotServed),
-        (replace(_SERVED, socket_balancer=True, by_coredns=True), Code.PodsByCoreDns),
-        (replace(_SERVED, socket_balancer=True, by_coredns=False, said=True), Code.PodsNotServed),
+        (replace(_SERVED, bypassed=True), Code.PodsNotServed),
+        (replace(_SERVED, bypassed=None), Code.PodsUnclear),
+        (replace(_SERVED, by_kube_proxy=False), Code.PodsUnclear),
+        (replace(_SERVED, by_kube_proxy=False, by_coredns=True), Code.PodsByCoreDns),
+        (replace(_SERVED, bypassed=True, by_coredns=True), Code.PodsByCoreDns),
+        (replace(_SERVED, bypassed=True, by_coredns=False, said=True), Code.PodsNotServed),
         (replace(_SERVED, redirected=False, said=True), Code.PodsLeftToCoreDns),
     ],
 )
 def test_who_serves_pods(seen: PodsObservation, code: Code) -> None:
     finding = pods_finding(seen)
     assert finding.code is code
-    assert bool(finding.remedy) is (code is Code.PodsNotServed)
+    assert bool(finding.remedy) is (code in {Code.PodsNotServed, Code.PodsUnclear})
 
 
-def test_pods_without_help_are_a_warning_that_names_the_overlay() -> None:
+def test_pods_without_help_affect_the_node_and_the_fix_is_named() -> None:
     finding = pods_finding(replace(_SERVED, redirected=False, by_coredns=False))
-    assert finding.verdict is CheckVerdict.WARNING
+    assert finding.verdict is CheckVerdict.AFFECTED
     assert "CoreDNS does not answer with the relay's address" in finding.seen
     assert "overlay cilium" in finding.remedy[0]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nodeagent.cli.main import run
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.doctor.examination import detections
-from nodeagent.doctor.load_balancer_findings import remedies
+from nodeagent.doctor.load_balancer_findings import announced_by, remedies
 from nodeagent.doctor.policy import PolicyTarget, policy_targets, policy_text
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import Snapshot
@@ -28,6 +27,8 @@ from tests.plan.made_up import config, point, service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.cli.command_line import Ask
 
 V1 = ClusterAnswers(version="v1.36.0", policy_api="v1")
 _DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
@@ -71,9 +72,9 @@ def _services(directory: Path) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("name", _RECORDED)
 def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name: str) -> None:
     found = _recorded(name)
-    paths = {target.service.ref.path for target in found}
-    if not found:
-        with pytest.raises(SourceError, match="no policy: no LoadBalancer Service"):
+    paths = {target.service.ref.path for target in found if not announced_by(target.service)}
+    if not paths:
+        with pytest.raises(SourceError, match=r"^no policy: .*(no LoadBalancer Service|MetalLB announces)"):
             policy_text(found, V1)
         return
     policy = Policy(policy_text(found, V1))
@@ -186,22 +187,16 @@ def test_the_policy_is_a_fix_if_the_server_has_it() -> None:
     assert not any("policy" in step for step in remedies(found, None, "v1.36.0"))
 
 
-def test_the_command_prints_a_policy_for_the_clusters_services(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with ApiServer() as api:
-        api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
-        api.store.create(
-            objects.load_balancer(
-                "blue", "ingress", addresses=["192.0.2.1"], annotations={_DIGITALOCEAN: "true"}
-            )
-        )
-        assert (
-            run(["doctor", "--policy", "--kubeconfig", str(api.write_kubeconfig(tmp_path / "kubeconfig"))])
-            == 0
-        )
-        (balancer,) = api.store.all("services")
-    admitted = Policy(capsys.readouterr().out).admit(balancer)
+def test_the_command_prints_a_policy_for_the_clusters_services(api: ApiServer, ask: Ask) -> None:
+    api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
+    annotations = {_DIGITALOCEAN: "true"}
+    api.store.create(
+        objects.load_balancer("blue", "ingress", addresses=["192.0.2.1"], annotations=annotations)
+    )
+    reply = ask("doctor", "--policy")
+    assert reply.exit_code == 0
+    (balancer,) = api.store.all("services")
+    admitted = Policy(reply.stdout).admit(balancer)
     assert {entry["ipMode"] for entry in _entries(admitted)} == {"Proxy"}
 
 
@@ -215,26 +210,44 @@ def test_the_reason_is_reported_if_there_is_no_such_api() -> None:
 @pytest.mark.parametrize(
     ("served", "best"), [((), ""), (("v1beta1",), "v1beta1"), (("v1beta1", "v1"), "v1"), (("v1alpha1",), "")]
 )
-def test_the_server_is_asked_which_version_it_has(tmp_path: Path, served: tuple[str, ...], best: str) -> None:
-    with ApiServer() as api:
-        # Every server has version v1 of the group, for webhooks.
-        api.store.serve(Resource(_GROUP, "v1", "validatingwebhookconfigurations", "X", namespaced=False))
-        api.store.serve(
-            *(
-                Resource(_GROUP, version, _POLICIES, "MutatingAdmissionPolicy", namespaced=False)
-                for version in served
-            )
-        )
-        with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
-            answers = ask_cluster(connection, "node1")
-        assert (answers.policy_api, answers.reason("policies")) == (best, "")
+def test_the_server_is_asked_which_version_it_has(
+    api: ApiServer, tmp_path: Path, served: tuple[str, ...], best: str
+) -> None:
+    # Every server has version v1 of the group, for webhooks.
+    api.store.serve(Resource(_GROUP, "v1", "validatingwebhookconfigurations", "X", namespaced=False))
+    for version in served:
+        api.store.serve(Resource(_GROUP, version, _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
+    with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
+        answers = ask_cluster(connection, "node1")
+    assert (answers.policy_api, answers.reason("policies")) == (best, "")
 
 
-def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(tmp_path: Path) -> None:
-    with ApiServer() as api:
-        api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
-        api.faults.add(faults.Answer(503), path="/apis/admissionregistration*", times=None)
-        with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
-            answers = ask_cluster(connection, "node1")
+def test_a_server_that_does_not_answer_is_not_taken_for_one_without_policies(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    api.store.serve(Resource(_GROUP, "v1", _POLICIES, "MutatingAdmissionPolicy", namespaced=False))
+    api.faults.add(faults.Answer(503), path="/apis/admissionregistration*", times=None)
+    with connect(api.write_kubeconfig(tmp_path / "kubeconfig")) as connection:
+        answers = ask_cluster(connection, "node1")
     assert answers.policy_api == ""
     assert "503" in answers.reason("policies") or "unable to handle" in answers.reason("policies")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"annotations": {"metallb.universe.tf/ip-allocated-from-pool": "default"}},
+        {"annotations": {"metallb.io/ip-allocated-from-pool": "default"}},
+        {"annotations": {"kube-vip.io/loadbalancerIPs": "192.0.2.1"}},
+        {"load_balancer_class": "kube-vip.io/kube-vip-class"},
+        {"load_balancer_class": "metallb.io/metallb"},
+    ],
+)
+def test_an_address_that_depends_on_kube_proxys_rules_gets_no_policy(fields: dict[str, Any]) -> None:
+    announced = PolicyTarget(service("announced", **fields), {}, "said so")
+    with pytest.raises(SourceError, match=r"ingress/announced: .* announces its address on a node"):
+        policy_text([announced], V1)
+    text = policy_text([announced, _target()], V1)
+    assert "# Left out: ingress/announced: " in text
+    assert "'announced'" not in text
+    assert not [step for step in remedies(announced.service, None, "v1.36.0", "v1") if "--policy" in step]

@@ -32,9 +32,12 @@ def _endpoints(found: tuple[Target, ...]) -> list[str]:
 
 
 def test_every_address_with_every_tcp_port() -> None:
-    found = _targets(service(ips=("192.0.2.1", "2001:db8::1"), ports=("80", "443", "443/UDP")), _V1)
+    both = service(ips=("192.0.2.1", "2001:db8::1"), ports=("80", "443", "443/UDP"))
+    found = _targets(both, _V1)
     assert _endpoints(found) == ["192.0.2.1:80", "192.0.2.1:443", "[2001:db8::1]:80", "[2001:db8::1]:443"]
     assert {str(target.server) for target in found} == {"10.96.0.7:80", "10.96.0.7:443"}
+    in_both = _targets(replace(both, cluster_ips=(ip_address("10.96.0.7"), ip_address("fd00::7"))), _V1)
+    assert str(in_both[-1].server) == "[fd00::7]:443"
     assert {target.host for target in found} == {"site.example.com"}
     assert {target.proxy for target in found} == {"v1"}
 

@@ -76,7 +76,7 @@ def test_an_ordinary_node() -> None:
         (replace(NODE, nft=""), Code.NoPacketFilter),
         (replace(NODE, nft="", iptables=""), Code.NoPacketFilter),
         (replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb"), Code.SocketBalancer),
-        (replace(NODE, socket_balancer=None), Code.NoSocketBalancer),
+        (replace(NODE, socket_balancer=None), Code.SocketBalancerUnclear),
     ],
 )
 def test_what_is_in_the_way_is_reported(environment: Environment, code: Code) -> None:
@@ -105,6 +105,15 @@ def test_a_mounted_hosts_file_is_written_in_place() -> None:
 def test_hosts_lines_serve_behind_a_socket_load_balancer() -> None:
     environment = replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb")
     assert Code.SocketBalancerByHosts in _codes(environment, hosts_written=True)
+
+
+@pytest.mark.parametrize("sign", ["", None, "/sys/fs/bpf/cilium/socketlb"])
+def test_what_was_measured_counts_more_than_a_sign(sign: str | None) -> None:
+    for bypassed, code in ((True, Code.SocketBalancer), (False, Code.NoSocketBalancer)):
+        found = wiring_findings(
+            RULES, replace(NODE, socket_balancer=sign), mounted=False, hosts_written=False, bypassed=bypassed
+        )
+        assert [finding.code for finding in found if finding.check == "cni"] == [code]
 
 
 def test_who_handles_services() -> None:

@@ -70,19 +70,6 @@ def _on_node1(world: World, combination: Combination, directory: Path) -> Iterat
 
 
 @pytest.fixture
-def hosts_file(world: World, agent: Agent) -> Iterator[bytes]:
-    """Node1's hosts file as it was; after the test it is put back, whatever it has become."""
-    node = agent.host
-    before = node.read_hosts()
-    node.run(["cp", "--preserve=all", "/etc/hosts", "/etc/saved"])
-    yield before
-    # Whatever is there, even a symbolic link or an immutable file, makes room for what was saved.
-    node.run(["chattr", "-f", "-i", "/etc/hosts"], check=False)
-    node.run(["mv", "--force", "--no-target-directory", "/etc/saved", "/etc/hosts"])
-    assert world.node1.read_hosts() == before
-
-
-@pytest.fixture
 def second_service(world: World, agent: Agent) -> Iterator[Path]:
     """A second LoadBalancer Service, in kube-proxy's rules and in nodeagent's manifests: yields that file."""
     world.node1.kube_proxy.add(SECOND_SERVICE)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.matrix import each_over, in_a_few, in_two
 from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
-from tests.testbed import addresses
 from tests.testbed.addresses import bracketed
 from tests.testbed.node_state import living_processes, read_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.endtoend.matrix import Combination
@@ -96,37 +93,6 @@ def test_a_relay_address_that_is_taken_costs_its_load_balancer_alone(
         world.node1.run(["ip", "address", "flush", "to", relay, "dev", "eth0"])
     assert agent.apply().exit_code == 0
     assert_served(world, world.node1, *in_front)
-
-
-@each_over(in_a_few)
-def test_a_port_that_is_taken_is_left_out_alone(world: World, agent: Agent) -> None:
-    # A socket on :: that is not IPv6 alone has the port in both families.
-    everywhere = "0.0.0.0" if world.family == 4 else "[::]"
-    with _somebody_else(world, agent, f"{everywhere}:8443"):
-        answer = agent.apply()
-        assert_served(world, world.node1, _URL)
-        assert_cut(world, world.node1, f"https://{addresses.ANOTHER}:8443/")
-        assert "8443" in agent.plan().stdout
-        assert answer.exit_code == 0, answer
-
-
-@contextmanager
-def _somebody_else(world: World, agent: Agent, bind: str) -> Iterator[None]:
-    """Let a process of the node listen on port 8443."""
-    listener = world.node1.popen(["haproxy", "-db", "-f", _configuration(agent, bind)], log="somebody-else")
-    world.node1.await_port(8443, listener)
-    try:
-        yield
-    finally:
-        listener.stop()
-
-
-def _configuration(agent: Agent, bind: str) -> Path:
-    file = agent.manifests.parent / "somebody-else.cfg"
-    lines = ["defaults", " mode tcp", " timeout connect 1s", " timeout client 1s", " timeout server 1s"]
-    lines += ["listen somebody-else", f" bind {bind}", " server nowhere 127.0.0.1:9"]
-    file.write_text("\n".join(lines) + "\n", encoding="ascii")
-    return file
 
 
 def _load_balancers(agent: Agent) -> dict[str, dict[str, Any]]:

@@ -77,17 +77,6 @@ def test_cleanup_names_what_it_removes_and_may_be_repeated(agent: Agent) -> None
     assert second.text == "node node1: nothing of nodeagent is left here\n"
 
 
-def test_cleanup_needs_no_objects(agent: Agent) -> None:
-    before = read_state(agent.host)
-    assert agent.apply().exit_code == 0
-    for manifest in agent.manifests.iterdir():
-        manifest.unlink()
-    agent.manifests.rmdir()
-    answer = agent.cleanup()
-    assert answer.exit_code == 0, answer
-    assert before.differences(read_state(agent.host)) == []
-
-
 def test_a_load_balancer_that_is_gone_is_withdrawn_whole(
     world: World, agent: Agent, second_service: Path
 ) -> None:

@@ -7,19 +7,22 @@ controllers give CoreDNS serves pods.
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from nodeagent.config.reading import read_config
+from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
+from nodeagent.sources.kubernetes.cluster import read_cluster
+from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer
 from tests.apiserver.manifests import objects_under
 from tests.coredns.cluster import corefile, put
 from tests.coredns.real import answer_of
-from tests.coredns.resolving import PASSED_ON, Question, model_answer
-from tests.coredns.running import SECONDS, Running
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import configuration
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
@@ -28,7 +31,6 @@ from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
 from tests.testbed.fixtures import needs_root
 from tests.testbed.socket_balancer import socket_balancer
-from tests.testbed.waiting import wait_until
 from tests.testbed.world import NODEAGENT_CONFIG, World
 
 if TYPE_CHECKING:
@@ -67,8 +69,33 @@ def test_dnat_alone_serves_no_program(world: World, agent: Agent) -> None:
     assert agent.apply().exit_code == 0
     for host in (world.node1, world.pod1):
         assert_cut(world, host, *NAMED)
-    told = agent.run("doctor", "-o", "json").document["findings"]
-    assert {"SocketBalancer", "PodsNotServed"} <= {finding["code"] for finding in told}
+    answer = agent.run("doctor", "-o", "json")
+    assert answer.exit_code == 2
+    bypassed = {"DnatBypassed", "SocketBalancer", "PodsNotServed"}
+    assert bypassed <= {finding["code"] for finding in answer.document["findings"]}
+    # As in a pod, which sees no /sys/fs/bpf: it is measured.
+    with _unseen(world):
+        told = {one["code"]: one["verdict"] for one in agent.run("doctor", "-o", "json").document["findings"]}
+    assert bypassed <= told.keys()
+    assert not told.keys() & {"NoSocketBalancer", "PodsByDnat", "RelayDown"}
+
+
+def test_what_nothing_measured_and_no_sign_shows_is_unknown(world: World, agent: Agent) -> None:
+    with _unseen(world):
+        answer = agent.run("doctor", "-o", "json")
+    found = {finding["code"]: finding["verdict"] for finding in answer.document["findings"]}
+    assert found["SocketBalancerUnclear"] == "cannot-tell"
+
+
+@contextmanager
+def _unseen(world: World) -> Iterator[None]:
+    """The node's bpffs is out of sight."""
+    world.node1.run(["mount", "-t", "tmpfs", "none", "/sys/fs"])
+    world.node1.run(["mkdir", "/sys/fs/bpf"])
+    try:
+        yield
+    finally:
+        world.node1.run(["umount", "/sys/fs"])
 
 
 def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Agent, tmp_path: Path) -> None:
@@ -88,7 +115,7 @@ def test_the_overlay_cilium_serves_the_node_and_its_pods(world: World, agent: Ag
     assert status.exit_code == 0, status
     assert "pods are not served" not in status.text
     told = {finding["code"] for finding in agent.run("doctor", "-o", "json").document["findings"]}
-    assert "PodsLeftToCoreDns" in told
+    assert {"PodsLeftToCoreDns", "RemediedByHosts"} <= told
     assert "SocketBalancer" not in told
 
 
@@ -105,16 +132,11 @@ def test_hosts_lines_alone_leave_pods_without_help_and_that_is_said(world: World
 
 
 def _what_coredns_answers(world: World, agent: Agent, directory: Path) -> IPv4Address | IPv6Address:
-    """Run the overlay's controller against an API server with this world's objects; the site's address."""
-    with ApiServer() as api, ExitStack() as stack:
+    """Make the overlay's controller's pass with this world's objects; the site's address."""
+    with ApiServer() as api, connect(api.write_kubeconfig(directory / "kubeconfig")) as connection:
         for obj in objects_under(world.manifests):
             api.store.create(obj)
         put(api, {"Corefile": ".:53 {\n    errors\n    reload\n    forward . 192.0.2.2\n}\n"})
-        controller = Running("one", directory, api.write_kubeconfig(directory / "kubeconfig"), agent.config)
-        stack.callback(controller.end)
-        wait_until(
-            lambda: model_answer(corefile(api), Question(SITE)) != PASSED_ON,
-            "the Corefile with the site",
-            seconds=SECONDS,
-        )
+        reconciler = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
+        reconciler.reconcile(read_cluster(connection, "node1"), {}, read_config(agent.config))
         return ip_address(answer_of(corefile(api), SITE, directory))

@@ -10,7 +10,9 @@ import pytest
 from tests.endtoend.asking import NAMED, assert_cut, assert_served, unnamed
 from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import USUAL, each_over, in_a_few, in_pairs
+from tests.testbed.addresses import SITE, bracketed
 from tests.testbed.agent import Agent
+from tests.testbed.ingress_nginx import PROTECTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +73,29 @@ def test_traffic_from_outside_is_not_touched(
                 assert answer.ok, (url, family, answer)
                 assert answer.body.startswith(f"client={world.address(world.client, family)} ")
         assert_cut(world, world.client, *NAMED)
+
+
+@each_over(in_a_few)
+def test_the_controller_reaches_a_hostname_of_its_own(
+    world: World, kept_agent: Agent, combination: Combination
+) -> None:
+    """As with auth-url of ingress-nginx: its subrequest goes to its own load balancer."""
+
+    def statuses() -> list[int]:
+        return [
+            world.node1.curl(
+                f"http://{SITE}{PROTECTED}",
+                resolve=world.address(world.pod1, address.version),
+                proxy_protocol=True,
+                extra=["--header", f"X-Auth-At: {bracketed(address)}"],
+            ).status
+            for address in world.service.load_balancer_ips
+        ]
+
+    assert kept_agent.cleanup().exit_code == 0
+    assert set(statuses()) == {500}
+    _apply(kept_agent, combination, _BOTH)
+    assert set(statuses()) == {204}, combination
 
 
 @each_over(in_pairs)

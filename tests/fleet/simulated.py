@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nodeagent.agent.reporting.health import HealthBoard
-from nodeagent.agent.reporting.status_file import AgentStatus, ComponentStatus, VerdictCounts, agent_status
+from nodeagent import __version__
+from nodeagent.agent.status_file import (
+    IN_POD,
+    AgentStatus,
+    ComponentStatus,
+    VerdictCounts,
+)
+from nodeagent.runtime.health import Role
 from tests.apiserver.containers import Ended
 
 if TYPE_CHECKING:
@@ -16,27 +22,26 @@ if TYPE_CHECKING:
 
 NAMESPACE = "nodeagent"
 UPTIME = 100_000.0
-_DOCUMENT = ["cat", "/proc/uptime", "/run/nodeagent/status/agent.json"]
+_DOCUMENT = ["cat", "/proc/uptime", str(IN_POD)]
 
 Answer = Callable[[Sequence[str]], Ended]
 
 
 def status(node: str, **fields: Any) -> AgentStatus:  # noqa: ANN401 - of an AgentStatus
     """Return the document of a node that is in sync, but for the fields given."""
-    board = HealthBoard(("api", "plan", "dnat", "hosts"))
-    for component in ("api", "plan", "dnat", "hosts"):
-        board.component_ok(component)
-    board.synced()
-    found = agent_status(
+    found = AgentStatus(
+        "1",
+        "AgentStatus",
         node,
-        board.health,
-        now=board.health.beat,
-        uptime=UPTIME - 2,
-        conflicts=frozenset(),
+        __version__,
+        Role.WRITER,
+        UPTIME - 2,
+        40.0,
+        {component: ComponentStatus("ok") for component in ("api", "plan", "dnat", "hosts")},
         load_balancers=VerdictCounts(served=3, skipped=1),
         names=VerdictCounts(served=40),
     )
-    return msgspec.structs.replace(found, **{"last_sync_seconds": 40.0} | fields)
+    return msgspec.structs.replace(found, **fields)
 
 
 def failing(reason: str) -> dict[str, ComponentStatus]:
@@ -50,20 +55,8 @@ def answering(document: AgentStatus | bytes) -> Answer:
 
     def program(command: Sequence[str]) -> Ended:
         if list(command) == _DOCUMENT:
-            return Ended(0, f"{UPTIME} 400000.00\n".encode() + text)
+            return Ended(0, f"{UPTIME} 400000.00\n99998 alive ready\n".encode() + text)
         return Ended(127, stderr=f"not found: {command}".encode())
-
-    return program
-
-
-def without_document(report: bytes, exit_code: int = 0) -> Answer:
-    """Return a container without the document, where `nodeagent status` answers."""
-
-    def program(command: Sequence[str]) -> Ended:
-        if command[0] == "cat":
-            return Ended(1, f"{UPTIME} 400000.00\n".encode(), b"cat: agent.json: No such file or directory\n")
-        assert list(command) == ["nodeagent", "status", "-o", "json"]
-        return Ended(exit_code, report, b"" if report else b"nodeagent: 403\n")
 
     return program
 
@@ -110,7 +103,9 @@ class Fleet:
         if answer is not None:
             self.set_pod(name, answer, **pod)
 
-    def set_pod(self, node: str, answer: Answer, *, running: bool = True, suffix: str = "") -> str:
+    def set_pod(
+        self, node: str, answer: Answer, *, running: bool = True, ready: bool = True, suffix: str = ""
+    ) -> str:
         """Make or change a node's pod; returns its name."""
         name = f"nodeagent-{node}{suffix}"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}}
@@ -132,7 +127,7 @@ class Fleet:
                     "containerStatuses": [
                         {
                             "name": "agent",
-                            "ready": running,
+                            "ready": running and ready,
                             "restartCount": 0 if running else 7,
                             "state": {"running": {}} if running else waiting,
                         }

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeagent.fleet.bundle import Pseudonyms, hostnames_in, own_block, own_rules
+from nodeagent.agent.status_file import IN_POD
+from nodeagent.fleet.bundle import _METRICS, Pseudonyms, hostnames_in, own_block, own_rules
+from tests.apiserver import objects
 from tests.apiserver.containers import Ended
 from tests.fleet.simulated import NAMESPACE, UPTIME, Fleet, answering, status
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.apiserver import ApiServer
-    from tests.fleet.conftest import Ask
+    from tests.cli.command_line import Ask
 
 _HOST = "shop.secret-customer.com"
 _SECRETS = (
@@ -39,14 +41,7 @@ _ANSWERS = {
     ("nft", "list", "table", "inet", "nodeagent"): "table inet nodeagent {\n}\n",
     ("iptables-legacy-save",): "*nat\n-A OUTPUT -j NODEAGENT-OUT\n-A INPUT -j CUSTOMER\n",
     ("cat", "/host/etc/hosts"): _HOSTS_FILE,
-    ("python3", "-m", "nodeagent.agent.reporting.probe", "/run/nodeagent", "/readyz"): "ready\n",
-    (
-        "python3",
-        "-m",
-        "nodeagent.agent.reporting.probe",
-        "/run/nodeagent",
-        "/metrics",
-    ): "nodeagent_writer 1\n",
+    ("python3", "-c", _METRICS, "127.0.0.1:9467"): "nodeagent_writer 1\n",
 }
 
 
@@ -56,7 +51,7 @@ def _node(fleet: Fleet, name: str) -> None:
     def program(command: Sequence[str]) -> Ended:
         if tuple(command) in _ANSWERS:
             return Ended(0, _ANSWERS[tuple(command)].encode())
-        if command[:2] == ["cat", "/run/nodeagent/status/agent.json"]:
+        if command == ["cat", str(IN_POD)]:
             return Ended(0, document(["cat", "/proc/uptime", command[1]]).stdout.partition(b"\n")[2])
         return document(command)
 
@@ -118,7 +113,7 @@ def test_it_holds_what_a_report_needs_and_no_secret(api: ApiServer, ask: Ask, tm
         "cluster/ingresses.json",
     } <= set(members)
     assert {path.removeprefix("nodes/node1/") for path in members if path.startswith("nodes/")} == {
-        "agent-status.json",
+        "agent-status.txt",
         "doctor.json",
         "haproxy.cfg",
         "hosts-block.txt",
@@ -127,7 +122,6 @@ def test_it_holds_what_a_report_needs_and_no_secret(api: ApiServer, ask: Ask, tm
         "metrics.txt",
         "nftables.txt",
         "nodeagent.yaml",
-        "readyz.txt",
         "status.json",
     }
     whole = "".join(members.values())
@@ -156,7 +150,30 @@ def test_hostnames_become_pseudonyms_everywhere(api: ApiServer, ask: Ask, tmp_pa
     assert pseudonym.endswith(".invalid")
     assert pseudonym in members["cluster/ingresses.json"]
     assert pseudonym in members["nodes/node1/hosts-block.txt"]
-    assert "networking.k8s.io/v1" in members["cluster/ingresses.json"]
+    assert "annotations about PROXY" in members["CONTENTS.txt"]
+
+
+def test_an_anonymous_bundle_has_only_what_nodeagent_reads(api: ApiServer, ask: Ask, tmp_path: Path) -> None:
+    _cluster(api, "node1")
+    said = {
+        "nginx.ingress.kubernetes.io/server-alias": "alias.other-customer.example",
+        "external-dns.alpha.kubernetes.io/hostname": "dns.other-customer.example",
+        "nginx.ingress.kubernetes.io/configuration-snippet": "more_set_headers 'X-Key: hunter2hunter2';",
+        "nginx.ingress.kubernetes.io/rewrite-target": "https://rewritten.other-customer.example/",
+    }
+    api.store.create(objects.ingress("annotated", hosts=["shop.other-customer.example"], annotations=said))
+    key = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"
+    api.store.create(
+        objects.load_balancer("web", "ingress", addresses=["203.0.113.9"], annotations=said | {key: "true"})
+    )
+    file = tmp_path / "report.tar.gz"
+    assert ask("bundle", "--node", "node1", "--anonymize", "-o", str(file)).exit_code == 0
+    members = _members(file)
+    whole = "".join(members.values())
+    assert "other-customer" not in whole
+    assert "hunter2" not in whole
+    assert key in members["cluster/services.json"]
+    assert ".invalid" in members["cluster/ingresses.json"]
 
 
 def test_the_worst_nodes_are_looked_at_unless_some_are_named(

@@ -8,11 +8,18 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from nodeagent.config.option_types import DnsName
-from nodeagent.config.options import ClassService, Config, ControllerConfigMap, LimitOptions, ServiceName
-from nodeagent.model.addresses import IPAddress
+from nodeagent.config.option_types import DnsName, PodNetwork, RelayRange4
+from nodeagent.config.options import (
+    ClassService,
+    Config,
+    ControllerConfigMap,
+    DnatOptions,
+    LimitOptions,
+    ServiceName,
+)
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired
-from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, UserHostsLine
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     ConfigMap,
@@ -28,13 +35,16 @@ from nodeagent.model.objects import (
     Unreadable,
 )
 from nodeagent.plan.dns_verification import WantedNames
-from tests import strategies
+from tests.plan import odd_values
 from tests.plan.tenant_worlds import ADDRESSES, HOSTS, OTHERS, TENANT, Maker, make_world
 
 _Item = TypeVar("_Item")
-_COLLECTIONS = ("services", "ingresses", "gateways", "listener_sets", "routes", "controller_routes")
+_Key = TypeVar("_Key")
+COLLECTIONS = ("services", "ingresses", "gateways", "listener_sets", "routes", "controller_routes")
 _CONTROLLERS = ("k8s.io/ingress-nginx", "traefik.io/ingress-controller")
 _RELAY = ip_address("169.254.66.3")
+_TAKEN = Endpoint(ip_address("0.0.0.0"), 443)
+_ON_INTERFACES = (InterfaceAddress(ip_address("198.51.100.1"), 24, "eth0"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ class History:
         self._chance = Random(seed)  # noqa: S311 - a test's
         world = make_world(seed)
         more: dict[str, Any] = {
-            name: (*getattr(world.cluster, name), *getattr(world.tenant, name)) for name in _COLLECTIONS
+            name: (*getattr(world.cluster, name), *getattr(world.tenant, name)) for name in COLLECTIONS
         }
         self._snapshot = replace(world.cluster, **more)
         self._facts = world.facts
@@ -85,7 +95,7 @@ class History:
 
     def _of_objects(self) -> None:
         """An object is created, deleted, changed, listed again as it was, or elsewhere in the list."""
-        name = self._chance.choice([*_COLLECTIONS, "ingresses", "ingresses", "routes"])
+        name = self._chance.choice([*COLLECTIONS, "ingresses", "ingresses", "routes"])
         known = list(getattr(self._snapshot, name))
         what = self._chance.choice(["create", "delete", "change", "change", "same", "move", "twin"])
         at = self._chance.randrange(len(known)) if known else 0
@@ -102,8 +112,8 @@ class History:
         elif what == "move":
             known.insert(self._chance.randint(0, len(known)), known.pop(at))
         elif name == "controller_routes":
-            # Two API groups have a kind of this name.
-            known.append(replace(known[at], hosts=self._maker.hosts()))
+            # Two API groups have a kind of this name. No object is listed twice.
+            known = list(dict.fromkeys([*known, replace(known[at], hosts=self._maker.hosts())]))
         changed: dict[str, Any] = {name: tuple(known)}
         self._snapshot = replace(self._snapshot, **changed)
 
@@ -116,7 +126,9 @@ class History:
             if chance.random() < 0.2:
                 annotations[CLASS_ANNOTATION] = chance.choice(["nginx", "internal"])
             problems = ("status: odd",) if chance.random() < 0.1 else ()
-            return replace(made, points=points, annotations=annotations, problems=problems)
+            odd = tuple(chance.sample(odd_values.ABSURD_HOSTS, 2)) if chance.random() < 0.1 else ()
+            hosts = (*made.hosts, *odd)
+            return replace(made, hosts=hosts, points=points, annotations=annotations, problems=problems)
         if name == "controller_routes":
             return replace(maker.controller_route(), controller=chance.choice(_CONTROLLERS))
         if name == "gateways":
@@ -164,6 +176,7 @@ class History:
                 RelayEndpoint(ip_address(f"10.244.3.{last}"), "p443", 443, ready=chance.random() < 0.7)
                 for last in range(chance.randint(0, 3))
             ),
+            "relay_service": None if snapshot.relay_service else make_world(0).cluster.relay_service,
             "node": None
             if snapshot.node is None or chance.random() < 0.2
             else replace(
@@ -193,11 +206,24 @@ class History:
             lambda: replace(facts, node_names=frozenset({"node1", chance.choice(HOSTS)})),
             lambda: replace(facts, api_server_names=frozenset({chance.choice(HOSTS)})),
             lambda: replace(facts, takes_wildcards=not facts.takes_wildcards),
+            lambda: replace(facts, addresses=() if facts.addresses else _ON_INTERFACES),
+            lambda: replace(facts, api_servers=frozenset({Endpoint(chance.choice(ADDRESSES), 443)})),
+            lambda: replace(facts, port_holders=self._changed(facts.port_holders, _TAKEN, 65534)),
+            lambda: replace(facts, ipv6_off="" if facts.ipv6_off else "disable_ipv6"),
             lambda: replace(facts, short_circuited=frozenset(chance.sample(ADDRESSES, 2))),
             lambda: replace(facts, source_addresses=tuple(chance.sample(ADDRESSES, 1))),
             lambda: replace(facts, notes=(f"note {chance.randint(0, 2)}",)),
+            lambda: replace(facts, addresses=(*facts.addresses[:2], *self._on_interfaces())),
         ]
         self._facts = chance.choice(changes)()
+
+    def _on_interfaces(self) -> list[InterfaceAddress]:
+        """Return addresses of the relay's range, nodeagent's own and another program's."""
+        chance = self._chance
+        return [
+            InterfaceAddress(_RELAY + each - 3, 32, chance.choice(["hairpin0", "lo"]), chance.random() < 0.5)
+            for each in chance.sample(range(8), chance.randint(0, 4))
+        ]
 
     def _answer(self) -> DnsAnswer:
         chance = self._chance
@@ -209,7 +235,7 @@ class History:
             told = DnsReply(chance.choice([DnsOutcome.NXDOMAIN, DnsOutcome.NO_ADDRESS]))
         return DnsAnswer(told, told)
 
-    def _changed(self, known: Mapping[str, _Item], name: str, item: _Item) -> dict[str, _Item]:
+    def _changed(self, known: Mapping[_Key, _Item], name: _Key, item: _Item) -> dict[_Key, _Item]:
         changed = {**known, name: item}
         if self._chance.random() < 0.3:
             del changed[name]
@@ -222,10 +248,25 @@ class History:
     def _limited(self, config: Config) -> Config:
         chance = self._chance
         options = config.load_balancers
+        hosts = structs.replace(
+            config.hosts,
+            enabled=chance.random() < 0.9,
+            exclude=tuple(map(DnsName, chance.choice([(), (), ("corp.example.com", "test")]))),
+        )
+        dnat = DnatOptions(
+            backend=chance.choice(["auto", "auto", "iptables", "none"]),
+            pods=chance.random() < 0.7,
+            pod_cidrs=tuple(map(PodNetwork, chance.choice([(), ("10.244.2.0/24", "fd00:10:244::/64")]))),
+        )
+        relay = structs.replace(
+            config.relay,
+            ipv4=RelayRange4(chance.choice(["169.254.66.0/28", "169.254.66.0/30", "169.254.66.0/32"])),
+        )
+        options = structs.replace(options, detect=chance.random() < 0.9)
         classes = tuple(
             ClassService(
                 DnsName(chance.choice(OTHERS)),
-                DnsName(chance.choice(strategies.NAMES)),
+                DnsName(chance.choice(odd_values.NAMES)),
                 ingress_class=chance.choice(["nginx", "internal", _CONTROLLERS[1]]),
             )
             for _ in range(chance.choice([0, 0, 1]))
@@ -234,12 +275,15 @@ class History:
             ControllerConfigMap(
                 DnsName("ingress"),
                 DnsName("controller"),
-                service=ServiceName(DnsName("ingress"), DnsName(chance.choice(strategies.NAMES))),
+                service=ServiceName(DnsName("ingress"), DnsName(chance.choice(odd_values.NAMES))),
             )
             for _ in range(chance.choice([0, 0, 1]))
         )
         return structs.replace(
             config,
+            hosts=hosts,
+            dnat=dnat,
+            relay=relay,
             load_balancers=structs.replace(options, ingress_classes=classes, controller_config_maps=maps),
             limits=LimitOptions(
                 hostnames=chance.choice([2, 4, 20_000]),

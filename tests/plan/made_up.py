@@ -133,7 +133,8 @@ def desired(
         config_maps=tuple(each for each in found if isinstance(each, ConfigMap)),
         node=node,
     )
-    return plan(snapshot, facts, options or config())
+    listed = [each.ref.name for each in snapshot.services if each.ref.name in {"blue", "green"}]
+    return plan(snapshot, facts, options or config(proxies=listed))
 
 
 def of_service(planned: Desired, name: str = "blue") -> LoadBalancerDecision:

@@ -44,7 +44,7 @@ from nodeagent.model.objects import (
     Snapshot,
 )
 from nodeagent.plan.planner import plan
-from tests import strategies
+from tests.plan import odd_values
 
 TENANT = "tenant"
 OTHERS = ("ingress", "team", "zoo")
@@ -56,6 +56,7 @@ NEVER = tuple(
 )
 HOSTS = ("www.example.com", "shop.corp.example.com", "registry.test", "api.example.org", "*.example.org")
 ODD_HOSTS = ("", "line\nbreak.example.com", "\U0001f60a.example.com", "escape\x1b[2J", "localhost", "x" * 300)
+OWN_HOSTNAMES = ("lb1.example.net", "lb2.example.net")
 CLASSES = (None, "nginx", "internal")
 PORTS = (80, 443, 8443)
 
@@ -118,8 +119,8 @@ class Maker:
         """Of type LoadBalancer; mostly it says that it sends PROXY."""
         annotations = {PROXY_PROTOCOL: self.chance.choice(["v1", "v2"])} if self.often() else {}
         if not self.often():
-            annotations[self.chance.choice(strategies.ANNOTATIONS)] = self.chance.choice(
-                strategies.ANNOTATION_VALUES
+            annotations[self.chance.choice(odd_values.ANNOTATIONS)] = self.chance.choice(
+                odd_values.ANNOTATION_VALUES
             )
         ports = self.chance.sample(PORTS, self.chance.randint(1, 3))
         if self.greedy and not self.often():
@@ -135,7 +136,7 @@ class Maker:
             ports=tuple(ServicePort(f"p{port}", protocol, port) for port in ports),
             points=self.points(),
             annotations=annotations,
-            gateway=self.chance.choice([None, None, *strategies.NAMES]),
+            gateway=self.chance.choice([None, None, *odd_values.NAMES]),
             external_ips=() if self.often() else (self.chance.choice(ADDRESSES),),
         )
 
@@ -191,17 +192,19 @@ class Maker:
     def parent(self) -> ParentRef:
         """A Gateway of any namespace; others ask nothing of the tenant's: that is theirs to decide."""
         namespace = self.chance.choice([*OTHERS, *self.namespaces])
-        return ParentRef(GATEWAY_API, "Gateway", namespace, self.chance.choice(strategies.NAMES))
+        return ParentRef(GATEWAY_API, "Gateway", namespace, self.chance.choice(odd_values.NAMES))
 
     def points(self) -> tuple[LoadBalancerPoint, ...]:
         """A status: addresses of the pool, sometimes none, a hostname, or what can't be a load balancer's."""
+        if not self.often():
+            return (LoadBalancerPoint(None, self.chance.choice(OWN_HOSTNAMES)),)
         found = [
             LoadBalancerPoint(self.chance.choice(ADDRESSES)) for _ in range(self.chance.choice([0, 1, 1, 2]))
         ]
         if not self.often():
             found.append(LoadBalancerPoint(self.chance.choice(NEVER)))
         if not self.often():
-            found.append(LoadBalancerPoint(None, self.chance.choice(["lb1.example.net", "lb2.example.net"])))
+            found.append(LoadBalancerPoint(None, self.chance.choice(OWN_HOSTNAMES)))
         if not self.often():
             found.append(LoadBalancerPoint(self.chance.choice(ADDRESSES), ip_mode="Proxy"))
         return tuple(dict.fromkeys(found))
@@ -215,11 +218,11 @@ class Maker:
 
     def ref(self, kind: str) -> ObjectRef:
         """One of a few names."""
-        return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(strategies.NAMES))
+        return ObjectRef(kind, self.chance.choice(self.namespaces), self.chance.choice(odd_values.NAMES))
 
     def age(self) -> datetime:
         """A creation time."""
-        return strategies.EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
+        return odd_values.EPOCH + timedelta(seconds=self.chance.randint(self.oldest, self.youngest))
 
     def often(self) -> bool:
         """True in five of six cases."""
@@ -249,7 +252,7 @@ def make_world(seed: int, *, oldest: int = -5, youngest: int = 9) -> World:
 
 def _facts(chance: Random) -> Facts:
     answers = {}
-    for host in HOSTS:
+    for host in (*HOSTS, *OWN_HOSTNAMES):
         if chance.random() < 0.7:
             addresses = chance.sample(ADDRESSES, chance.randint(1, 2))
             reply = DnsReply(DnsOutcome.ADDRESSES, tuple(addresses))
@@ -270,12 +273,12 @@ def _facts(chance: Random) -> Facts:
 def _config(chance: Random) -> Config:
     def some(most: int) -> list[tuple[DnsName, DnsName]]:
         return [
-            (DnsName(chance.choice(OTHERS)), DnsName(chance.choice(strategies.NAMES)))
+            (DnsName(chance.choice(OTHERS)), DnsName(chance.choice(odd_values.NAMES)))
             for _ in range(chance.randint(0, most))
         ]
 
     options = LoadBalancerOptions(
-        services=tuple(ProxyService(*found) for found in some(2)),
+        services=tuple(ProxyService(*found, hostname_only=chance.random() < 0.5) for found in some(2)),
         ignore=tuple(ServiceName(*found) for found in some(1)),
         ip_mode=chance.choice(["auto", "ignore"]),
     )

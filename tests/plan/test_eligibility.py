@@ -1,55 +1,22 @@
 """What of a PROXY load balancer is relayed: its addresses and its TCP ports."""
 
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 import pytest
 
+from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
-from nodeagent.model.objects import PROXY_PROTOCOL, LoadBalancerPoint
+from nodeagent.model.objects import PROXY_PROTOCOL, LoadBalancerPoint, ServiceRange, Snapshot
+from nodeagent.plan.planner import plan
 from tests.plan.made_up import FACTS, NODE, config, desired, of_service, point, redirects, service
-
-
-def test_every_tcp_port_is_redirected() -> None:
-    """Not only 80 and 443."""
-    planned = desired(service(ports=("80", "443", "8443", "2222")))
-    assert set(redirects(planned)) == {"192.0.2.1:2222", "192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:8443"}
-
-
-def test_every_address_is_redirected_in_both_families() -> None:
-    """To one relay address a family."""
-    planned = desired(
-        service(
-            ips=("192.0.2.1", "192.0.2.2", "2001:db8::1"),
-            ports=("443",),
-            cluster_ips=("10.96.0.7", "fd00:10:96::7"),
-        )
-    )
-    relay4, relay6 = of_service(planned).relay_addresses
-    assert redirects(planned) == {
-        "192.0.2.1:443": f"{relay4}:443",
-        "192.0.2.2:443": f"{relay4}:443",
-        "[2001:db8::1]:443": f"[{relay6}]:443",
-    }
-    assert [str(listener.server) for listener in planned.listeners] == [
-        "10.96.0.7:443",
-        "[fd00:10:96::7]:443",
-    ]
 
 
 def test_an_address_given_twice_is_redirected_once() -> None:
     """Some providers repeat it, once with a hostname."""
     planned = desired(service(points=(point("192.0.2.1"), point("192.0.2.1", hostname="lb")), ports=("443",)))
     assert len(planned.dnat.redirects) == 1
-
-
-@pytest.mark.parametrize("protocol", ["UDP", "SCTP"])
-def test_a_port_that_is_not_tcp_is_left_alone_and_named(protocol: str) -> None:
-    """HTTP/3 next to HTTPS on one number."""
-    planned = desired(service(ports=("443", f"443/{protocol}")))
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert of_service(planned).remarks == (f"port 443/{protocol}: ignored, the PROXY header is only for TCP",)
 
 
 def test_a_cluster_ip_that_leads_to_pods_of_the_node_alone_is_named() -> None:
@@ -60,12 +27,35 @@ def test_a_cluster_ip_that_leads_to_pods_of_the_node_alone_is_named() -> None:
     assert remark.startswith("internalTrafficPolicy is Local: on a node without a ready pod of it")
 
 
-def test_a_service_with_udp_alone_is_skipped() -> None:
-    """With its ports named."""
-    decision = of_service(desired(service(ports=("53/UDP",))))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoTCPPort")
-    assert decision.reason == "the Service has no TCP port"
-    assert decision.remarks == ("port 53/UDP: ignored, the PROXY header is only for TCP",)
+@pytest.mark.parametrize("whose", ["of a load balancer", "of another Service", "in a Service range"])
+def test_a_known_cluster_ip_is_never_redirected_whatever_the_port(whose: str) -> None:
+    """Not for a listed Service either, and not on a port that the other Service does not have."""
+    dns = ip_address("10.96.0.10")
+    snapshot = Snapshot(
+        services=(
+            service(ips=("192.0.2.1", str(dns)), ports=("80", "443", "8443")),
+            *([service("red", ips=(), cluster_ips=(str(dns),))] if whose == "of a load balancer" else []),
+        ),
+        other_cluster_ips=frozenset([dns] if whose == "of another Service" else []),
+        service_ranges=(ServiceRange("x", (ip_network("10.96.0.0/16"),)),) if "range" in whose else (),
+        node=NODE,
+    )
+    planned = plan(snapshot, FACTS, config())
+    assert set(redirects(planned)) == {"192.0.2.1:80", "192.0.2.1:443", "192.0.2.1:8443"}
+    assert any(remark.startswith("10.96.0.10: not redirected: ") for remark in of_service(planned).remarks)
+
+
+def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
+    """Each is kept for each load balancer and hostname, in the memory of every agent."""
+    huge = service(
+        ips=[f"198.18.{each // 250}.{each % 250 + 1}" for each in range(250)],
+        ports=[str(port) for port in range(1000, 1060)],
+    )
+    huge = replace(huge, external_ips=tuple(ip_address(2**32 - 2**30 + each) for each in range(5000)))
+    facts = replace(FACTS, port_holders={Endpoint(ip_address(0), port): 1 for port in range(1000, 1060)})
+    for options in (config(proxies=()), config()):
+        decision = of_service(desired(huge, facts=facts, options=options))
+        assert len("".join((decision.reason, *decision.remarks, *decision.taken))) < 40_000
 
 
 def test_a_service_without_ports_is_refused() -> None:
@@ -88,37 +78,10 @@ def test_the_only_cluster_ip_serves_the_other_family_too() -> None:
     assert [listener.bind.address.version for listener in planned.listeners] == [4, 6]
 
 
-def test_ip_mode_proxy_is_skipped() -> None:
-    """kube-proxy leaves such an address alone."""
-    decision = of_service(desired(service(points=(point("192.0.2.1", mode="Proxy"),))))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "IPModeProxy")
-    assert decision.reason == "ipMode Proxy: kube-proxy does not short-circuit its address"
-
-
 @pytest.mark.parametrize("mode", [None, "VIP", "Unheard-of"])
 def test_any_other_ip_mode_is_served(mode: str | None) -> None:
     """kube-proxy short-circuits all but Proxy."""
     assert of_service(desired(service(points=(point("192.0.2.1", mode=mode),)))).verdict is Verdict.SERVED
-
-
-def test_one_address_in_ip_mode_proxy_leaves_the_others_served() -> None:
-    """It is named in a remark."""
-    planned = desired(service(points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2")), ports=("443",)))
-    assert set(redirects(planned)) == {"192.0.2.2:443"}
-    assert of_service(planned).remarks == ("192.0.2.1: ipMode Proxy: kube-proxy does not short-circuit it",)
-
-
-def test_a_hostname_alone_is_skipped_and_named() -> None:
-    """As AWS publishes its load balancers."""
-    decision = of_service(desired(service(points=(point(hostname="lb.example.net"),))))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HostnameOnly")
-    assert "published by hostname (lb.example.net)" in decision.reason
-
-
-def test_an_empty_status_is_skipped() -> None:
-    """Until the provider gives an address."""
-    decision = of_service(desired(service(points=())))
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "NoAddress")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +91,8 @@ def test_an_empty_status_is_skipped() -> None:
         *("169.254.169.254", "169.254.20.10", "169.254.66.9", "10.96.0.7", "10.244.1.9"),
         *("::1", "::", "::192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::c000:201", "2002:c000:201::1"),
         *("192.0.0.192", "100.100.100.200", "168.63.129.16", "fd00:42::42", "fd00:c1::a9fe:a9fe"),
-        *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
+        *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:a9fe:a9fe::1", "fd00:100::100:200"),
+        *("::ffff:0:169.254.169.254", "fec0::1"),
         *("fe80::1", "ff02::1", "fd68:6169:7270::9"),
     ],
 )

@@ -8,29 +8,13 @@ import pytest
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import PROXY_PROTOCOL, Service
-from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, redirects, relay_of, service
+from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, redirects, service
 
 
 def with_external(*addresses: str, found: Service | None = None) -> Service:
     """A Service with these externalIPs."""
     ips = tuple(ip_address(text) for text in addresses)
     return replace(found or service(ports=("443",)), external_ips=ips)
-
-
-def test_those_of_a_listed_service_are_redirected_as_its_own_address_is() -> None:
-    """In both families."""
-    planned = desired(with_external("203.0.113.7", "2001:db8::7"))
-    relays = relay_of(planned)
-    assert redirects(planned) == {
-        "192.0.2.1:443": f"{relays[4]}:443",
-        "203.0.113.7:443": f"{relays[4]}:443",
-        "[2001:db8::7]:443": f"[{relays[6]}]:443",
-    }
-    assert [str(each) for each in of_service(planned).addresses] == [
-        "192.0.2.1",
-        "203.0.113.7",
-        "2001:db8::7",
-    ]
 
 
 def test_a_listed_service_may_have_nothing_else() -> None:

@@ -39,13 +39,6 @@ def on_a_node(*addresses: str, ipv6_off: str = "") -> Facts:
     return replace(FACTS, addresses=tuple(standing), source_addresses=(), ipv6_off=ipv6_off)
 
 
-def test_a_dual_stack_node_relays_both() -> None:
-    """Nothing is reported."""
-    planned = desired(DUAL, facts=on_a_node(FOUR, SIX), node=BARE)
-    assert set(relay_of(planned)) == {4, 6}
-    assert of_service(planned).remarks == ()
-
-
 def test_ipv6_switched_off_costs_only_ipv6_and_is_reported_once() -> None:
     """Not once a port."""
     planned = desired(DUAL, facts=on_a_node(FOUR, ipv6_off=SYSCTL), node=BARE)

@@ -1,5 +1,7 @@
 """Which load balancer serves a Route's names, and who may keep them out."""
 
+from dataclasses import replace
+
 import pytest
 
 from nodeagent.model.desired import Verdict
@@ -10,12 +12,6 @@ from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, 
 NAME = "www.example.com"
 TRAEFIK = "traefik.io/ingress-controller"
 TWO = (service(), service("green", ips=("192.0.2.2",)))
-
-
-def test_a_gateways_own_addresses_say_whose_it_is() -> None:
-    """Of several load balancers."""
-    planned = desired(*TWO, gateway(points=(point("192.0.2.2"),)), route(NAME))
-    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
 
 def test_a_gateway_may_report_a_hostname() -> None:
@@ -34,6 +30,18 @@ def test_the_service_that_was_made_for_a_gateway_has_its_name() -> None:
         assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
 
 
+def test_envoy_gateways_service_is_found_from_its_own_namespace() -> None:
+    """It names the Gateway's namespace; a Gateway of that name elsewhere is another one."""
+    made = replace(service("green", ips=("192.0.2.2",), gateway="public"), gateway_namespace="infra")
+    planned = desired(service(), made, gateway(points=()), route(NAME))
+    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+    elsewhere = gateway(namespace="ingress", points=())
+    decision = of_name(
+        desired(service(), made, elsewhere, route(NAME, to=[parent(namespace="ingress")])), NAME
+    )
+    assert decision.load_balancer == service().ref
+
+
 def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made_for() -> None:
     """The label holds within its namespace."""
     made = service("green", ips=("192.0.2.2",), gateway="public")
@@ -42,41 +50,12 @@ def test_a_gateway_of_another_namespace_is_not_the_one_that_the_service_was_made
     assert decision.reason.endswith("; Service ingress/blue, the first of several that send PROXY")
 
 
-def test_an_address_that_no_service_has_is_named() -> None:
-    """As of a Gateway on the nodes' own ports."""
-    decision = of_name(desired(*TWO, gateway(points=(point("198.51.100.9"),)), route(NAME)), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
-    assert "status.addresses of Gateway infra/public names 198.51.100.9" in decision.reason
-
-
-def test_a_gateway_without_an_address_is_on_the_only_proxy_load_balancer() -> None:
-    """By the general rule."""
-    assert of_name(desired(service(), gateway(points=()), route(NAME)), NAME).verdict is Verdict.SERVED
-
-
 def test_unreadable_parts_of_a_gateway_are_reported_once() -> None:
     """However many Routes it has."""
     bad = gateway(points=(), problems=("status.addresses[0].value: 'x' is not an IP address",))
     planned = desired(service(), bad, route(NAME), route("b.example.com", name="b"))
     assert of_name(planned, NAME).code == "BadStatus"
     assert planned.remarks == (f"Gateway infra/public: {bad.problems[0]}",)
-
-
-def test_the_oldest_of_an_ingress_and_a_route_has_the_name() -> None:
-    """While a cluster moves from one API to the other."""
-    mine = gateway(points=(point("192.0.2.2"),))
-    for age, winner in ((0, "Ingress"), (9, "HTTPRoute")):
-        planned = desired(*TWO, mine, route(NAME, created=5), ingress(NAME, created=age))
-        first, second = planned.names
-        assert first.claimed_by.kind == winner
-        assert (second.verdict, second.code) == (Verdict.REFUSED, "Conflict")
-        assert f"{first.claimed_by} is older and claims the hostname" in second.reason
-
-
-def test_both_apis_on_one_load_balancer_are_no_conflict() -> None:
-    """The hostname is written once."""
-    planned = desired(service(), gateway(), route(NAME), ingress(NAME, created=5))
-    assert [decision.verdict for decision in planned.names] == [Verdict.SERVED]
 
 
 def test_a_route_on_two_gateways_has_its_name_on_the_one_that_is_relayed() -> None:

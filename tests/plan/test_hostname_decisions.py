@@ -7,49 +7,16 @@ import pytest
 from nodeagent.model.desired import Verdict
 from nodeagent.model.facts import UserHostsLine
 from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, relay_of, service
-from tests.strategies import ABSURD_HOSTS
+from tests.plan.odd_values import ABSURD_HOSTS
 
 NAME = "www.example.com"
 ALLOWED_ALONE = config("hosts: {verify: allow, allow: [example.com]}")
-
-
-def test_a_name_that_allow_covers_is_written_with_the_relay_address() -> None:
-    """And says which suffix covered it."""
-    planned = desired(service(), ingress(NAME))
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Allowed")
-    assert decision.reason == "covered by hosts.allow: example.com"
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
-def test_a_name_has_a_line_for_each_family_of_its_load_balancer() -> None:
-    """IPv4 first."""
-    planned = desired(service(ips=("192.0.2.1", "2001:db8::1")), ingress(NAME))
-    relays = relay_of(planned)
-    assert hosts(planned) == [f"{relays[4]} {NAME}", f"{relays[6]} {NAME}"]
-
-
-def test_a_hostname_that_nothing_verifies_is_rejected() -> None:
-    """Anyone who may create an Ingress could ask for it."""
-    planned = desired(service(), ingress("registry-1.docker.io"), options=ALLOWED_ALONE)
-    decision = of_name(planned, "registry-1.docker.io")
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NotVerified")
-    assert decision.reason == "not verified: no suffix in hosts.allow covers it"
-    assert hosts(planned) == []
 
 
 def test_a_name_that_merely_ends_like_an_allowed_one_is_refused() -> None:
     """Suffixes count label by label."""
     planned = desired(service(), ingress("evilexample.com"), options=ALLOWED_ALONE)
     assert of_name(planned, "evilexample.com").code == "NotVerified"
-
-
-@pytest.mark.parametrize("host", ["WWW.Example.COM", "www.example.com.", "Www.example.com."])
-def test_case_and_a_final_dot_make_no_other_name(host: str) -> None:
-    """It is written once, in lower case."""
-    planned = desired(service(), ingress(NAME, host))
-    assert [decision.name for decision in planned.names] == [NAME]
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
 @pytest.mark.parametrize("host", [host for host in ABSURD_HOSTS if host[0:1] != "\u212a"], ids=ascii)
@@ -105,16 +72,6 @@ def test_a_name_below_this_nodes_own_may_be_written() -> None:
     assert of_name(desired(service(), ingress("app.node1"), options=options), "app.node1").code == "Allowed"
 
 
-def test_a_name_that_the_users_own_line_sets_is_left_to_it() -> None:
-    """The line is named."""
-    facts = replace(FACTS, user_names={NAME: UserHostsLine(7, "203.0.113.9")})
-    planned = desired(service(), ingress(NAME), facts=facts)
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UserLine")
-    assert decision.reason == "left to line 7 of /etc/hosts, which sets it to 203.0.113.9"
-    assert hosts(planned) == []
-
-
 def test_a_name_of_hairpin_proxys_line_waits_for_adopt() -> None:
     """The reason says how."""
     facts = replace(FACTS, user_names={NAME: UserHostsLine(7, "10.96.0.9", by_hairpin_proxy=True)})
@@ -122,16 +79,6 @@ def test_a_name_of_hairpin_proxys_line_waits_for_adopt() -> None:
     decision = of_name(planned, NAME)
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HairpinProxyLine")
     assert decision.reason == "left to hairpin-proxy's line 7 of /etc/hosts: --adopt takes it over"
-
-
-def test_an_excluded_name_is_skipped_though_allow_covers_it() -> None:
-    """Exclude is the stronger one."""
-    options = config("hosts: {allow: [example.com], exclude: [www.example.com]}")
-    planned = desired(service(), ingress(NAME, "shop.example.com"), options=options)
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "Excluded")
-    assert decision.reason == "covered by hosts.exclude: www.example.com"
-    assert of_name(planned, "shop.example.com").verdict is Verdict.SERVED
 
 
 def test_with_hosts_switched_off_no_name_is_written() -> None:
@@ -145,47 +92,6 @@ def test_with_hosts_switched_off_no_name_is_written() -> None:
     assert planned.dnat.redirects
 
 
-def test_a_wildcard_is_covered_by_dnat_alone() -> None:
-    """No hosts file holds one."""
-    planned = desired(service(), ingress("*.example.com"))
-    decision = of_name(planned, "*.example.com")
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "Wildcard")
-    assert decision.reason == "covered by DNAT alone: a hosts file can't hold wildcards"
-    assert hosts(planned) == []
-
-
-def test_a_wildcard_without_dnat_is_not_covered_at_all() -> None:
-    """An administrator should know."""
-    planned = desired(service(), ingress("*.example.com"), options=config("dnat: {backend: none}"))
-    decision = of_name(planned, "*.example.com")
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "Wildcard")
-    assert decision.reason == "not covered: a hosts file can't hold wildcards, and DNAT is off"
-
-
-@pytest.mark.parametrize(
-    "host", ["*", "*.", "*.*.example.com", "a.*.example.com", "*a.example.com", "*.127.0.0.1"]
-)
-def test_a_star_elsewhere_makes_no_wildcard(host: str) -> None:
-    """Kubernetes knows only the first label of its own."""
-    (decision,) = desired(service(), ingress(host)).names
-    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "BadName")
-
-
-def test_of_two_load_balancers_that_claim_a_name_the_older_ingress_has_it() -> None:
-    """The other one's reason names the owner."""
-    planned = desired(
-        service(),
-        service("green", ips=("192.0.2.2",)),
-        ingress(NAME, name="new", created=5),
-        ingress(NAME, name="old", created=1, points=(point("192.0.2.2"),)),
-    )
-    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-    won, lost = planned.names
-    assert (won.claimed_by.name, won.verdict) == ("old", Verdict.SERVED)
-    assert (lost.claimed_by.name, lost.verdict, lost.code) == ("new", Verdict.REFUSED, "Conflict")
-    assert lost.reason == "Ingress web/old is older and claims the hostname for Service ingress/green"
-
-
 def test_an_ingress_without_a_creation_time_counts_as_the_newest() -> None:
     """A manifest that was never applied displaces nothing that runs."""
     planned = desired(
@@ -195,13 +101,6 @@ def test_an_ingress_without_a_creation_time_counts_as_the_newest() -> None:
         ingress(NAME, name="b", created=9, points=(point("192.0.2.2"),)),
     )
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-
-
-def test_several_ingresses_of_one_load_balancer_share_a_name_in_peace() -> None:
-    """As cert-manager's solver does next to the site."""
-    planned = desired(service(), ingress(NAME, name="site"), ingress(NAME, name="solver", created=3))
-    assert of_name(planned, NAME).claimed_by.name == "site"
-    assert len(planned.hosts) == 1
 
 
 def test_an_ingress_whose_load_balancer_is_unknown_takes_no_name_from_one_that_is_known() -> None:

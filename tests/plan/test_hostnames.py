@@ -3,10 +3,8 @@
 import pytest
 
 from nodeagent.plan.hostnames import canonical, covering, defect
-from tests.strategies import ABSURD_HOSTS
 
 KELVIN = "\u212aelvin.example.com"
-NOT_A_NAME = sorted(set(ABSURD_HOSTS) - {"127.0.0.1", "1.2.3", "x." * 150 + "com", KELVIN})
 
 
 @pytest.mark.parametrize(
@@ -16,12 +14,6 @@ NOT_A_NAME = sorted(set(ABSURD_HOSTS) - {"127.0.0.1", "1.2.3", "x." * 150 + "com
 def test_a_dns_name_has_no_defect(name: str) -> None:
     """RFC 1123 allows a digit in front."""
     assert defect(name) is None
-
-
-@pytest.mark.parametrize("host", NOT_A_NAME, ids=ascii)
-def test_an_absurd_host_is_no_dns_name(host: str) -> None:
-    """Whatever would start another line, another name or a comment."""
-    assert defect(canonical(host)) == "not a DNS name"
 
 
 def test_a_letter_that_lowers_to_ascii_is_harmless() -> None:

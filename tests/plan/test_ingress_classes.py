@@ -71,15 +71,6 @@ def test_of_several_default_classes_none_is_the_default() -> None:
     assert served_by(planned) == "blue"
 
 
-def test_a_class_is_learned_from_what_its_other_ingresses_report() -> None:
-    """A status is written by the controller, which serves the whole class."""
-    planned = two(new(), ingress(OTHER, name="other", points=(GREEN,), ingress_class="nginx", created=-1))
-    assert served_by(planned) == "green"
-    assert of_name(planned, NAME).reason.endswith(
-        "; Service ingress/green, as other Ingresses of class nginx report"
-    )
-
-
 def test_nothing_is_learned_from_ingresses_of_another_class_of_the_same_controller() -> None:
     """Two deployments of one controller (public and internal, say) share its name and nothing else."""
     internal = IngressClass("internal", "k8s.io/ingress-nginx")
@@ -99,22 +90,6 @@ def test_of_two_load_balancers_of_a_class_the_first_report_counts() -> None:
         new(),
         ingress(OTHER, name="a", points=(GREEN,), ingress_class="nginx", created=-2),
         ingress("third.example.com", name="b", ingress_class="nginx", created=-1),
-    )
-    assert served_by(planned) == "green"
-
-
-def test_its_own_status_takes_precedence_over_its_class() -> None:
-    """The controller knows better than who wrote the configuration."""
-    planned = two(ingress(NAME, ingress_class="nginx"), options=WITH_CLASS % ("nginx", "green"))
-    assert served_by(planned) == "blue"
-
-
-def test_the_configuration_takes_precedence_over_what_is_learned() -> None:
-    """The administrator has the last word."""
-    planned = two(
-        new(),
-        ingress(OTHER, name="other", ingress_class="nginx"),
-        options=WITH_CLASS % ("nginx", "green"),
     )
     assert served_by(planned) == "green"
 

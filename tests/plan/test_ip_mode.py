@@ -8,7 +8,7 @@ import pytest
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.eligibility import doubtful_addresses
-from tests.plan.made_up import FACTS, config, desired, of_service, point, redirects, service
+from tests.plan.made_up import FACTS, config, desired, of_service, point, service
 
 IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
 LISTED = "services: [{namespace: ingress, name: blue}]"
@@ -18,18 +18,6 @@ SEEN = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
 def options(mode: str) -> str:
     """The configuration with that choice."""
     return f"loadBalancers: {{{LISTED}, ipMode: {mode}}}"
-
-
-def test_it_is_believed_unless_the_nodes_rules_show_otherwise() -> None:
-    """`auto`, the default."""
-    assert of_service(desired(IN_PROXY_MODE)).code == "IPModeProxy"
-    planned = desired(IN_PROXY_MODE, facts=SEEN)
-    decision = of_service(planned)
-    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Listed")
-    assert set(redirects(planned)) == {"192.0.2.1:443"}
-    assert decision.remarks == (
-        "192.0.2.1: ipMode Proxy, but this node's own rules short-circuit it nevertheless",
-    )
 
 
 def test_another_address_that_is_short_circuited_shows_nothing() -> None:

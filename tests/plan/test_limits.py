@@ -1,12 +1,14 @@
 """The limits of what is given out: in total and for each namespace, the listed and then the oldest first."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
 from nodeagent.model.desired import Desired, Verdict
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import PROXY_PROTOCOL, Ingress, ObjectRef, Service
-from tests.plan.made_up import config, desired, hosts, ingress, of_name, point, service
+from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, point, service
 
 
 def of(namespace: str, name: str, *, created: int, ports: tuple[str, ...] = ("80", "443")) -> Service:
@@ -113,6 +115,24 @@ def test_hostnames_in_total_are_the_oldest_ones() -> None:
     left = of_name(planned, "d.example.com")
     assert (left.verdict, left.code) == (Verdict.REFUSED, "TooManyHostnames")
     assert left.reason == "3 hostnames come first (limits.hostnames): DNAT alone serves this one"
+
+
+def test_a_hostname_that_nothing_confirms_takes_no_place_of_the_total() -> None:
+    """Else a few namespaces full of names that don't exist would refuse every younger one."""
+    missing = DnsReply(DnsOutcome.NXDOMAIN)
+    answer = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.1"),))
+    made_up = [f"{number}.example.net" for number in range(3)]
+    dns = {name: DnsAnswer(missing, missing) for name in made_up}
+    planned = desired(
+        service(),
+        claiming("team-a", *made_up, "unasked.example.net", created=0),
+        claiming("team-b", "shop.example.net", created=1),
+        facts=replace(FACTS, dns={**dns, "shop.example.net": DnsAnswer(answer, answer)}),
+        options=config("limits: {hostnames: 1}"),
+    )
+    assert of_name(planned, "shop.example.net").code == "Verified"
+    assert of_name(planned, made_up[0]).code == "NoSuchName"
+    assert planned.questions.keys() == {*made_up, "unasked.example.net", "shop.example.net"}
 
 
 @pytest.mark.parametrize("excluded", ["localhost", "not a name", "*.example.com"])

@@ -12,24 +12,6 @@ from tests.plan.made_up import FACTS, config, desired, hosts, ingress, of_name, 
 NAME = "www.example.com"
 
 
-def test_an_ingress_belongs_to_the_load_balancer_whose_address_its_status_names() -> None:
-    """Of several."""
-    planned = desired(
-        service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=(point("192.0.2.2"),))
-    )
-    assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
-    owner = of_name(planned, NAME).load_balancer
-    assert owner is not None
-    assert owner.path == "ingress/green"
-
-
-def test_any_of_several_addresses_will_do() -> None:
-    """The others may be nodes'."""
-    points = (point("198.51.100.1"), point("2001:db8::1"))
-    planned = desired(service(ips=("192.0.2.1", "2001:db8::1")), ingress(NAME, points=points))
-    assert of_name(planned, NAME).verdict is Verdict.SERVED
-
-
 def test_an_ingress_may_name_its_load_balancer_by_hostname() -> None:
     """If the Service's status has that hostname next to the address."""
     planned = desired(
@@ -37,26 +19,6 @@ def test_an_ingress_may_name_its_load_balancer_by_hostname() -> None:
         service("green", ips=("192.0.2.2",)),
         ingress(NAME, points=(point(hostname="lb.example.net"),)),
     )
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
-def test_an_ingress_of_an_unknown_address_is_skipped_and_says_which() -> None:
-    """As a controller without a LoadBalancer reports the nodes' addresses."""
-    planned = desired(
-        service(), ingress(NAME, points=(point("198.51.100.9"), point(hostname="x.example.net")))
-    )
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "UnknownLoadBalancer")
-    assert (
-        "names 198.51.100.9, x.example.net: no LoadBalancer Service with a TCP port has that"
-        in decision.reason
-    )
-    assert decision.load_balancer is None
-
-
-def test_an_empty_status_means_the_only_proxy_load_balancer() -> None:
-    """Others that are not PROXY do not count."""
-    planned = desired(service(), service("red", ips=("192.0.2.3",)), ingress(NAME, points=()))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
 
 
@@ -84,7 +46,7 @@ def test_a_newer_load_balancer_takes_no_hostname_of_one_that_needs_no_relay(
     assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
     assert decision.load_balancer == older.ref
     assert not planned.hosts
-    assert ip_address("192.0.2.2") in planned.questions[NAME].matter
+    assert ip_address("192.0.2.2") in planned.questions[NAME].addresses
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
     facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
     planned = desired(older, newer, ingress(NAME, points=()), facts=facts)
@@ -116,11 +78,22 @@ def test_dns_chooses_among_several_where_the_status_is_empty() -> None:
     """Also for a name that is trusted without: the administrator trusts the name, not the guess."""
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()))
     assert of_name(planned, NAME).load_balancer == service().ref
-    assert planned.questions[NAME].matter >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
+    assert planned.questions[NAME].addresses >= {ip_address("192.0.2.1"), ip_address("192.0.2.2")}
     reply = DnsReply(DnsOutcome.ADDRESSES, (ip_address("192.0.2.2"),))
     facts = replace(FACTS, dns={NAME: DnsAnswer(reply, reply)})
     planned = desired(service(), service("green", ips=("192.0.2.2",)), ingress(NAME, points=()), facts=facts)
     assert hosts(planned) == [f"{relay_of(planned, 'green')[4]} {NAME}"]
+
+
+def test_the_reason_of_a_hostname_is_bounded_however_many_classes_there_are() -> None:
+    """Anyone can make up a class, and each hostname without a status has its reason."""
+    told = [
+        ingress(name=f"t{each}", ingress_class=f"{each}{'x' * 4000}", created=-1 - each) for each in range(50)
+    ]
+    planned = desired(service(), *told, ingress(NAME, points=(), ingress_class="nginx"))
+    decision = of_name(planned, NAME)
+    assert decision.code == "OtherClass"
+    assert len(decision.reason) < 1000
 
 
 def test_an_empty_status_without_a_proxy_load_balancer_is_skipped() -> None:
@@ -143,32 +116,11 @@ def test_a_status_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None
     assert (decision.verdict, decision.code, decision.reason) == (Verdict.SKIPPED, "BadStatus", problem)
 
 
-def test_an_ingress_of_a_load_balancer_that_is_not_proxy_is_skipped_with_that_reason() -> None:
-    """Its traffic is not cut."""
-    decision = of_name(desired(service("red"), ingress(NAME)), NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "LoadBalancerNotServed")
-    assert decision.reason.startswith("Service ingress/red: not known to send PROXY")
-
-
 @pytest.mark.parametrize("ages", [(0, 5), (5, 0)])
 def test_where_two_services_share_an_address_the_one_that_is_relayed_is_meant(ages: tuple[int, int]) -> None:
     """Whichever is older, and whatever their names."""
     planned = desired(service("red", created=ages[0]), service(created=ages[1]), ingress(NAME))
     assert hosts(planned) == [f"{relay_of(planned)[4]} {NAME}"]
-
-
-def test_of_several_reported_the_first_gets_no_line_while_it_is_not_served() -> None:
-    """A name that is trusted without verification has nowhere to point then."""
-    silent = service("green", ips=("192.0.2.2",), cluster_ips=())
-    third = service("red", ips=("192.0.2.3",))
-    reports = [
-        ingress(f"{name}.example.com", name=name, points=(point(ip),), ingress_class="nginx", created=-at)
-        for name, ip, at in (("a", "192.0.2.2", 2), ("b", "192.0.2.3", 1))
-    ]
-    mine = ingress(NAME, points=(), ingress_class="nginx")
-    planned = desired(silent, third, *reports, mine, options=config(proxies=("green", "red")))
-    assert of_name(planned, NAME).code == "LoadBalancerNotServed"
-    assert not any(line.endswith(f" {NAME}") for line in hosts(planned))
 
 
 def test_the_report_of_an_older_ingress_of_the_class_does_not_veto_what_dns_confirms() -> None:

@@ -16,7 +16,7 @@ from nodeagent.config.options import LimitOptions
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, NameDecision, Verdict
 from nodeagent.model.objects import LoadBalancerPoint, ObjectRef, Service
-from nodeagent.plan.claims.collecting import ClaimCollector
+from nodeagent.plan.claim_collecting import ClaimCollector
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.planner import plan
 from nodeagent.plan.precedence import by_age
@@ -342,6 +342,7 @@ def test_no_older_claim_vetoes_a_hostname_that_dns_confirms(seed: int) -> None:
         theirs = addresses_given(world.after, decision.name) if older_for(world, decision) else frozenset()
         if answer and not (mine | theirs).intersection(answer.latest.addresses):
             assert written.get(decision.name) == decision.load_balancer
+            assert decision.name in world.after.questions
 
 
 def older_for(world: World, decision: NameDecision) -> bool:
@@ -359,7 +360,7 @@ def older_for(world: World, decision: NameDecision) -> bool:
 
 def test_the_tenant_in_these_worlds_gets_far_enough() -> None:
     """Else the properties would say nothing: its Services and hostnames are served, and contested."""
-    planned = [make_world(seed, oldest=6).after for seed in range(120)]
+    planned = [make_world(seed, oldest=6).after for seed in range(160)]
     served = [
         sum(
             each.load_balancer.namespace == TENANT and each.verdict is Verdict.SERVED

@@ -9,26 +9,6 @@ from nodeagent.model.objects import EXCLUDE, ObjectRef, Service
 from tests.plan.made_up import desired, hosts, ingress, of_name, point, relay_of, service
 
 NAME = "www.example.com"
-OTHER = "other.example.com"
-
-
-@pytest.mark.parametrize("value", ["1", "t", "T", "TRUE", "true", "True"])
-def test_an_excluded_ingress_has_no_lines_and_says_by_which_annotation(value: str) -> None:
-    """The others keep theirs."""
-    planned = desired(
-        service(), ingress(NAME, annotations={EXCLUDE: value}), ingress(OTHER, name="other", created=1)
-    )
-    decision = of_name(planned, NAME)
-    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "ExcludedByAnnotation")
-    assert decision.reason == f"annotation nodeagent.io/exclude: {value}"
-    assert hosts(planned) == [f"{relay_of(planned)[4]} {OTHER}"]
-
-
-@pytest.mark.parametrize("value", ["0", "f", "F", "FALSE", "false", "False"])
-def test_exclude_false_excludes_nothing(value: str) -> None:
-    """As if it were not there."""
-    planned = desired(service(), ingress(NAME, annotations={EXCLUDE: value}))
-    assert of_name(planned, NAME).verdict is Verdict.SERVED
 
 
 @pytest.mark.parametrize("value", ["yes", "", " true", "tRUE", "on\n"])

@@ -24,6 +24,7 @@ def test_without_dnat_the_hosts_lines_alone_serve_the_node() -> None:
     assert planned.listeners
     # The guard is there all the same: the node's neighbours must not reach the relay.
     assert [str(network) for network in planned.dnat.guarded] == ["169.254.66.0/24"]
+    assert planned.dnat.users == 250
     assert planned.dnat.admitted == NODE.pod_cidrs
     assert hosts(planned) == [f"{relay_of(planned)[4]} www.example.com"]
 
@@ -54,27 +55,40 @@ def test_configured_pod_ranges_replace_the_nodes() -> None:
 @pytest.mark.parametrize("node", [None, replace(NODE, pod_cidrs=())])
 def test_pods_without_a_known_range_are_not_served_and_that_is_said(node: object) -> None:
     """With the option that fixes it."""
-    planned = plan(Snapshot(node=node), FACTS, config())  # type: ignore[arg-type]
+    planned = desired(service(), node=node)  # type: ignore[arg-type]
     assert planned.dnat.pods == ()
     (remark,) = planned.remarks
     assert "no pod range of node 'node1' is known" in remark
     assert "set dnat.podCIDRs" in remark
+    assert desired(node=node).remarks == (), "nothing is to be served"  # type: ignore[arg-type]
+
+
+def test_a_listed_service_that_does_not_exist_is_named_with_the_nearest() -> None:
+    options = config("loadBalancers: {services: [{namespace: ingress, name: bleu}]}")
+    (remark,) = desired(service("blue"), service("database"), options=options).remarks
+    assert remark == (
+        "loadBalancers.services lists ingress/bleu: there is no such LoadBalancer Service; "
+        "did you mean ingress/blue or ingress/database?"
+    )
+    (remark,) = desired(options=options).remarks
+    assert remark.endswith("there is no such LoadBalancer Service")
 
 
 @pytest.mark.parametrize("options", ["dnat: {pods: false}", "dnat: {backend: none}"])
 def test_pods_that_dnat_is_not_to_serve_need_no_range(options: str) -> None:
     """That nothing serves them is said, unless CoreDNS does."""
-    planned = desired(node=None, options=config(options))
+    planned = desired(service(), node=None, options=config(options, proxies=("blue",)))
     assert planned.dnat.pods == ()
     (remark,) = planned.remarks
     assert "pods are not served" in remark
     assert "coredns.servesPods" in remark
-    served = desired(node=None, options=config(f"{options}\ncoredns: {{servesPods: true}}"))
+    by_coredns = config(f"{options}\ncoredns: {{servesPods: true}}", proxies=("blue",))
+    served = desired(service(), node=None, options=by_coredns)
     assert served.dnat.pods == ()
     (remark,) = served.remarks
     assert "the guard drops this node's pods' connections to the relay" in remark
     assert "set dnat.podCIDRs" in remark
-    known = desired(options=config(f"{options}\ncoredns: {{servesPods: true}}"))
+    known = desired(service(), options=by_coredns)
     assert (known.dnat.pods, known.remarks) == ((), ())
 
 
@@ -88,7 +102,7 @@ def _on(interface: str, *addresses: str) -> Facts:
 def test_cilium_with_other_pod_ranges_than_the_guard_admits_is_said_once(options: str) -> None:
     """Cluster-pool does not use the Node's ranges: the guard would drop pods without a word."""
     cilium = _on("cilium_host", "10.0.1.17", "fe80::1", "fd00::17")
-    planned = plan(Snapshot(node=NODE), cilium, config(options))
+    planned = desired(service(), facts=cilium, options=config(options, proxies=("blue",)))
     (remark,) = planned.remarks
     assert remark.startswith("cilium_host has 10.0.1.17, fd00::17, outside of")
     assert "dnat.podCIDRs" in remark
@@ -98,7 +112,7 @@ def test_cilium_with_other_pod_ranges_than_the_guard_admits_is_said_once(options
 @pytest.mark.parametrize("interface", ["tunl0", "vxlan.calico", "wireguard.cali"])
 def test_calicos_own_ipam_is_said_too(interface: str) -> None:
     """Its blocks are not the Node's spec.podCIDRs: without a word, DNAT would serve no pod."""
-    planned = plan(Snapshot(node=NODE), _on(interface, "192.168.104.64"), config())
+    planned = desired(service(), facts=_on(interface, "192.168.104.64"))
     (remark,) = planned.remarks
     assert remark.startswith(f"{interface} has 192.168.104.64, outside of this node's known pod ranges")
     assert "Set dnat.podCIDRs to Calico's pools: kubectl get ippools" in remark
@@ -122,14 +136,7 @@ def test_calicos_own_ipam_is_said_too(interface: str) -> None:
     ],
 )
 def test_a_network_plugin_with_the_admitted_ranges_is_no_remark(facts: Facts, options: str) -> None:
-    assert plan(Snapshot(node=NODE), facts, config(options)).remarks == ()
-
-
-def test_the_notes_of_the_facts_are_handed_on() -> None:
-    """Before the plan's own remarks."""
-    planned = desired(node=None, facts=replace(FACTS, notes=("a file can't be read",)))
-    assert planned.remarks[0] == "a file can't be read"
-    assert len(planned.remarks) == 2
+    assert desired(service(), facts=facts, options=config(options, proxies=("blue",))).remarks == ()
 
 
 def test_what_could_not_be_read_is_handed_on_and_the_rest_is_served() -> None:
@@ -138,9 +145,3 @@ def test_what_could_not_be_read_is_handed_on_and_the_rest_is_served() -> None:
     planned = plan(Snapshot((service(),), unreadable=unreadable), FACTS, config())
     assert planned.unreadable == unreadable[::-1]
     assert planned.dnat.redirects
-
-
-def test_load_balancers_are_listed_in_the_order_of_their_names() -> None:
-    """Not of their ages."""
-    planned = desired(service("red", created=1), service("green", created=2), service("blue", created=3))
-    assert [each.load_balancer.name for each in planned.load_balancers] == ["blue", "green", "red"]

@@ -1,18 +1,21 @@
 """Every row of the providers' table, with what switches PROXY on, what does not, and the traps of each."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from nodeagent.config.options import LoadBalancerOptions
-from nodeagent.model.objects import Service
+from nodeagent.model.objects import Node, Service
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
 from tests.plan.made_up import service
 
 BETA = "service.beta.kubernetes.io"
 DO = f"{BETA}/do-loadbalancer-enable-proxy-protocol"
+DO_TYPE = f"{BETA}/do-loadbalancer-type"
 HETZNER = "load-balancer.hetzner.cloud/uses-proxyprotocol"
 OPENSTACK = "loadbalancer.openstack.org/proxy-protocol"
 OVH = f"{BETA}/ovh-loadbalancer-proxy-protocol"
@@ -28,6 +31,7 @@ AWS_TYPE = f"{BETA}/aws-load-balancer-type"
 AWS_GROUPS = f"{BETA}/aws-load-balancer-proxy-protocol-per-target-group"
 AWS_ATTRIBUTES = f"{BETA}/aws-load-balancer-target-group-attributes"
 OCI = f"{BETA}/oci-load-balancer-connection-proxy-protocol-version"
+OCI_TYPE = "oci.oraclecloud.com/load-balancer-type"
 OCI_NLB = "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled"
 UPCLOUD = f"{BETA}/upcloud-load-balancer-config"
 STACKIT = "lb.stackit.cloud/tcp-proxy-protocol"
@@ -47,6 +51,10 @@ BRIGHTBOX = f"{BETA}/brightbox-load-balancer-listener-proxy-protocol"
 VOLCENGINE = f"{BETA}/volcengine-loadbalancer-proxy-protocol"
 NAVER = f"{BETA}/ncloud-load-balancer-proxy-protocol"
 VNG = "vks.vngcloud.vn/enable-proxy-protocol"
+VNG_GLOBAL = "glb.vks.vngcloud.vn/enable-proxy-protocol"
+LOXILB = "loxilb.io/useproxyprotov2"
+GCORE = "loadbalancer.gcore.com/proxy-protocol"
+GCORE_OLD = "loadbalancer.gcorelabs.com/proxy-protocol"
 
 ALL_V1 = {22: "v1", 80: "v1", 443: "v1"}
 ALL_V2 = {22: "v2", 80: "v2", 443: "v2"}
@@ -58,6 +66,8 @@ UPCLOUD_HTTPS = '{"backends": [{"name": "https", "properties": {"outbound_proxy_
 READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     *[("DigitalOcean", {DO: value}, ALL_V1) for value in ("1", "t", "T", "TRUE", "true", "True")],
     *[("DigitalOcean", {DO: value}, OFF) for value in ("0", "f", "F", "FALSE", "false", "False")],
+    ("DigitalOcean", {DO: "true", DO_TYPE: "REGIONAL"}, ALL_V1),
+    ("DigitalOcean", {DO: "false", DO_TYPE: "REGIONAL_NETWORK"}, OFF),
     ("Hetzner", {HETZNER: "true"}, ALL_V1),
     ("Hetzner", {HETZNER: "True"}, ALL_V1),
     ("Hetzner", {HETZNER: "false"}, OFF),
@@ -80,6 +90,12 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ("Scaleway", {SCALEWAY_1: "1"}, OFF),
     ("Scaleway", {SCALEWAY_2: "8443"}, OFF),
     ("Scaleway", {SCALEWAY_1: ""}, OFF),
+    # The old key decides only for ports in neither list, and is a boolean first.
+    ("Scaleway", {SCALEWAY_1: "80", SCALEWAY_OLD: "true"}, {**ALL_V2, 80: "v1"}),
+    ("Scaleway", {SCALEWAY_2: "80", SCALEWAY_OLD: "80,443"}, {80: "v2", 443: "v2"}),
+    ("Scaleway", {SCALEWAY_OLD: "1"}, ALL_V2),
+    ("Scaleway", {SCALEWAY_OLD: "0"}, OFF),
+    ("Scaleway", {SCALEWAY_OLD: "80, 443"}, {80: "v2", 443: "v2"}),
     ("Linode", {LINODE: "v1"}, ALL_V1),
     ("Linode", {LINODE: "V2"}, ALL_V2),
     ("Linode", {LINODE: "none"}, OFF),
@@ -107,6 +123,18 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
         OFF,
     ),
     ("AWS (Network Load Balancer)", {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "stickiness.enabled=true"}, OFF),
+    # What OpenShift writes for `protocol: PROXY` and `protocol: TCP` (cluster-ingress-operator, acca9642a:
+    # pkg/operator/controller/ingress/load_balancer_service.go:109-113).
+    (
+        "AWS (Network Load Balancer)",
+        {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true"},
+        ALL_V2,
+    ),
+    (
+        "AWS (Network Load Balancer)",
+        {AWS_TYPE: "nlb", AWS_ATTRIBUTES: "preserve_client_ip.enabled=true,proxy_protocol_v2.enabled=false"},
+        OFF,
+    ),
     ("AWS (Load Balancer Controller)", {AWS: "*", AWS_TYPE: "external"}, ALL_V2),
     ("AWS (Load Balancer Controller)", {AWS: "*", AWS_TYPE: "nlb-ip", AWS_GROUPS: "80"}, ALL_V2),
     ("AWS (Load Balancer Controller)", {AWS_TYPE: "external", AWS_GROUPS: "80, 443"}, {80: "v2", 443: "v2"}),
@@ -126,8 +154,17 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ),
     ("Oracle (Load Balancer)", {OCI: "1"}, ALL_V1),
     ("Oracle (Load Balancer)", {OCI: "2"}, ALL_V2),
-    ("Oracle (Network Load Balancer)", {OCI_NLB: "True"}, ALL_V2),
-    ("Oracle (Network Load Balancer)", {OCI_NLB: "false"}, OFF),
+    ("Oracle (Load Balancer)", {OCI: "2", OCI_TYPE: "LB"}, ALL_V2),
+    ("Oracle (Load Balancer)", {OCI: "2", OCI_TYPE: "other"}, ALL_V2),
+    # Each type reads its own key alone.
+    ("Oracle (Load Balancer)", {OCI_NLB: "true"}, OFF),
+    ("Oracle (Network Load Balancer)", {OCI: "2", OCI_TYPE: "nlb"}, OFF),
+    ("Oracle (Network Load Balancer)", {OCI_NLB: "True", OCI_TYPE: "nlb"}, ALL_V2),
+    ("Oracle (Network Load Balancer)", {OCI_NLB: "true", OCI: "1", OCI_TYPE: "NLB"}, ALL_V2),
+    *[
+        ("Oracle (Network Load Balancer)", {OCI_NLB: value, OCI_TYPE: "nlb"}, OFF)
+        for value in ("false", "1", "yes", "")
+    ],
     ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v1"}, {443: "v1"}),
     ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v2"}, {443: "v2"}),
     ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % ""}, OFF),
@@ -138,9 +175,16 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ("STACKIT", {STACKIT: "true", STACKIT_PORTS: "80,443"}, {80: "v1", 443: "v1"}),
     ("STACKIT", {STACKIT: "true", STACKIT_PORTS: ""}, OFF),
     ("STACKIT", {STACKIT_PORTS: "80,443"}, OFF),
-    ("STACKIT", {YAWOL: "true", YAWOL_PORTS: ""}, ALL_V1),
-    ("STACKIT", {YAWOL: "true", YAWOL_PORTS: "443"}, {443: "v1"}),
-    ("STACKIT", {STACKIT: "false", YAWOL: "true"}, OFF),
+    ("STACKIT", {YAWOL: "true"}, ALL_V1),
+    ("STACKIT", {YAWOL: "true", YAWOL_PORTS: ""}, OFF),
+    ("STACKIT", {YAWOL: "true", YAWOL_PORTS: " 443 "}, {443: "v1"}),
+    # Either filter applies to either switch.
+    ("STACKIT", {STACKIT: "true", YAWOL_PORTS: "443"}, {443: "v1"}),
+    ("STACKIT", {YAWOL: "true", STACKIT_PORTS: "80"}, {80: "v1"}),
+    ("STACKIT", {STACKIT: "1", YAWOL: "true", STACKIT_PORTS: "80", YAWOL_PORTS: "80"}, {80: "v1"}),
+    # For yawol's key, text that is no boolean is false.
+    *[("STACKIT", {YAWOL: value}, OFF) for value in ("yes", "on", "", "false")],
+    ("STACKIT", {STACKIT: "false", YAWOL: "yes"}, OFF),
     ("Alibaba", {ALIBABA: "on"}, ALL_V2),
     ("Alibaba", {ALIBABA_OLD: "on"}, ALL_V2),
     ("Alibaba", {ALIBABA: "off", ALIBABA_OLD: "on"}, OFF),
@@ -154,17 +198,27 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ("cloudscale.ch", {CLOUDSCALE: "proxyv2"}, ALL_V2),
     ("cloudscale.ch", {CLOUDSCALE: "tcp"}, OFF),
     ("Outscale", {OUTSCALE: "*"}, ALL_V1),
-    ("Outscale", {OUTSCALE: "443"}, {443: "v1"}),
+    # The numbers are node ports; the Service's own mean nothing.
+    ("Outscale", {OUTSCALE: "30443"}, {443: "v1"}),
+    ("Outscale", {OUTSCALE: "30080, 30443"}, {80: "v1", 443: "v1"}),
+    *[
+        ("Outscale", {OUTSCALE: value}, OFF)
+        for value in ("443", "80,443", "http", "", "\u0663\u0660\u0664\u0664\u0663")
+    ],
     ("Outscale", {OUTSCALE: "80,*"}, ALL_V1),
     ("CloudStack", {CLOUDSTACK: "true"}, ALL_V1),
-    ("CloudStack", {CLOUDSTACK: "enabled"}, ALL_V1),
-    ("CloudStack", {CLOUDSTACK: "false"}, OFF),
+    *[("CloudStack", {CLOUDSTACK: value}, OFF) for value in ("false", "True", "enabled", "1", "maybe", "")],
     ("IBM Cloud (VPC)", {IBM: "proxy-protocol"}, ALL_V1),
     ("IBM Cloud (VPC)", {IBM: "ipvs, proxy-protocol"}, ALL_V1),
     ("IBM Cloud (VPC)", {IBM: "nlb"}, OFF),
     ("Azure (Private Link Service)", {AZURE: "true", AZURE_PLS: "true"}, ALL_V2),
+    ("Azure (Private Link Service)", {AZURE: " TRUE ", AZURE_PLS: "True"}, ALL_V2),
     ("Azure (Private Link Service)", {AZURE: "true"}, OFF),
-    ("Azure (Private Link Service)", {AZURE: "false", AZURE_PLS: "true"}, OFF),
+    ("Azure (Private Link Service)", {AZURE: "true", AZURE_PLS: "1"}, OFF),
+    *[
+        ("Azure (Private Link Service)", {AZURE: value, AZURE_PLS: "true"}, OFF)
+        for value in ("false", "1", "yes")
+    ],
     ("Brightbox", {BRIGHTBOX: "v1"}, ALL_V1),
     ("Brightbox", {BRIGHTBOX: "v2-ssl"}, ALL_V2),
     ("Volcengine", {VOLCENGINE: "standard"}, ALL_V1),
@@ -173,8 +227,14 @@ READ: list[tuple[str, Mapping[str, str], Mapping[int, str]]] = [
     ("Naver Cloud", {NAVER: "false"}, OFF),
     ("VNG Cloud", {VNG: "*"}, ALL_V1),
     ("VNG Cloud", {VNG: "http,https"}, {80: "v1", 443: "v1"}),
-    ("VNG Cloud", {VNG: "true"}, ALL_V1),
-    ("VNG Cloud", {VNG: ""}, OFF),
+    ("VNG Cloud", {VNG: "https, smtp"}, {443: "v1"}),
+    ("VNG Cloud", {VNG_GLOBAL: "https"}, {443: "v1"}),
+    *[("VNG Cloud", {VNG: value}, OFF) for value in ("true", "443", "http3", "")],
+    ("loxilb", {LOXILB: "yes"}, ALL_V2),
+    *[("loxilb", {LOXILB: value}, OFF) for value in ("no", "true", "Yes", "")],
+    ("Gcore", {GCORE: "true"}, ALL_V1),
+    ("Gcore", {GCORE_OLD: "true"}, ALL_V1),
+    ("Gcore", {GCORE: "false", GCORE_OLD: "true"}, OFF),
 ]
 
 # Provider, annotations that its controller refuses or does not know, and what the reason says of them.
@@ -183,12 +243,18 @@ REFUSED: list[tuple[str, Mapping[str, str], str]] = [
         ("DigitalOcean", {DO: value}, f"{value!a} is neither true nor false")
         for value in ("yes", "on", "", " true", "tRUE", "v1")
     ],
+    (
+        "DigitalOcean",
+        {DO: "true", DO_TYPE: "REGIONAL_NETWORK"},
+        "a REGIONAL_NETWORK load balancer sends no PROXY header",
+    ),
     ("Hetzner", {HETZNER: "enabled"}, "'enabled' is neither true nor false"),
     ("OVH (IOLB)", {OVH: "v3"}, "'v3' is not one of v1, v2, v2-ssl, v2-ssl-cn"),
     ("Scaleway", {SCALEWAY_1: "https"}, "'https' is not a port number"),
     ("Scaleway", {SCALEWAY_1: "80-443"}, "'80-443' is not a port number"),
     ("Scaleway", {SCALEWAY_2: "70000"}, "'70000' is not a port number"),
     ("Scaleway", {SCALEWAY_1: "80,443", SCALEWAY_2: "443"}, "port 443 is claimed by both"),
+    ("Scaleway", {SCALEWAY_OLD: "*"}, "'*' is not a port number"),
     ("Linode", {LINODE: "true"}, "'true' is not one of v1, v2, none"),
     ("Linode", {LINODE_443: "v2"}, "not the expected JSON"),
     ("Linode", {LINODE_443: '{"proxy-protocol": 2}'}, "not the expected JSON"),
@@ -205,7 +271,6 @@ REFUSED: list[tuple[str, Mapping[str, str], str]] = [
         "'on' is neither true nor false",
     ),
     ("Oracle (Load Balancer)", {OCI: "v2"}, "'v2' is not one of 1, 2"),
-    ("Oracle (Network Load Balancer)", {OCI_NLB: "1"}, "'1' is not one of true, false"),
     ("UpCloud", {UPCLOUD: "{"}, "not the expected JSON"),
     ("UpCloud", {UPCLOUD: UPCLOUD_HTTPS % "v3"}, "outbound_proxy_protocol 'v3' is not one of v1, v2"),
     ("UpCloud", {UPCLOUD: "[" * 100_000}, "not the expected JSON"),
@@ -213,23 +278,32 @@ REFUSED: list[tuple[str, Mapping[str, str], str]] = [
     (
         "STACKIT",
         {STACKIT: "true", STACKIT_PORTS: "http"},
-        f"its {STACKIT_PORTS}: 'http' is not a port number",
+        "'http' is not a port number",
+    ),
+    ("STACKIT", {STACKIT: "false", YAWOL: "true"}, f"{STACKIT} and {YAWOL} contradict each other"),
+    (
+        "STACKIT",
+        {STACKIT: "true", STACKIT_PORTS: "80", YAWOL_PORTS: "443"},
+        f"{STACKIT_PORTS} and {YAWOL_PORTS} contradict each other",
     ),
     ("cloudscale.ch", {CLOUDSCALE: "proxyv1"}, "'proxyv1' is not one of proxy, proxyv2, tcp"),
-    ("Outscale", {OUTSCALE: "http"}, "'http' is not a port number"),
-    ("Outscale", {OUTSCALE: "\u0664\u0664\u0663"}, "is not a port number"),
-    ("CloudStack", {CLOUDSTACK: "maybe"}, "'maybe' is not one of true, enabled, false"),
-    ("Azure (Private Link Service)", {AZURE: "yes", AZURE_PLS: "true"}, "'yes' is not one of true, false"),
+    ("Scaleway", {SCALEWAY_1: "\u0664\u0664\u0663"}, "is not a port number"),
     ("Brightbox", {BRIGHTBOX: "true"}, "'true' is not one of v1, v2, v2-ssl, v2-ssl-cn"),
     ("Volcengine", {VOLCENGINE: "on"}, "'on' is not one of standard, off"),
     ("Naver Cloud", {NAVER: "v1"}, "'v1' is neither true nor false"),
-    ("VNG Cloud", {VNG: "https,smtp"}, "the Service has no port named 'smtp'"),
+    ("Gcore", {GCORE: "v1"}, "'v1' is neither true nor false"),
 ]
 
 
 def three_ports(annotations: Mapping[str, str]) -> Service:
-    """A Service with ssh, http and https, and https by UDP as well."""
-    return service(ports=("22:ssh", "80:http", "443:https", "443:http3/UDP"), annotations=annotations)
+    """A Service with ssh, http and https, and https by UDP as well, each with a node port; loxilb's if so."""
+    found = service(
+        ports=("22:ssh", "80:http", "443:https", "443:http3/UDP"),
+        annotations=annotations,
+        load_balancer_class="loxilb.io/loxilb" if LOXILB in annotations else None,
+    )
+    ports = (structs.replace(port, node_port=30_000 + port.port) for port in found.ports)
+    return replace(found, ports=tuple(ports))
 
 
 def detected(annotations: Mapping[str, str]) -> Detection:
@@ -278,6 +352,20 @@ def test_a_value_that_silently_means_off_is_reported() -> None:
         f"no PROXY: annotation {OPENSTACK}=True, which its controller treats as off: "
         "'True' is not one of true, v1, v2, false (OpenStack)"
     )
+
+
+def test_a_load_balancer_of_digitalocean_whose_type_is_not_said_may_send_no_header() -> None:
+    (remark,) = detected({DO: "true"}).remarks
+    assert "a network load balancer, the default since digitalocean-cloud-controller-manager 0.1.61" in remark
+    assert detected({DO: "true", DO_TYPE: "REGIONAL"}).remarks == ()
+
+
+@pytest.mark.parametrize("provider_id", ["hcloud://1", "gce://project/zone/node", ""])
+def test_loxilb_is_believed_on_any_cloud_and_for_its_class_alone(provider_id: str) -> None:
+    node = Node("node1", provider_id=provider_id)
+    mine = three_ports({LOXILB: "yes"})
+    assert detect(mine, LoadBalancerOptions(), node).versions == ALL_V2
+    assert not detect(replace(mine, load_balancer_class=None), LoadBalancerOptions(), node).proxy
 
 
 def test_ports_that_are_not_alike_are_named() -> None:

@@ -1,7 +1,7 @@
 """Nothing is pointed at a relay that does not answer."""
 
 from nodeagent.model.desired import Desired, Verdict
-from nodeagent.plan.readiness import defer_until_ready
+from nodeagent.plan.planner import defer_until_ready
 from tests.plan.made_up import (
     desired,
     endpoint,
@@ -29,11 +29,6 @@ def answering(*silent: str) -> Desired:
     """The plan when all relays but these answer."""
     binds = {listener.bind for listener in PLANNED.listeners}
     return defer_until_ready(PLANNED, binds - {endpoint(text) for text in silent})
-
-
-def test_when_all_relays_answer_nothing_is_withheld() -> None:
-    """The very plan."""
-    assert answering() == PLANNED
 
 
 def test_a_silent_port_takes_its_redirects_and_the_others_stay() -> None:
@@ -65,21 +60,8 @@ def test_a_name_of_two_families_keeps_the_one_that_answers() -> None:
     assert of_name(planned, "green.example.com").verdict is Verdict.SERVED
 
 
-def test_the_relay_itself_is_not_withheld() -> None:
-    """Addresses and listeners come first: nothing answers before they exist."""
-    planned = defer_until_ready(PLANNED, frozenset())
-    assert (planned.addresses, planned.listeners) == (PLANNED.addresses, PLANNED.listeners)
-    assert (planned.dnat.redirects, planned.hosts) == ((), ())
-
-
 def test_names_that_were_skipped_keep_their_reasons() -> None:
     """They wait for no relay."""
     planned = defer_until_ready(PLANNED, frozenset())
     for name in ("*.example.com", "other.test"):
         assert of_name(planned, name) == of_name(PLANNED, name)
-
-
-def test_a_relay_that_answers_but_is_not_wanted_changes_nothing() -> None:
-    """It may be about to go."""
-    binds = {listener.bind for listener in PLANNED.listeners} | {endpoint("169.254.66.254:443")}
-    assert defer_until_ready(PLANNED, binds) == PLANNED

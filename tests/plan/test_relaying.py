@@ -23,23 +23,6 @@ from tests.plan.made_up import (
 )
 
 
-def test_each_port_has_a_listener_that_sends_to_the_cluster_ip() -> None:
-    """On the same port number."""
-    planned = desired(service(ports=("443", "80")))
-    relay = relay_of(planned)[4]
-    assert [(str(each.bind), str(each.server)) for each in planned.listeners] == [
-        (f"{relay}:80", "10.96.0.7:80"),
-        (f"{relay}:443", "10.96.0.7:443"),
-    ]
-
-
-def test_two_load_balancers_have_relay_addresses_of_their_own() -> None:
-    """Their ports may be the same."""
-    planned = desired(service(), service("green", ips=("192.0.2.2",)))
-    assert relay_of(planned) != relay_of(planned, "green")
-    assert len(planned.addresses) == 2
-
-
 def test_the_api_servers_own_address_and_port_are_never_redirected() -> None:
     """The other ports of that address are."""
     facts = replace(FACTS, api_servers=frozenset({endpoint("192.0.2.1:6443")}))
@@ -57,12 +40,6 @@ def test_a_load_balancer_with_the_api_servers_port_alone_is_refused() -> None:
     decision = of_service(planned)
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
     assert (planned.dnat.redirects, planned.listeners, planned.addresses) == ((), (), ())
-
-
-def test_the_api_server_on_another_port_of_the_address_hinders_nothing() -> None:
-    """Only the pair counts."""
-    facts = replace(FACTS, api_servers=frozenset({endpoint("192.0.2.1:6443")}))
-    assert not of_service(desired(service(), facts=facts)).remarks
 
 
 def test_a_port_that_a_process_has_on_every_address_is_left_out_and_named() -> None:
@@ -128,15 +105,6 @@ def test_what_load_balancers_commonly_publish_is_no_port_of_a_daemon(port: int) 
     """Though some daemon somewhere has it: what listens already is seen."""
     assert redirects(desired(service(ports=(str(port),)))) == {
         f"192.0.2.1:{port}": f"{relay_of(desired(service(ports=(str(port),))))[4]}:{port}"
-    }
-
-
-def test_of_two_services_with_one_address_each_has_its_own_ports() -> None:
-    """As MetalLB shares addresses."""
-    planned = desired(service(ports=("80",)), service("green", ports=("443",)))
-    assert redirects(planned) == {
-        "192.0.2.1:80": f"{relay_of(planned)[4]}:80",
-        "192.0.2.1:443": f"{relay_of(planned, 'green')[4]}:443",
     }
 
 
@@ -235,15 +203,6 @@ def test_a_port_without_proxy_is_passed_on_for_names_and_not_redirected() -> Non
     assert of_service(planned).remarks == ("port 25: without PROXY: not redirected",)
 
 
-def test_the_relay_names_no_source_on_a_port_without_proxy() -> None:
-    """There is no line to name it in."""
-    planned = desired(service(ports=("443", "25")), options=config(MIXED))
-    assert {each.bind.port: each.node_address for each in planned.listeners} == {
-        25: None,
-        443: ip_address("198.51.100.1"),
-    }
-
-
 def test_a_port_without_proxy_that_can_not_be_passed_on_leaves_names_to_dnat() -> None:
     """A process of the node holds it; nothing else changes."""
     facts = replace(FACTS, port_holders={endpoint("0.0.0.0:22"): 0})
@@ -254,13 +213,3 @@ def test_a_port_without_proxy_that_can_not_be_passed_on_leaves_names_to_dnat() -
     assert [each.bind.port for each in planned.listeners] == [443]
     assert (hosts(planned), of_name(planned, "a.example.com").code) == ([], "PartlyRelayed")
     assert any(remark.startswith("192.0.2.1:22: not relayed") for remark in of_service(planned).remarks)
-
-
-def test_each_port_has_its_own_version() -> None:
-    """As Linode's and Scaleway's annotations can say."""
-    annotations = {
-        "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v1": "80",
-        "service.beta.kubernetes.io/scw-loadbalancer-proxy-protocol-v2": "443",
-    }
-    planned = desired(service(annotations=annotations), options=config("loadBalancers: {}"))
-    assert {each.bind.port: each.proxy for each in planned.listeners} == {80: "v1", 443: "v2"}

@@ -3,10 +3,10 @@
 import pytest
 
 from nodeagent.model.desired import Verdict
-from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ObjectRef, ParentRef, Route
-from nodeagent.plan.claims.route_claims import selects
+from nodeagent.model.objects import AllowedNamespaces, LabelRule, Namespace, ParentRef, Route
+from nodeagent.plan.route_claims import selects
 from tests.plan.gateways import ALL, SAME, gateway, listener, listener_set, parent, route
-from tests.plan.made_up import Found, desired, hosts, ingress, of_name, service
+from tests.plan.made_up import Found, desired, ingress, of_name, service
 
 NAME = "www.example.com"
 EXPERIMENTAL = "gateway.networking.x-k8s.io"
@@ -17,15 +17,6 @@ def asked(*found: Found) -> set[str]:
     """The names by which a backend is reached through a listener."""
     names = desired(service(), *found).names
     return {decision.name for decision in names if decision.code != "NotAttached"}
-
-
-def test_a_route_is_reached_by_the_names_it_has_in_common_with_its_listener() -> None:
-    """And they are written, as an Ingress's are."""
-    planned = desired(
-        service(), gateway(listener("*.example.com")), route(NAME, "WWW.example.org", "b.example.com")
-    )
-    assert [line.rpartition(" ")[2] for line in hosts(planned)] == ["b.example.com", NAME]
-    assert {decision.claimed_by for decision in planned.names} == {ObjectRef("HTTPRoute", "web", "site")}
 
 
 @pytest.mark.parametrize(
@@ -59,21 +50,6 @@ def test_a_route_of_the_mesh_is_no_load_balancers_business() -> None:
     """It is attached to Services (GEP-1324)."""
     planned = desired(service(), gateway(), route(NAME, to=[parent("s", kind="Service", group="")]))
     assert planned.names == ()
-
-
-def test_case_and_a_final_dot_make_no_other_name() -> None:
-    """Neither on the listener nor on the Route."""
-    assert asked(gateway(listener("WWW.Example.com")), route("www.EXAMPLE.com.")) == {NAME}
-
-
-def test_the_names_of_all_listeners_come_together() -> None:
-    """HTTP and HTTPS of the same host, and another host's."""
-    listeners = (
-        listener(NAME, name="http", port=80, protocol="HTTP"),
-        listener(NAME, name="https"),
-        listener("other.example.com", name="other"),
-    )
-    assert asked(gateway(*listeners), route()) == {NAME, "other.example.com"}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,7 @@ from release.check import changelog_faults, changelog_section, manifest_faults, 
 from tests.daemonset.kustomize import DAEMONSET
 
 DIGEST = f"sha256:{'a' * 64}"
-REFERENCES = {
-    "nodeagent": f"registry.example.com:5000/team/nodeagent@{DIGEST}",
-    "haproxy": f"docker.io/library/haproxy@{DIGEST}",
-}
+REFERENCE = f"registry.example.com:5000/team/nodeagent@{DIGEST}"
 
 
 def test_the_tree_names_one_version_everywhere() -> None:
@@ -79,17 +76,18 @@ def test_the_changelogs_section() -> None:
     assert "is empty" in next(changelog_faults(_CHANGELOG.replace("- All.", ""), "1.0.0"))
 
 
-def test_the_manifests_run_the_pinned_images(tmp_path: Path) -> None:
-    manifests = assets.make_manifests(tmp_path, REFERENCES).read_text("utf-8")
+def test_the_manifests_run_the_pinned_image(tmp_path: Path) -> None:
+    manifests = assets.make_manifests(tmp_path, REFERENCE).read_text("utf-8")
     assert list(manifest_faults(manifests, __version__)) == []
     images = {line.split("image: ")[1] for line in manifests.splitlines() if "image: " in line}
-    assert images == set(REFERENCES.values())
-    assert len(list(manifest_faults(manifests.replace(f"@{DIGEST}", ":latest"), __version__))) == 3
+    assert images == {REFERENCE}
+    assert len(list(manifest_faults(manifests.replace(f"@{DIGEST}", ":latest"), __version__))) == 2
 
 
-def test_the_chart_names_the_pinned_images_by_default(tmp_path: Path) -> None:
+def test_the_chart_names_the_pinned_image_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     helm = pytest.importorskip("helm_python", reason="helm-python-sdk has wheels for x86-64 alone")
-    archive = assets.make_chart(tmp_path, REFERENCES)
+    monkeypatch.setenv("REPOSITORY_URL", "https://github.com/someone/nodeagent")
+    archive = assets.make_chart(tmp_path, REFERENCE)
     assert archive.name == f"nodeagent-{__version__}.tgz"
     with helm.Chart.load(archive) as chart:
         (text,) = [
@@ -98,14 +96,19 @@ def test_the_chart_names_the_pinned_images_by_default(tmp_path: Path) -> None:
             if path.endswith("templates/daemonset.yaml")
         ]
         spec = yaml.safe_load(text)["spec"]["template"]["spec"]
-        assert {one["image"] for one in (*spec["initContainers"], *spec["containers"])} == set(
-            REFERENCES.values()
-        )
+        assert {one["image"] for one in spec["containers"]} == {REFERENCE}
         values = {"image": {"tag": "0.2.0"}}
         rendered = chart.render(values, name="nodeagent", namespace="nodeagent")
         assert "image: registry.example.com:5000/team/nodeagent:0.2.0" in "".join(rendered.values())
     with tarfile.open(archive) as packed:
         assert all(one.isfile() for one in packed.getmembers())
+        described = packed.extractfile("nodeagent/Chart.yaml")
+        assert described is not None
+        about = yaml.safe_load(described)
+    assert "OWNER" not in str(about)
+    assert about["home"] == about["sources"][0] == "https://github.com/someone/nodeagent"
+    (listed,) = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
+    assert listed["image"] == REFERENCE
 
 
 @pytest.mark.parametrize(
@@ -118,14 +121,14 @@ def test_the_chart_names_the_pinned_images_by_default(tmp_path: Path) -> None:
 )
 def test_a_reference_is_read(reference: str, image: dict[str, str]) -> None:
     text = "images:\n  - {name: nodeagent, newTag: 0.1.0}\n"
-    found = yaml.safe_load(assets.pinned(text, {"nodeagent": reference}))
+    found = yaml.safe_load(assets.pinned(text, reference))
     assert found["images"] == [{"name": "nodeagent", **image}]
 
 
 @pytest.mark.parametrize("reference", ["nodeagent", "host:5000/nodeagent", "nodeagent@sha256:12", ""])
 def test_a_reference_to_no_version_is_rejected(reference: str) -> None:
     with pytest.raises(ValueError, match="write it as"):
-        assets.pinned("images: [{name: nodeagent, newTag: 0.1.0}]", {"nodeagent": reference})
+        assets.pinned("images: [{name: nodeagent, newTag: 0.1.0}]", reference)
 
 
 def test_check_sums_are_those_of_sha256sum(tmp_path: Path) -> None:

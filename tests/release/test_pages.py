@@ -1,7 +1,7 @@
 """The pages for users: their length, their sentences, and the commands that they show.
 
-Every command of the project exists with its options. A test or the gate runs each command, or its page says
-that no test runs it.
+Every command of the project exists with its options. A test or the gate runs each command, or docs/support.md
+says that no test runs it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import click
 import pytest
 
 from nodeagent.cli.main import nodeagent
+from nodeagent.plan.detection.providers import PROVIDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +35,13 @@ _BARE = frozenset(
 )
 _PROMPT = re.compile(r"[\w-]*[$#] ")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
-_NOTE = re.compile(r"No test runs the ((?:`[^`]+`(?:, | and )?)+) commands? on this page")
+_UNTESTED = re.compile(r"## Commands that no test runs\n(.*?)\n## ", re.DOTALL)
 
 # The test that runs a command with these options; some tests add one for their input, such as --kubeconfig.
 _TESTS = {
     "ctr": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
     "curl": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
-    "nodeagent": "cli/test_completion.py::test_each_shell_gets_its_script",
+    "nodeagent completion fish": "cli/test_completion.py::test_each_shell_gets_its_script",
     "nodeagent apply --manifests --config": "endtoend/test_traffic.py::test_the_node_and_its_pods_are_served",
     "nodeagent bundle --node --anonymize": (
         "fleet/test_bundle.py::test_hostnames_become_pseudonyms_everywhere"
@@ -65,9 +66,6 @@ _TESTS = {
     "nodeagent plan --config --node": "daemon/test_drift.py::test_damage_is_repaired_within_a_second",
     "nodeagent run --config --node": "daemon/test_ending.py::test_a_restart_changes_nothing_on_the_node",
     "nodeagent status": "testbed/test_visit.py::test_what_is_printed_leads_into_the_world",
-    "python -m nodeagent.agent.reporting.probe": (
-        "agent/reporting/test_service.py::test_the_probe_program_prints_the_page_and_exits_by_it"
-    ),
 }
 
 
@@ -162,11 +160,10 @@ def _gate() -> set[str]:
     return {f"make {target}" for target in made}
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
-def test_a_page_names_the_commands_that_no_test_runs(page: Path) -> None:
-    notes = _NOTE.findall(" ".join(page.read_text("utf-8").split()))
-    noted = {name for note in notes for name in re.findall(r"`([^`]+)`", note)}
-    assert noted == {_key(*one) for one in _shown(page)} - _TESTS.keys() - _gate()
+def test_the_commands_that_no_test_runs_are_listed() -> None:
+    (listed,) = _UNTESTED.findall((_ROOT / "docs" / "support.md").read_text("utf-8"))
+    shown = {_key(*one) for page in _PAGES for one in _shown(page)}
+    assert set(re.findall(r"`([^`]+)`", listed)) == shown - _TESTS.keys() - _gate()
 
 
 def test_each_test_that_runs_a_command_exists() -> None:
@@ -184,3 +181,74 @@ def test_a_command_that_does_not_exist_is_found() -> None:
         _parsed(nodeagent, ["stauts"])
     with pytest.raises(click.UsageError, match="No such option"):
         _parsed(nodeagent, ["doctor", "--pul", "image"])
+
+
+_POINTER = re.compile(r"(?<![\w/.-])((?:\.\./)*(?:[\w.-]+/)*[\w-]+\.md)(#[\w-]+)?(?:, \"([^\"]+)\")?")
+_POINTING = (
+    *("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile"),
+    *("daemonset", "charts", "nodeagent"),
+)
+# They cite pages of other projects.
+_CITING = {"nft_script.py", "relaying.py", "providers.py"}
+
+
+def _pointers() -> Iterator[tuple[Path, str, str, str]]:
+    """Yield (file, page, anchor, heading) of each mention of a page in pages, manifests and programs."""
+    files = [
+        file
+        for name in _POINTING
+        for file in ([_ROOT / name] if (_ROOT / name).is_file() else (_ROOT / name).rglob("*"))
+        if file.suffix in {".md", ".yaml", ".yml", ".tpl", ".txt", ".py", ".json", ""}
+        and file.is_file()
+        and file.name not in _CITING
+    ]
+    for file in files:
+        for page, anchor, heading in _POINTER.findall(file.read_text("utf-8")):
+            yield file, page, anchor.removeprefix("#"), heading
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return a page's anchors, as GitHub and mkdocs make them from its headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_pointer_to_a_page_leads_there() -> None:
+    dead = []
+    count = 0
+    for file, page, anchor, heading in _pointers():
+        places = [base / page for base in (file.parent, _ROOT, _ROOT / "docs") if (base / page).is_file()]
+        count += 1
+        if not places and not page.startswith("reference/"):
+            dead.append(f"{file.relative_to(_ROOT)}: {page}")
+        elif places and anchor and anchor not in _anchors(places[0]):
+            dead.append(f"{file.relative_to(_ROOT)}: {page}#{anchor}")
+        elif places and heading and f"# {heading}\n" not in places[0].read_text("utf-8"):
+            dead.append(f"{file.relative_to(_ROOT)}: {page}, {heading!r}")
+    assert count > 100
+    assert dead == []
+
+
+def test_nothing_advises_to_trust_pods() -> None:
+    """A pod in a trusted range could claim any client address: pages, manifests and the chart agree."""
+    for file in [*_PAGES, *(_ROOT / "daemonset").rglob("*.yaml"), *(_ROOT / "charts").rglob("*.md")]:
+        for line in re.findall(r"[^.]*(?:trustedIPs|proxy-real-ip-cidr)[^.]*\.", file.read_text("utf-8")):
+            assert not re.search(r"lists? the nodes and pods|add (?:the |a )?pods?\b", line), (file, line)
+
+
+def test_the_readme_names_each_providers_shortest_fix() -> None:
+    """As the doctor does: what the controller does by itself, then on request, then a hostname."""
+    table = (_ROOT / "README.md").read_text("utf-8").split("| your provider |", 1)[1].split("\n\n", 1)[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
+    for provider in PROVIDERS:
+        (fix,) = [fix for names, fix in rows if re.search(rf"\b{provider.name.partition(' (')[0]}\b", names)]
+        wanted = (
+            "by itself"
+            if provider.remedies.ip_mode and not provider.remedies.ip_mode_on_request
+            else "one annotation asks"
+            if provider.remedies.ip_mode_on_request
+            else "one annotation publishes a hostname"
+            if provider.remedies.hostname
+            else "nodeagent on the nodes"
+        )
+        assert wanted in fix, provider.name

@@ -208,3 +208,26 @@ def test_a_dns_server_that_does_not_answer_delays_a_daemon_once(monkeypatch: pyt
     assert dns.asked == 2, "a lookup that goes on is not repeated"
     dns.speaks.set()
     wait_until(lambda: find_api_servers((), {}, server, lookups).notes == (), "the answer")
+
+
+_IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+def test_what_the_cluster_publishes_is_known_too() -> None:
+    found = find_api_servers((), _IN_A_POD).with_published(frozenset({endpoint("192.0.2.10", 6443)}))
+    assert found.endpoints == {endpoint("10.96.0.1", 443), endpoint("192.0.2.10", 6443)}
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("local", ["", "https://127.0.0.1:6444"])
+def test_a_pod_that_knows_no_real_address_says_so(tmp_path: Path, local: str) -> None:
+    """The Service's address and a local load balancer, such as k3s', are none."""
+    files = [kubeconfig(tmp_path, local)] if local else []
+    servers = [("10.96.0.1", 443)]
+    (note,) = find_api_servers(files, _IN_A_POD, servers).with_published(frozenset()).notes
+    assert "real address is unknown" in note
+
+
+def test_kubelets_kubeconfig_alone_is_enough(tmp_path: Path) -> None:
+    files = [kubeconfig(tmp_path, "https://192.0.2.10:6443")]
+    assert find_api_servers(files, _IN_A_POD).with_published(frozenset()).notes == ()

@@ -75,6 +75,13 @@ def test_what_handles_services_is_known_by_devices_and_pins(root: Path) -> None:
     assert found.socket_balancer == "/sys/fs/bpf/cilium/socketlb"
 
 
+@pytest.mark.parametrize("made", ["sys/fs/bpf", "sys/class/net/bpfin.cali"])
+def test_what_can_not_be_seen_is_not_absent(root: Path, made: str) -> None:
+    """In a pod, /sys/fs/bpf is an empty directory and no mount; Calico's programs leave no trace there."""
+    (root / made).mkdir(parents=True)
+    assert _read(root).socket_balancer is None
+
+
 @pytest.mark.parametrize(("state", "word"), [("1", "enforcing"), ("0", "permissive")])
 def test_selinux(root: Path, state: str, word: str) -> None:
     (root / "sys/fs/selinux").mkdir(parents=True)

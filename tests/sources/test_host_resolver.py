@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from nodeagent.sources.node.name_resolution import HostResolver
+from nodeagent.sources.node.environment import HostResolver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,11 +21,8 @@ def test_the_nodes_hosts_file_elsewhere(tmp_path: Path) -> None:
         encoding="ascii",
     )
     resolver = HostResolver(file)
-    found = resolver.resolve_all(["site.example.test", "other", "site.example.test"])
-    assert found == {
-        "site.example.test": (ip_address("192.0.2.8"), ip_address("2001:db8::8")),
-        "other": (ip_address("192.0.2.8"),),
-    }
+    assert resolver.resolve("site.example.test") == (ip_address("192.0.2.8"), ip_address("2001:db8::8"))
+    assert resolver.resolve("other") == (ip_address("192.0.2.8"),)
     assert ip_address("127.0.0.1") in resolver.resolve("localhost"), "else the C library is asked"
     assert resolver.resolve("a..b") == ()
     assert HostResolver(tmp_path / "absent").resolve("a..b") == ()

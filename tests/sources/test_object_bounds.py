@@ -1,26 +1,40 @@
 """One object asks for so many hosts and no more, and its annotations are no place to keep a book."""
 
-from collections.abc import Callable, Sequence
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from ipaddress import ip_network
 from typing import Any
 
+import msgspec
 import pytest
 
 from nodeagent.config.options import Config
 from nodeagent.model.facts import Facts
-from nodeagent.model.objects import Ingress, Route, Service, ServiceRange, Snapshot
+from nodeagent.model.objects import ControllerRoute, Ingress, Service, ServiceRange, Snapshot
 from nodeagent.plan.planner import plan
+from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     MOST_HOSTS,
     MOST_POINTS,
     MOST_PORTS,
     DecodingError,
+    decode_api_servers,
     decode_ingress,
+    decode_node,
+    decode_relay_endpoints,
+    decode_relay_service,
     decode_service,
-    decode_service_range,
 )
-from nodeagent.sources.objects.gateway_api import decode_grpc_route, decode_http_route, decode_tls_route
-from nodeagent.sources.objects.kinds import CONTROLLER_KINDS
+from nodeagent.sources.objects.gateway_api import (
+    decode_gateway,
+    decode_listener_set,
+    decode_namespace,
+    decode_route,
+)
+from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, decode_ingress_class, decode_service_range
 
 
 def _hosts(count: int) -> list[str]:
@@ -41,10 +55,10 @@ def test_hosts_of_an_ingress_beyond_the_limit_are_reported_and_left_out() -> Non
 
 
 def test_hosts_of_a_virtual_service_have_the_same_bound() -> None:
-    (kind,) = [one for one in CONTROLLER_KINDS if one.kind == "VirtualService"]
+    (kind,) = [one for one in OPTIONAL_KINDS if one.kind == "VirtualService"]
     spec: dict[str, Any] = {"gateways": ["x"], "hosts": _hosts(MOST_HOSTS + 5)}
     found = kind.decode({"metadata": {"name": "many"}, "spec": spec})
-    assert found is not None
+    assert isinstance(found, ControllerRoute)
     assert len(found.hosts) == MOST_HOSTS
     assert found.problems == (f"more than {MOST_HOSTS} hosts: the rest is not read",)
     assert plan(Snapshot(controller_routes=(found,)), Facts("node1"), Config()).remarks[-1] == (
@@ -52,9 +66,10 @@ def test_hosts_of_a_virtual_service_have_the_same_bound() -> None:
     )
 
 
-@pytest.mark.parametrize("decode", [decode_http_route, decode_grpc_route, decode_tls_route])
-def test_hosts_of_a_route_have_the_same_bound(decode: Callable[[dict[str, Any]], Route]) -> None:
-    found = decode({"metadata": {"name": "many"}, "spec": {"hostnames": _hosts(MOST_HOSTS + 5)}})
+def test_hosts_of_a_route_have_the_same_bound() -> None:
+    found = decode_route(
+        {"metadata": {"name": "many"}, "spec": {"hostnames": _hosts(MOST_HOSTS + 5)}}, "HTTPRoute"
+    )
     assert list(found.hostnames) == _hosts(MOST_HOSTS)
     (remark,) = plan(Snapshot(routes=(found,)), Facts("node1"), Config()).remarks[-1:]
     assert remark == f"{found.ref}: more than {MOST_HOSTS} hosts: the rest is not read"
@@ -117,3 +132,187 @@ def test_a_service_range_that_can_not_be_read_is_an_error_of_that_object(cidrs: 
     """Half of its ranges would be as good as none: what is in the other half could be redirected."""
     with pytest.raises(DecodingError):
         decode_service_range({"metadata": {"name": "odd"}, "spec": {"cidrs": cidrs}})
+
+
+LARGEST = 1_500_000
+"""Bytes of an object that etcd takes."""
+COSTS_AT_MOST = 1_300_000
+"""Bytes of memory that a decoded object takes, whatever is in it: that of 10,000 hosts of usual length."""
+
+
+def held(value: object, seen: set[int]) -> int:
+    """Return the bytes of memory that a value and all that it refers to take."""
+    if id(value) in seen or value is None or isinstance(value, type | Enum):
+        return 0
+    seen.add(id(value))
+    parts: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        parts = [*value.keys(), *value.values()]
+    elif isinstance(value, tuple):
+        parts = value
+    elif not isinstance(value, str | int):
+        parts = [getattr(value, name, None) for name in getattr(value, "__slots__", ())]
+        parts = [*parts, *getattr(value, "__dict__", {}).values()]
+    return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
+
+
+def _hosts_at(*path: str) -> Callable[[list[str]], dict[str, Any]]:
+    def spec(texts: list[str]) -> dict[str, Any]:
+        *lists, last = path
+        found: Any = {last: texts} if last.endswith("s") else [{last: text} for text in texts]
+        for name in reversed(lists):
+            found = {name: found if isinstance(found, list) else [found]}
+        return {"spec": found}
+
+    return spec
+
+
+def _annotations(texts: list[str]) -> dict[str, Any]:
+    marks = {f"example.com/{number}": text for number, text in enumerate(texts)}
+    return {"metadata": {"annotations": {**marks, "kubernetes.io/ingress.class": texts[0]}}, "spec": {}}
+
+
+_KINDS = {kind.kind: kind.decode for kind in reversed(OPTIONAL_KINDS)}
+_FULL: list[tuple[Callable[[bytes], object | None], Callable[[list[str]], dict[str, Any]]]] = [
+    (decode_service, _annotations),
+    (decode_service, _hosts_at("externalIPs")),
+    (decode_service, _hosts_at("clusterIPs")),
+    (decode_service, lambda texts: {"spec": {"ports": [{"name": text, "port": 80} for text in texts]}}),
+    (decode_ingress, _annotations),
+    (decode_ingress, _hosts_at("rules", "host")),
+    (decode_ingress, _hosts_at("tls", "hosts")),
+    (_KINDS["HTTPRoute"], _hosts_at("hostnames")),
+    (_KINDS["HTTPRoute"], _annotations),
+    (_KINDS["IngressRoute"], _hosts_at("routes", "match")),
+    (_KINDS["VirtualService"], lambda texts: {"spec": {"hosts": texts, "gateways": ["x"]}}),
+]
+
+
+@pytest.mark.parametrize("length", [1, 200, LARGEST])
+@pytest.mark.parametrize("text", ["h.example.com", "\N{GRINNING FACE}", "Host(`h{}.example.com`)"], ids=ascii)
+@pytest.mark.parametrize(("decode", "full"), _FULL)
+def test_no_object_costs_more_memory_than_the_limit(
+    decode: Callable[[bytes], object | None],
+    full: Callable[[list[str]], dict[str, Any]],
+    text: str,
+    length: int,
+) -> None:
+    """Full of one text that is repeated, or of many that differ."""
+    size = len(text.encode())
+    repeated = text * max(1, min(length, LARGEST // size))
+    count = max(1, min(50_000, LARGEST // (len(repeated.encode()) + 20)))
+    document = full([repeated.replace("{}", str(number)) + str(number) for number in range(count)])
+    document.setdefault("metadata", {})["name"] = "full"
+    if decode is decode_service:
+        document["spec"]["type"] = "LoadBalancer"
+    value = decode(msgspec.json.encode(document))
+    assert value is not None
+    assert held(value, set()) <= COSTS_AT_MOST
+
+
+def test_what_is_beyond_a_limit_is_reported_once() -> None:
+    """However many of them there are: neither a host nor the report of it can be long."""
+    found = _ingress(["x" * 254, *("y" * 300 + str(number) for number in range(99)), "a.example.com"])
+    assert found.hosts == ("a.example.com",)
+    assert found.problems == ("hosts longer than 253 characters: 100 not read",)
+    odd = _service({"externalIPs": [f"no address {number}" for number in range(1001)]})
+    assert len(odd.problems) == 11
+    assert odd.problems[0] == "spec.externalIPs: the rest after 1000 entries is not read"
+    assert odd.problems[-1] == "991 more problems like these"
+    marks = {f"example.com/{number}": "x" * 4000 for number in range(20)} | {
+        "nodeagent.io/proxy-protocol": "v2"
+    }
+    service = decode_service(
+        {"metadata": {"name": "lb", "annotations": marks}, "spec": {"type": "LoadBalancer"}}
+    )
+    assert service is not None
+    assert (len(service.annotations), service.annotations["nodeagent.io/proxy-protocol"]) == (9, "v2")
+    assert "more than 32768 characters in all: not read" in service.problems[0]
+
+
+def _paths(shape: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where an object can grow: its lists, mappings and texts."""
+    for name, hint in typing.get_type_hints(shape).items():
+        kind = _only(hint)
+        inner = _only(typing.get_args(kind)[0]) if typing.get_origin(kind) is list else kind
+        if inner is not kind or inner is str or typing.get_origin(kind) is dict:
+            yield (*above, name)
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from _paths(inner, (*above, name))
+
+
+def _only(hint: Any) -> Any:  # noqa: ANN401 - a type, or a generic one
+    """The type that may be missing."""
+    union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+    return next(one for one in typing.get_args(hint) if one is not type(None)) if union else hint
+
+
+_VALID = {"type": "LoadBalancer", "origin": "Selector", "operator": "In", "value": "2001:db8::{:x}"}
+_ADDRESSES = {"ip", "address", "addresses", "clusterIPs", "clusterIP", "externalIPs"}
+
+
+def _filled(shape: type, grows: tuple[str, ...], count: int, number: int = 0) -> dict[str, Any]:
+    """An object with everything in it once, and what is at the path so often, or so long."""
+    made: dict[str, Any] = {}
+    for one in msgspec.structs.fields(shape):
+        kind = _only(typing.get_type_hints(shape)[one.name])
+        within = grows[1:] if grows[:1] == (one.name,) else ("-",)
+        times = count if not within else 1
+        is_list = typing.get_origin(kind) is list
+        inner = _only(typing.get_args(kind)[0]) if is_list else kind
+        if inner is str:
+            word = "2001:db8::{:x}" if one.name in _ADDRESSES else _VALID.get(one.name, "n{}")
+            word = "2001:db8:{:x}::/64" if "idr" in one.name.lower() else word
+            texts = [word.format(at if is_list else number) for at in range(times if is_list else 1)]
+            made[one.encode_name] = texts if is_list else texts[0] + "x" * (times - 1)
+        elif inner is int:
+            made[one.encode_name] = number % 60_000 + 1
+        elif typing.get_origin(inner) is dict:
+            made[one.encode_name] = {f"k{at}": f"v{at}" for at in range(times)}
+        elif issubclass(inner, msgspec.Struct):
+            items = [_filled(inner, within, count, at) for at in range(times)]
+            made[one.encode_name] = items if is_list else items[0]
+    return made
+
+
+_SHAPES: list[tuple[Callable[[bytes], object | None], type]] = [
+    (decode_service, api.Service),
+    (decode_ingress, api.Ingress),
+    (decode_ingress_class, api.IngressClass),
+    (decode_node, api.Node),
+    (decode_relay_service, api.Service),
+    (decode_relay_endpoints, api.EndpointSlice),
+    (decode_api_servers, api.EndpointSlice),
+    (decode_namespace, api.Head),
+    (decode_service_range, api.ServiceCIDR),
+    (decode_gateway, api.Gateway),
+    (decode_listener_set, api.ListenerSet),
+    (_KINDS["HTTPRoute"], api.Route),
+]
+
+
+@pytest.mark.parametrize(
+    ("decode", "shape", "path"),
+    [(decode, shape, path) for decode, shape in _SHAPES for path in _paths(shape)],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
+)
+def test_whatever_grows_in_an_object_it_costs_little_or_is_refused(
+    decode: Callable[[bytes], object | None], shape: type, path: tuple[str, ...]
+) -> None:
+    one, two = (len(msgspec.json.encode(_filled(shape, path, count))) for count in (1, 2))
+    document = msgspec.json.encode(_filled(shape, path, LARGEST // (two - one + 5)))
+    try:
+        value = decode(document)
+    except DecodingError:
+        return
+    assert held(value, set()) <= 1_500_000
+    assert decode(msgspec.json.encode(_filled(shape, ("-",), 1))) is not None
+
+
+def test_the_endpoints_of_a_slice_are_bounded_although_each_has_all_ports() -> None:
+    slice_ = {
+        "metadata": {"name": "relay"},
+        "endpoints": [{"addresses": [f"192.0.2.{number}"]} for number in range(200)],
+        "ports": [{"port": number} for number in range(1, 201)],
+    }
+    assert len(decode_relay_endpoints(slice_)) == MOST_POINTS

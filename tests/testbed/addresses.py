@@ -111,6 +111,8 @@ POD_CIDR1_6 = IPv6Network("fd00:10:244:1::/64")
 POD_CIDR2_6 = IPv6Network("fd00:10:244:2::/64")
 CLUSTER_CIDRS: tuple[Network, ...] = (IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/48"))
 
+SERVICE_CIDRS: tuple[Network, ...] = (IPv4Network("10.96.0.0/16"), IPv6Network("fd00:10:96::/112"))
+
 LOAD_BALANCER_IP = IPv4Address("203.0.113.10")
 LOAD_BALANCER_IP_6 = IPv6Address("2001:db8:3::10")
 LOAD_BALANCER_IPS: tuple[Address, ...] = (LOAD_BALANCER_IP,)

@@ -115,7 +115,9 @@ class Agent:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _command(self, name: str) -> list[str]:
-        common = ["--manifests", self.manifests, "--config", self.config, "--node", self.host.name]
+        common = ["--config", self.config]
+        if name != "cleanup":
+            common += ["--manifests", self.manifests, "--node", self.host.name]
         return [*PYTHON, "nodeagent", name, *map(str, common)]
 
     @contextmanager

@@ -25,12 +25,11 @@ from importlib import import_module
 from types import ModuleType
 
 import nodeagent
-from nodeagent.components.addresses import netlink
 from tests.testbed.inside import enter_host
 
 # What nodeagent imports when it needs it; without the official client, which few starts need and which would
 # make each fork slower.
-_IMPORTED_LATER = ("iptc", "prometheus_client", "watchdog.observers.inotify_c")
+_IMPORTED_LATER = ("iptc", "prometheus_client", "pyroute2", "watchdog.observers.inotify_c")
 _LONGEST_REQUEST = 65536
 _STREAMS = ("stdin", "stdout", "stderr")
 
@@ -44,8 +43,6 @@ def _import_all() -> None:
     for name in _IMPORTED_LATER:
         import_module(name)
     sys.path[:] = path  # iptc imports setuptools, which adds to it
-    with netlink.opened():
-        pass  # it imports pyroute2's messages, without the rest
     gc.freeze()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.testbed.addresses import NAMES, REGISTRY, bracketed
+from tests.testbed.addresses import NAMES, REGISTRY, SITE, bracketed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,9 @@ CHALLENGE = "/.well-known/acme-challenge/"
 """Where an ACME server, and cert-manager before it, looks for the key of the token that follows."""
 KEY_SUFFIX = ".key-of-the-testbed"
 """What follows the token in that key."""
+
+PROTECTED = "/protected"
+"""A page for which the controller first asks SITE, at the address in the header X-Auth-At."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,13 @@ class IngressController:
             ),
             encoding="ascii",
         )
-        self.process = host.popen(["nginx", "-c", configuration, "-e", self.error_log])
+        self._command: list[str | Path] = ["nginx", "-c", configuration, "-e", self.error_log]
+        self.process = host.popen(self._command)
+
+    def start_again(self) -> None:
+        """Start it again after its end, and wait until it is ready."""
+        self.process = self.host.popen(self._command)
+        self.await_ready()
 
     def await_ready(self) -> None:
         """Wait until it listens on every port."""
@@ -137,6 +146,19 @@ http {{
         }}
         location / {{
             return 200 "client=$proxy_protocol_addr host=$host port=$server_port\\n";
+        }}
+        # As with auth-url of ingress-nginx: the controller itself asks for a hostname that it serves.
+        location {PROTECTED} {{
+            auth_request /external-auth;
+            try_files /nothing =204;
+        }}
+        location = /external-auth {{
+            internal;
+            proxy_pass https://$http_x_auth_at/;
+            proxy_ssl_name {SITE};
+            proxy_ssl_server_name on;
+            proxy_pass_request_body off;
+            proxy_set_header Host {SITE};
         }}
     }}
     server {{

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 import subprocess
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.isolation import (
+    MS_BIND,
+    MS_REC,
+    NEWNET,
+    NEWNS,
+    NEWPID,
+    NEWUTS,
+    bind,
+    enter,
+    in_network_of,
+    mount,
+    unshare,
+)
 from tests.testbed.private_etc import MOUNTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.testbed.namespaces import Host
 
-_CLONE_NEWNS = 0x00020000
-_CLONE_NEWUTS = 0x04000000
-_CLONE_NEWPID = 0x20000000
-_CLONE_NEWNET = 0x40000000
-_OWN = _CLONE_NEWNET | _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWPID
-_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1, 0x20, 0x1000, 0x4000, 0x40000
+_OWN = NEWNET | NEWNS | NEWUTS | NEWPID
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
-@contextmanager
-def inside(host: Host) -> Iterator[None]:
-    """Run the calling thread, and what it starts, in a host's network; its files stay the machine's own.
-
-    A socket goes on to belong there when the block has ended.
-    """
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    there = os.open(f"/proc/{host.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _check(_libc.setns(there, _CLONE_NEWNET))
-        try:
-            yield
-        finally:
-            _check(_libc.setns(home, _CLONE_NEWNET))
-    finally:
-        os.close(there)
-        os.close(home)
+def inside(host: Host) -> AbstractContextManager[None]:
+    """Run the calling thread, and what it starts, in a host's network; its files stay the machine's own."""
+    return in_network_of(host.pid)
 
 
 def enter_host(descriptor: int) -> None:
@@ -54,7 +45,7 @@ def enter_host(descriptor: int) -> None:
 
     As with `nsenter`, only its children are in the host's process namespace; its directory is `/`.
     """
-    _check(_libc.setns(descriptor, _OWN))
+    enter(descriptor, _OWN)
 
 
 def become_host() -> None:
@@ -62,8 +53,7 @@ def become_host() -> None:
 
     The first process that it starts is the host's process 1. No mount there is seen by the machine.
     """
-    _check(_libc.unshare(_OWN))
-    _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
+    unshare(_OWN)
 
 
 def furnish_host(etc: Path, name: str, *, ipv6: bool) -> None:
@@ -79,13 +69,12 @@ def furnish_host(etc: Path, name: str, *, ipv6: bool) -> None:
         subprocess.CalledProcessError: It did not allow the /proc.
     """
     for directory in filter(Path.exists, map(etc.joinpath, MOUNTED)):
-        _mount(f"/etc/{directory.name}", str(directory), flags=_MS_BIND)
-        _mount("none", str(directory), flags=_MS_REMOUNT | _MS_BIND | _MS_RDONLY)
-    _mount(str(etc), "/etc", flags=_MS_BIND | _MS_REC)
-    _mount("tmpfs", "/run", "tmpfs", data="mode=0755,size=64m")
+        bind(f"/etc/{directory.name}", directory, read_only=True)
+    mount(etc, "/etc", flags=MS_BIND | MS_REC)
+    mount("tmpfs", "/run", "tmpfs", options="mode=0755,size=64m")
     Path("/run/lock").mkdir()
     Path("/run/lock").chmod(0o1777)
-    _mount("sysfs", "/sys", "sysfs")
+    mount("sysfs", "/sys", "sysfs")
     # A /proc is that of the process namespace of the process that mounts it, and this one is outside.
     proc = ["mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", "/proc"]
     subprocess.run(proc, check=True)
@@ -111,15 +100,3 @@ def _settings(*, ipv6: bool) -> dict[str, int]:
     if Path("/proc/sys/net", bridge).exists():
         settings[bridge] = 0
     return settings
-
-
-def _mount(source: str, target: str, kind: str = "none", *, flags: int = 0, data: str = "") -> None:
-    _check(
-        _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode()),
-        target,
-    )
-
-
-def _check(result: int, path: str | None = None) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)

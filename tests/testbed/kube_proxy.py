@@ -70,12 +70,6 @@ class KubeProxy:
             else:
                 self._write_iptables(family, services)
 
-    def save_commands(self) -> list[list[str]]:
-        """The commands that print its rules."""
-        if self.kind == "nftables":
-            return [["nft", "list", "ruleset"]]
-        return [[f"{self._iptables(family)}-save", "-t", "nat"] for family in self._node_addresses]
-
     def _write_nftables(self, family: Family, services: Sequence[ServiceRules]) -> None:
         rules = kube_proxy_nftables.render(
             services, self._node_addresses[family], self._cluster_cidrs[family]

@@ -1,4 +1,7 @@
-"""kube-proxy's rules in its iptables mode, in its own shape: KUBE-SERVICES, KUBE-SVC-* and so on."""
+"""kube-proxy's rules in its iptables mode, in the shape of 1.36: KUBE-SERVICES, KUBE-SVC-* and so on.
+
+Those of its nat table: no other translates. test_kube_proxy_models.py compares them with the real ones.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def render(services: Sequence[ServiceRules], cluster_cidr: Network, standing: st
     for service in services:
         for port in service.ports:
             names = _Names(service, port)
-            chains += [names.service, names.external, *names.endpoints]
+            chains += [names.service, *names.endpoints]
+            if names.outside:
+                chains.append(names.external)
             portals += _portals(service, port, names)
             if port.node_port:
                 node_ports.append(
@@ -65,6 +70,8 @@ def render(services: Sequence[ServiceRules], cluster_cidr: Network, standing: st
         '-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports;'
         ' NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS'
     )
+    if cluster_cidr.version == 6:
+        last = last.replace(" -m comment", " ! -d ::1/128 -m comment", 1)
     gone = sorted(set(_OF_A_SERVICE.findall(standing)) - set(chains))
     return "\n".join(
         [
@@ -89,6 +96,7 @@ class _Names:
         digest = _digest(f"{self.readable}tcp")
         self.service = f"KUBE-SVC-{digest}"
         self.external = f"KUBE-EXT-{digest}"
+        self.outside = bool(service.load_balancer_ips or port.node_port)
         self.endpoints = [
             "KUBE-SEP-" + _digest(f"{self.readable}tcp{_with_port(endpoint, port)}")
             for endpoint in service.endpoints
@@ -112,17 +120,18 @@ def _service_rules(
     service: ServiceRules, port: ServicePort, names: _Names, cluster_cidr: Network
 ) -> list[str]:
     rules = [
-        (
-            f'-A {names.external} -m comment --comment "masquerade traffic for {names.readable}'
-            ' external destinations" -j KUBE-MARK-MASQ'
-        ),
-        f"-A {names.external} -j {names.service}",
-        *(
-            f"-A {names.service} ! -s {cluster_cidr} -d {_alone(address)} -p tcp -m comment"
-            f' --comment "{names.readable} cluster IP" -m tcp --dport {port.port} -j KUBE-MARK-MASQ'
-            for address in service.cluster_ips
-        ),
+        f"-A {names.service} ! -s {cluster_cidr} -d {_alone(address)} -p tcp -m comment"
+        f' --comment "{names.readable} cluster IP" -m tcp --dport {port.port} -j KUBE-MARK-MASQ'
+        for address in service.cluster_ips
     ]
+    if names.outside:
+        rules += [
+            (
+                f'-A {names.external} -m comment --comment "masquerade traffic for {names.readable}'
+                ' external destinations" -j KUBE-MARK-MASQ'
+            ),
+            f"-A {names.external} -j {names.service}",
+        ]
     for number, (endpoint, chain) in enumerate(zip(service.endpoints, names.endpoints, strict=True)):
         left = len(service.endpoints) - number
         chance = f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""

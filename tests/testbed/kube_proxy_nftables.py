@@ -1,4 +1,7 @@
-"""kube-proxy's rules in its nftables mode, in its own shape: names, priorities, maps and marks."""
+"""kube-proxy's rules in its nftables mode, in the shape of 1.36.
+
+test_kube_proxy_models.py compares them with the real ones.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,39 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING
 
-from tests.testbed.addresses import bracketed
+from tests.testbed.addresses import PLACES, SERVICE_CIDRS, within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.testbed.addresses import Address, Network
     from tests.testbed.services import ServicePort, ServiceRules
 
 _HASH_LENGTH = 8
 _BASE = """\
+    chain filter-prerouting-pre-dnat {{
+        type filter hook prerouting priority -110; policy accept;
+        ct state new jump firewall-check
+    }}
+    chain filter-output-pre-dnat {{
+        type filter hook output priority -110; policy accept;
+        ct state new jump firewall-check
+    }}
+    chain filter-input {{
+        type filter hook input priority filter; policy accept;
+        ct state new jump nodeport-endpoints-check
+        ct state new jump service-endpoints-check
+    }}
+    chain filter-forward {{
+        type filter hook forward priority filter; policy accept;
+        ct state new jump service-endpoints-check
+        ct state new jump cluster-ips-check
+    }}
+    chain filter-output {{
+        type filter hook output priority filter; policy accept;
+        ct state new jump service-endpoints-check
+        ct state new jump cluster-ips-check
+    }}
     chain nat-prerouting {{
         type nat hook prerouting priority dstnat; policy accept;
         jump services
@@ -28,21 +54,31 @@ _BASE = """\
         type nat hook postrouting priority srcnat; policy accept;
         jump masquerading
     }}
+    chain nodeport-endpoints-check {{
+        {ip} daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports
+    }}
+    chain service-endpoints-check {{
+        {ip} daddr . meta l4proto . th dport vmap @no-endpoint-services
+    }}
+    chain firewall-check {{
+        {ip} daddr . meta l4proto . th dport vmap @firewall-ips
+    }}
     chain services {{
+        {ip} daddr @cluster-ips {ip} saddr != {pods} meta mark set meta mark | 0x4000
         {ip} daddr . meta l4proto . th dport vmap @service-ips
         {ip} daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
     }}
-    chain mark-for-masquerade {{
-        meta mark set meta mark | 0x4000
-    }}
     chain masquerading {{
-        meta mark & 0x4000 == 0 return
-        meta mark set meta mark ^ 0x4000
-        masquerade fully-random
+        meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 masquerade fully-random
+        ct status dnat {ip} saddr . {ip} daddr . meta l4proto . th dport @hairpin-connections \\
+            masquerade fully-random
     }}
-    set nodeport-ips {{
-        type {address_type}
-        elements = {{ {node_address} }}
+    chain cluster-ips-check {{
+        {ip} daddr @cluster-ips reject
+        {ip} daddr {services} drop
+    }}
+    chain reject-chain {{
+        reject
     }}
 """
 
@@ -51,87 +87,84 @@ def render(services: Sequence[ServiceRules], node_address: Address, cluster_cidr
     """Write the whole table of a family as one transaction that replaces whatever table existed before.
 
     Args:
-        services: Every Service, with the addresses of that family.
-        node_address: The address on which NodePorts answer.
+        services: Every Service with a pod, with the addresses of that family.
+        node_address: The address on which NodePorts answer, and by which the node's own pods are known.
         cluster_cidr: Sources within it reach a ClusterIP with their own address.
 
     Returns:
         Text for `nft -f -`.
     """
-    ip, address_type = ("ip", "ipv4_addr") if node_address.version == 4 else ("ip6", "ipv6_addr")
+    family = node_address.version
+    ip, kind = ("ip", "ipv4_addr") if family == 4 else ("ip6", "ipv6_addr")
+    (service_cidr,) = within(SERVICE_CIDRS, (family,))
+    own_pods = _pods_of(node_address)
+    hairpins: list[str] = []
     ips: list[str] = []
     node_ports: list[str] = []
     chains: list[str] = []
     for service in services:
         for port in service.ports:
-            name = _chain("", service, port)
-            ips += [f"{address} . tcp . {port.port} : goto service-{name}" for address in service.cluster_ips]
-            ips += [
-                f"{address} . tcp . {port.port} : goto external-{name}"
-                for address in service.load_balancer_ips
-            ]
+            name = _name(service, port)
+            to_port = f"tcp . {port.port} : goto"
+            ips += [f"{address} . {to_port} service-{name}" for address in service.cluster_ips]
+            ips += [f"{address} . {to_port} external-{name}" for address in service.load_balancer_ips]
             if port.node_port:
                 node_ports.append(f"tcp . {port.node_port} : goto external-{name}")
-            chains += _service_chains(ip, service, port, cluster_cidr)
+            own = [pod for pod in service.endpoints if pod in own_pods]
+            hairpins += [f"{pod} . {pod} . tcp . {port.target_port}" for pod in own]
+            chains += _service_chains(ip, service, port, name)
+    destination = f"{kind} . inet_proto . inet_service"
     return "\n".join(
         [
             f"table {ip} kube-proxy",
             f"delete table {ip} kube-proxy",
             f"table {ip} kube-proxy {{",
             '    comment "rules for kube-proxy"',
-            _BASE.format(ip=ip, address_type=address_type, node_address=node_address),
+            *_elements("set hairpin-connections", f"{kind} . {destination}", hairpins),
+            *_elements("set cluster-ips", kind, [str(ip) for one in services for ip in one.cluster_ips]),
+            *_elements("set nodeport-ips", kind, [str(node_address)]),
+            *_elements("map no-endpoint-services", f"{destination} : verdict", ()),
+            *_elements("map no-endpoint-nodeports", "inet_proto . inet_service : verdict", ()),
+            *_elements("map firewall-ips", f"{destination} : verdict", ()),
+            *_elements("map service-ips", f"{destination} : verdict", ips),
+            *_elements("map service-nodeports", "inet_proto . inet_service : verdict", node_ports),
+            _BASE.format(ip=ip, pods=cluster_cidr, services=service_cidr),
             *chains,
-            *_map("service-ips", f"{address_type} . inet_proto . inet_service", ips),
-            *_map("service-nodeports", "inet_proto . inet_service", node_ports),
             "}",
             "",
         ]
     )
 
 
-def _map(name: str, key: str, elements: Sequence[str]) -> list[str]:
-    lines = [f"    map {name} {{", f"        type {key} : verdict"]
+def _elements(what: str, kind: str, elements: Sequence[str]) -> Iterator[str]:
+    yield f"    {what} {{"
+    yield f"        type {kind}"
     if elements:
-        lines.append(f"        elements = {{ {', '.join(elements)} }}")
-    return [*lines, "    }"]
+        yield f"        elements = {{ {', '.join(elements)} }}"
+    yield "    }"
 
 
-def _service_chains(ip: str, service: ServiceRules, port: ServicePort, cluster_cidr: Network) -> list[str]:
-    name = _chain("", service, port)
-    lines: list[str] = []
-    targets = []
-    for number, endpoint in enumerate(service.endpoints):
-        # A name holds no colon.
-        escaped = str(endpoint).replace(":", ".")
-        target = "endpoint-" + _chain(f"__{escaped}/{port.target_port}", service, port)
-        targets.append(f"{number} : goto {target}")
-        lines += [
-            f"    chain {target} {{",
-            f"        {ip} saddr {endpoint} jump mark-for-masquerade",
-            f"        meta l4proto tcp dnat to {bracketed(endpoint)}:{port.target_port}",
-            "    }",
-        ]
-    lines += [
-        f"    chain service-{name} {{",
-        *(
-            f"        {ip} daddr {address} tcp dport {port.port}"
-            f" {ip} saddr != {cluster_cidr} jump mark-for-masquerade"
-            for address in service.cluster_ips
-        ),
-    ]
-    if targets:
-        lines.append(f"        numgen random mod {len(targets)} vmap {{ {', '.join(targets)} }}")
-    lines += [
-        "    }",
-        f"    chain external-{name} {{",
-        "        jump mark-for-masquerade",
-        f"        goto service-{name}",
-        "    }",
-    ]
-    return lines
+def _service_chains(ip: str, service: ServiceRules, port: ServicePort, name: str) -> Iterator[str]:
+    pods = service.endpoints
+    targets = ", ".join(f"{number} : {pod} . {port.target_port}" for number, pod in enumerate(pods))
+    yield f"    chain service-{name} {{"
+    if pods:
+        yield f"        meta l4proto tcp dnat {ip} to numgen random mod {len(pods)} map {{ {targets} }}"
+    yield "    }"
+    if not service.load_balancer_ips and not port.node_port:
+        return
+    yield f"    chain external-{name} {{"
+    yield "        meta mark set meta mark | 0x4000"
+    yield f"        goto service-{name}"
+    yield "    }"
 
 
-def _chain(suffix: str, service: ServiceRules, port: ServicePort) -> str:
-    readable = f"{service.key}/tcp/{port.name}{suffix}"
+def _pods_of(node_address: Address) -> set[Address]:
+    nodes = {place.host for place in PLACES if node_address in [own.ip for own in place.addresses]}
+    return {own.ip for place in PLACES if place.behind in nodes for own in place.addresses}
+
+
+def _name(service: ServiceRules, port: ServicePort) -> str:
+    readable = f"{service.key}/tcp/{port.name}"
     digest = base64.b32encode(hashlib.sha256(readable.encode("ascii")).digest()).decode("ascii")
     return f"{digest[:_HASH_LENGTH]}-{readable}"

@@ -27,12 +27,3 @@ class Node(Host):
         """Read an image's manifest with skopeo."""
         done = self.run(["skopeo", "inspect", f"docker://{image.reference}"], check=False)
         return PullResult(done.returncode == 0, done.stderr)
-
-    def skopeo_copy(self, image: Image, directory: str) -> PullResult:
-        """Pull an image with skopeo into a directory that must not exist yet."""
-        done = self.run(
-            ["skopeo", "copy", "--quiet", f"docker://{image.reference}", f"dir:{directory}"],
-            timeout=60,
-            check=False,
-        )
-        return PullResult(done.returncode == 0, done.stderr)

@@ -9,7 +9,6 @@ import gc
 import json
 import logging
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -81,8 +80,6 @@ def end(way: str) -> None:
     match way:
         case "return":
             return
-        case "full":
-            os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
         case "text":
             sys.exit("why it ended")
         case "exception":
@@ -92,14 +89,10 @@ def end(way: str) -> None:
         case "abort":
             faulthandler.enable()
             os.abort()
-        case "random":
-            print(random.random())  # noqa: S311 - guards nothing
         case "stay":
             signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
             print("stays", flush=True)
             time.sleep(600)
-        case "leave a child":
-            subprocess.Popen(["sleep", "600"])
         case number:
             sys.exit(int(number))
 

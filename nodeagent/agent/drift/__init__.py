@@ -3,5 +3,5 @@
 One watcher per component: `hosts_file.HostsFileWatcher`, `addresses.AddressWatcher`,
 `dnat.NftablesWatcher` or `dnat.XtablesWatcher`, `relay.RelayWatcher`. All wait for events of the kernel; the
 one for xtables, about which the kernel reports least, also checks at long intervals.
-`retries.RepairConflicts` slows repairs down if another program keeps reverting them.
+`runtime.repair_conflicts` slows repairs down if another program keeps reverting them.
 """

@@ -9,40 +9,23 @@ kube-proxy open the lock file before they change one and close it afterwards, wh
 occasional check finds changes by a program that takes no lock.
 """
 
-import struct
 import time
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nodeagent.agent import inotify
-from nodeagent.agent.drift.netlink_socket import (
-    Message,
-    Notifications,
-    NotificationsLostError,
-    attributes,
-    messages,
-    text,
-)
-from nodeagent.agent.drift.watcher import OnDrift, Watcher
+from nodeagent.agent.drift.watcher import ComparingWatcher, OnDrift, Watcher
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nft_script import TABLE
 from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.dnat.xt_tables import lock_path
-from nodeagent.errors import ApplyError
+from nodeagent.netlink import Notifications, nftables_notifications
 
-_NETLINK_NETFILTER = 12
-# include/uapi/linux/netfilter/nfnetlink.h: the group, the subsystem, struct nfgenmsg.
-_NFNLGRP_NFTABLES = 7
-_SUBSYSTEM = 10
-_NFGENMSG = struct.Struct(">BBH")
+# include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h
 _NFPROTO_INET = 1
-
-# include/uapi/linux/netfilter/nf_tables.h. The attribute that names the table is 1 for every kind of object.
 _NEWGEN = 15
-_TABLE_NAME = 1
-_GEN_PROC_PID, _GEN_PROC_NAME = 2, 3
 _WORDS = {
     0: "table added",
     2: "table deleted",
@@ -75,7 +58,6 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
         self._kinds: dict[str, int] = {}
         self._transactions: list[str] = []
         self._own = 0
-        self._lost = False
 
     def expect(self, state: DnatState) -> None:
         """See `Watcher`. Ignores this many transactions; if there were more, another program made them."""
@@ -83,45 +65,34 @@ class NftablesWatcher(Watcher[DnatState, Notifications]):
             self._own += state.transactions
 
     def _open(self) -> Notifications:
-        return Notifications(_NETLINK_NETFILTER, (_NFNLGRP_NFTABLES,))
+        # The end of a transaction matters only if it contains something of nodeagent's.
+        return nftables_notifications(lambda datagram: bool(self._kinds) or _NEEDLE in datagram)
+
+    def _begin(self, _: Notifications) -> None:
+        self._kinds.clear()
 
     def _read(self, source: Notifications) -> None:
-        try:
-            for datagram in source.datagrams():
-                # The end of a transaction matters only if it contains something of nodeagent's.
-                if self._kinds or _NEEDLE in datagram:
-                    for message in messages(datagram):
-                        self._take(message)
-        except NotificationsLostError:
-            self._lost = True
+        for message in source.messages():
+            self._take(message)
 
     def _judge(self) -> str:
         own, self._own = self._own, 0
-        lost, self._lost = self._lost, False
         transactions, self._transactions = self._transactions, []
-        if lost:
-            self._kinds.clear()
-            return f"table inet {TABLE} might have changed: too many notifications came at once"
         if len(transactions) <= own:
             return ""
         # It is unknown which of them were nodeagent's: all are shown.
         return f"table inet {TABLE} was changed: {'; '.join(dict.fromkeys(transactions))}"
 
-    def _take(self, message: Message) -> None:
-        if message.type >> 8 != _SUBSYSTEM:
-            return
-        kind = message.type & 0xFF
-        found = attributes(message.payload, _NFGENMSG.size)
-        if kind == _NEWGEN:
-            if self._kinds:
-                process = int.from_bytes(found.get(_GEN_PROC_PID, b""), "big")
-                name = text(found.get(_GEN_PROC_NAME, b"")) or "unknown"
-                told = ", ".join(
-                    f"{count} times {what}" if count > 1 else what for what, count in self._kinds.items()
-                )
-                self._transactions.append(f"{told} (by {name}, process {process} of the host)")
-                self._kinds.clear()
-        elif message.payload[0] == _NFPROTO_INET and found.get(_TABLE_NAME) == _NEEDLE:
+    def _take(self, message: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
+        kind = message["header"]["type"] & 0xFF
+        if kind == _NEWGEN and self._kinds:
+            process, name = message.get_attr("NFTA_GEN_PROC_PID"), message.get_attr("NFTA_GEN_PROC_NAME")
+            told = ", ".join(
+                f"{count} times {what}" if count > 1 else what for what, count in self._kinds.items()
+            )
+            self._transactions.append(f"{told} (by {name or 'unknown'}, process {process} of the host)")
+            self._kinds.clear()
+        elif message["nfgen_family"] == _NFPROTO_INET and message.get_attr("TABLE") == TABLE:
             what = _WORDS.get(kind, "something else changed")
             self._kinds[what] = self._kinds.get(what, 0) + 1
 
@@ -130,14 +101,14 @@ _CLOSED = inotify.CLOSE_WRITE | inotify.CLOSE_NOWRITE
 _APPEARED = inotify.CREATE | inotify.MOVED_TO
 _DIRECTORY_GONE = inotify.DELETE_SELF | inotify.MOVE_SELF
 
-_LOOK_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
 _SHARE = 10
 """Checks take no more than one part in this many of the time if kube-proxy syncs without a pause ..."""
 _LONGEST_REST_SECONDS = 0.3
 """... unless that would make a displaced jump wait for long."""
 
 
-class XtablesWatcher(Watcher[DnatState, Inotify]):
+class XtablesWatcher(ComparingWatcher[DnatState, Inotify, DnatState]):
     """Notices every change of nodeagent's chains, and rules inserted before its jumps.
 
     Another program's changes elsewhere cause no pass: nodeagent's part is read and compared.
@@ -153,17 +124,11 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
         self._backend = IptablesBackend()
         self._lock_file = lock_path()
         self._file_watch = 0
-        self._touched = False
         self._rest_until = 0.0
-        self._look_at = 0.0
-        self._expected: DnatState | None = None
-        self._told: DnatState | str | None = None
+        self._check_at = 0.0
 
-    def expect(self, state: DnatState) -> None:
-        """See `Watcher`. There is no drift as long as the tables have exactly that."""
-        with self._lock:
-            self._told = None
-            self._expected = replace(state, superseded=None)
+    def _compared(self, state: DnatState) -> DnatState:
+        return replace(state, superseded=None)
 
     def _open(self) -> Inotify:
         return Inotify()
@@ -171,7 +136,7 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
     def _begin(self, source: Inotify) -> None:
         source.watch_directory(self._lock_file.parent, _APPEARED | _DIRECTORY_GONE)
         self._watch_file(source)
-        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._check_at = time.monotonic() + _CHECK_SECONDS
 
     def _watch_file(self, source: Inotify) -> None:
         """Watch the file: a single mounted file is the host's, and its events come from every mount."""
@@ -196,32 +161,24 @@ class XtablesWatcher(Watcher[DnatState, Inotify]):
             self._touched = True
 
     def _timeout(self) -> float | None:
-        due = self._rest_until if self._touched else self._look_at
+        due = self._rest_until if self._touched else self._check_at
         return max(0.0, due - time.monotonic())
 
     def _judge(self) -> str:
         began = time.monotonic()
-        if began < (self._rest_until if self._touched else self._look_at):
+        if began < (self._rest_until if self._touched else self._check_at):
             return ""
-        self._touched = False
-        found = self._look()
+        self._touched = True
+        told = super()._judge()
         ended = time.monotonic()
-        self._look_at = ended + _LOOK_SECONDS
+        self._check_at = ended + _CHECK_SECONDS
         self._rest_until = ended + min((ended - began) * _SHARE, _LONGEST_REST_SECONDS)
-        # One sync takes the lock several times: the same state is reported once.
-        if found in (self._expected, self._told):
-            return ""
-        self._told = found
-        return found if isinstance(found, str) else _words(found)
+        return told
 
-    def _look(self) -> DnatState | str:
-        try:
-            return self._backend.read()
-        except ApplyError as error:
-            return str(error)
+    def _read_actual(self) -> DnatState:
+        return self._backend.read()
 
-
-def _words(found: DnatState) -> str:
-    if not found.present:
-        return "the chains of nodeagent were deleted"
-    return "; ".join(found.damage) or "entries in the chains of nodeagent were changed"
+    def _difference(self, found: DnatState) -> str:
+        if not found.present:
+            return "the chains of nodeagent were deleted"
+        return "; ".join(found.damage) or "entries in the chains of nodeagent were changed"

@@ -4,19 +4,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from nodeagent.agent import inotify
-from nodeagent.agent.drift.watcher import OnDrift, Watcher
+from nodeagent.agent.drift.watcher import ComparingWatcher, OnDrift
 from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
+from nodeagent.components.hosts.component import HostsState
 from nodeagent.components.hosts.file import Reading, is_mount_point, read
-from nodeagent.components.hosts.state import HostsState
-from nodeagent.errors import ApplyError
 
 _FILE = inotify.MODIFY | inotify.ATTRIB | inotify.CLOSE_WRITE
 _SELF = inotify.DELETE_SELF | inotify.MOVE_SELF
 _NAMES = inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
 
 
-class HostsFileWatcher(Watcher[HostsState, Inotify]):
+class HostsFileWatcher(ComparingWatcher[HostsState, Inotify, Reading | None]):
     """Notices every change to a hosts file: writes, replacement by a rename, deletion, new times or rights.
 
     A watch on the directory continues when the inode is replaced. But it sees a file only as the directory's
@@ -34,16 +33,6 @@ class HostsFileWatcher(Watcher[HostsState, Inotify]):
         super().__init__(on_drift)
         self._path = path
         self._directory_watch = 0
-        self._touched = False
-        self._lost = ""
-        self._expected: Reading | None = None
-        self._told: Reading | str | None = None
-
-    def expect(self, state: HostsState) -> None:
-        """See `Watcher`. This state of the file (inode, size, time) is not drift from now on."""
-        with self._lock:
-            self._told = None
-            self._expected = state.reading
 
     def _open(self) -> Inotify:
         return Inotify()
@@ -61,35 +50,21 @@ class HostsFileWatcher(Watcher[HostsState, Inotify]):
                     raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))
                 if not of_directory or event.name == self._path.name:
                     self._touched = True
-        except EventsLostError as error:
-            self._lost = str(error)
+        except EventsLostError:
+            self._touched = True
 
-    def _judge(self) -> str:
-        if self._lost:
-            what, self._lost, self._touched = f"{self._path} may have changed: {self._lost}", "", False
-            return what
-        if not self._touched:
-            return ""
-        self._touched = False
-        found = self._look()
-        # One edit makes several events: the same state is reported once.
-        if found in (self._expected, self._told):
-            return ""
-        self._told = found
-        return found if isinstance(found, str) else f"{self._path} {_difference(self._expected, found)}"
+    def _compared(self, state: HostsState) -> Reading | None:
+        return state.reading
 
-    def _look(self) -> Reading | str:
-        try:
-            return read(self._path)
-        except ApplyError as error:
-            return str(error)
+    def _read_actual(self) -> Reading:
+        return read(self._path)
 
-
-def _difference(expected: Reading | None, found: Reading) -> str:
-    if found.stamp is None:
-        return "was deleted"
-    if expected is None or expected.stamp is None:
-        return "was changed"
-    how = "replaced" if found.stamp.inode != expected.stamp.inode else "written"
-    same = ", with the same content" if found.content == expected.content else ""
-    return f"was {how} by another program{same}"
+    def _difference(self, found: Reading | None) -> str:
+        expected = self._expected
+        if found is None or found.stamp is None:
+            return f"{self._path} was deleted"
+        if expected is None or expected.stamp is None:
+            return f"{self._path} was changed"
+        how = "replaced" if found.stamp.inode != expected.stamp.inode else "written"
+        same = ", with the same content" if found.content == expected.content else ""
+        return f"{self._path} was {how} by another program{same}"

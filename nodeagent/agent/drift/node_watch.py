@@ -10,6 +10,7 @@ from nodeagent.agent.drift.dnat import NftablesWatcher, XtablesWatcher
 from nodeagent.agent.drift.hosts_file import HostsFileWatcher
 from nodeagent.agent.drift.relay import RelayWatcher
 from nodeagent.agent.drift.watcher import OnDrift, Watcher, WatcherState
+from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.component import ComponentName, State
 from nodeagent.config.options import Config
 
@@ -35,8 +36,9 @@ class NodeWatch:
             dnat = XtablesWatcher if dnat_backend == "iptables" else NftablesWatcher
             self._watchers.append(dnat(on_drift))
         if relay.kind == "node":
+            ranges = (relay.ipv4, relay.ipv6)
             self._watchers += [
-                AddressWatcher(relay.interface, (relay.ipv4, relay.ipv6), on_drift),
+                AddressWatcher(Addresses(relay.interface, ranges), relay.interface, ranges, on_drift),
                 RelayWatcher(Path(relay.haproxy_directory) / _MASTER_SOCKET, on_drift),
             ]
 
@@ -62,7 +64,7 @@ class NodeWatch:
                 stack.enter_context(watcher.quiet())
             yield
 
-    def settle(self, left: Mapping[ComponentName, State]) -> None:
+    def expect(self, left: Mapping[ComponentName, State]) -> None:
         """Pass the states that a pass has left to the watchers; call it within `own_changes`."""
         for watcher in self._watchers:
             if watcher.component in left:

@@ -13,31 +13,80 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from nodeagent.agent import inotify
 from nodeagent.agent.drift.watcher import OnDrift, Watcher
-from nodeagent.agent.inotify import EventsLostError, Inotify
 from nodeagent.components.component import ComponentName
-from nodeagent.components.relay.haproxy_sockets import Processes, Unreachable, read_processes
+from nodeagent.components.relay.haproxy_sockets import Unreachable, read_processes
 from nodeagent.components.relay.state import RelayState
 
 _RETURN_SECONDS = 0.3
 """How long HAProxy may not respond before it counts as ended: a reload takes a fraction of it."""
 _PAUSE_SECONDS = 0.02
 _ASK_SECONDS = 0.2
-_SILENT_SECONDS = 1.0
-"""Time between two attempts while a socket accepts connections without an answer: that makes no event."""
+_ABSENT_SECONDS = 0.5
+"""Time between two attempts after that. An attempt takes 0.1 ms if there is no socket."""
+
+_ANOTHER = "HAProxy was restarted or reloaded by another program"
 
 _Identity = tuple[int, tuple[int, ...], int]
 """A HAProxy's master, its workers, its number of reloads. Process ids as HAProxy sees them."""
 
 
-class RelayWatcher(Watcher[RelayState, Inotify]):
+class _Master:
+    """A connection to HAProxy's master, as long as one with a worker answers."""
+
+    def __init__(self, path: Path) -> None:
+        self.identity: _Identity | None = None
+        self.why = ""
+        self._path = path
+        self._connection: socket.socket | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll for its end; -1 without a connection."""
+        return -1 if self._connection is None else self._connection.fileno()
+
+    def close(self) -> None:
+        """Hang up; idempotent."""
+        self.identity = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def refresh(self) -> None:
+        """Connect, if there is no connection or it has ended."""
+        if self._connection is not None and _ended(self._connection):
+            self.close()
+        if self._connection is None:
+            self._connect()
+
+    def identify(self) -> None:
+        """Ask over a separate connection: the held one has nothing to read until it ends."""
+        found = read_processes(self._path, _ASK_SECONDS)
+        if not isinstance(found, Unreachable) and found.workers:
+            self.identity = found.master, found.workers, found.reloads
+        else:
+            self.why = str(found) if isinstance(found, Unreachable) else "its master has no worker"
+
+    def _connect(self) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.settimeout(_ASK_SECONDS)
+        try:
+            self._connection.connect(str(self._path))
+        except OSError as error:
+            self.why = f"{self._path}: {os.strerror(error.errno) if error.errno else error}"
+        else:
+            self.identify()
+        if self.identity is None:
+            self.close()
+        else:
+            # Otherwise recv() would wait that long, whatever its flags.
+            self._connection.settimeout(0)
+
+
+class RelayWatcher(Watcher[RelayState, _Master]):
     """Notices that HAProxy died, was restarted or reloaded by another program, or answers again.
 
-    While HAProxy does not respond, its directory is watched for the socket.
-
     Args:
-        master_socket: Where HAProxy's master listens; its directory must exist.
+        master_socket: Where HAProxy's master listens.
         on_drift: See `Watcher`; the component is "relay".
     """
 
@@ -46,118 +95,56 @@ class RelayWatcher(Watcher[RelayState, Inotify]):
     def __init__(self, master_socket: Path, on_drift: OnDrift) -> None:
         super().__init__(on_drift)
         self._path = master_socket
-        self._connection: socket.socket | None = None
-        self._why = ""
-        self._found: _Identity | None = None
         self._known: _Identity | None = None
-        self._begun = False
         self._until = 0.0
-        self._silent = False
-        self._running = True
+        self._needed = True
 
     def expect(self, state: RelayState) -> None:
         """See `Watcher`. Without listeners, HAProxy may end; before the first call it is expected to run."""
         with self._lock:
-            self._running = bool(state.listeners)
+            self._needed = bool(state.listeners)
 
-    def _open(self) -> Inotify:
-        return Inotify()
+    def _open(self) -> _Master:
+        return _Master(self._path)
 
-    def _begin(self, source: Inotify) -> None:
-        source.watch_directory(
-            self._path.parent, inotify.CREATE | inotify.MOVED_TO | inotify.DELETE_SELF | inotify.MOVE_SELF
-        )
-        self._await_return()
-
-    def _close(self) -> None:
-        self._hang_up()
-        super()._close()
+    def _begin(self, source: _Master) -> None:
+        source.refresh()
+        self._known = source.identity
 
     def _descriptors(self) -> tuple[int, ...]:
-        connection = () if self._connection is None else (self._connection.fileno(),)
-        return (*super()._descriptors(), *connection)
+        return () if self._source is None or self._source.identity is None else super()._descriptors()
 
     def _timeout(self) -> float | None:
-        if self._connection is not None:
+        if self._source is not None and self._source.identity is not None:
             return None
-        if time.monotonic() < self._until:
-            return _PAUSE_SECONDS
-        if self._known is not None and not self._quiet:
-            return 0.0  # the time has expired since the last judgement
-        return _SILENT_SECONDS if self._silent else None
+        return _PAUSE_SECONDS if time.monotonic() < self._until else _ABSENT_SECONDS
 
     def _trouble(self) -> str:
-        return "" if self._connection else f"HAProxy does not answer: {self._why}"
+        if self._source is None or self._source.identity is not None:
+            return ""
+        return f"HAProxy does not answer: {self._source.why}"
 
-    def _read(self, source: Inotify) -> None:
-        if self._socket_appeared(source):
-            self._await_return()
-        if self._connection is not None and _ended(self._connection):
-            self._hang_up()
-            self._await_return()
-        if self._connection is None:
-            self._call()
-        elif self._settling:
-            # nodeagent's reload may be done before the closed connection is noticed here.
-            self._found = _identity(read_processes(self._path, _ASK_SECONDS)) or self._found
-        if self._connection is not None and (self._quiet or self._settling or not self._begun):
-            self._known = self._found
-        self._begun = True
+    def _read(self, source: _Master) -> None:
+        before = source.identity
+        source.refresh()
+        if before is not None and source.identity is None:
+            self._until = time.monotonic() + _RETURN_SECONDS
+        if self._own_change_ended and source.identity is not None:
+            # nodeagent's reload may be done before the end of the connection is noticed here.
+            source.identify()
+        if (self._quiet or self._own_change_ended) and source.identity is not None:
+            self._known = source.identity
 
     def _judge(self) -> str:
-        if self._connection is None:
-            # Another attempt follows unless the time has expired.
-            if self._known is None or time.monotonic() < self._until:
-                return ""
-            self._known = None
-            return f"HAProxy has stopped: {self._why}" if self._running else ""
-        before, self._known = self._known, self._found
-        if before is None:
-            return "HAProxy answers again"
-        return "" if before == self._found else "HAProxy was restarted or reloaded by another program"
-
-    def _socket_appeared(self, source: Inotify) -> bool:
-        """Read the directory's events; raise FileNotFoundError if the directory no longer exists."""
-        appeared = False
-        try:
-            for event in source.fetch():
-                if event.mask & (inotify.DELETE_SELF | inotify.MOVE_SELF):
-                    raise FileNotFoundError(2, "the directory was moved or deleted", str(self._path.parent))
-                appeared |= event.name == self._path.name
-        except EventsLostError:
-            return True
-        return appeared
-
-    def _await_return(self) -> None:
-        self._until = time.monotonic() + _RETURN_SECONDS
-
-    def _call(self) -> None:
-        """Connect, and keep the connection if a master with a worker answers."""
-        self._silent = False
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_ASK_SECONDS)
-        try:
-            connection.connect(str(self._path))
-        except OSError as error:
-            connection.close()
-            self._why = f"{self._path}: {os.strerror(error.errno) if error.errno else error}"
-            return
-        # Asked over a separate connection: the held one has nothing to read until it ends.
-        found = read_processes(self._path, _ASK_SECONDS)
-        self._found = _identity(found)
-        if self._found is None:
-            connection.close()
-            self._silent = True
-            self._why = str(found) if isinstance(found, Unreachable) else "its master has no worker"
-            return
-        # Otherwise recv() would wait that long, whatever its flags.
-        connection.settimeout(0)
-        self._connection = connection
-
-    def _hang_up(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        found = None if self._source is None else self._source.identity
+        if self._source is None or (found is None and time.monotonic() < self._until):
+            return ""
+        before, self._known = self._known, found
+        if before == found:
+            return ""
+        if found is None:
+            return f"HAProxy has stopped: {self._source.why}" if self._needed else ""
+        return "HAProxy answers again" if before is None else _ANOTHER
 
 
 def _ended(connection: socket.socket) -> bool:
@@ -167,10 +154,3 @@ def _ended(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def _identity(found: Processes | Unreachable) -> _Identity | None:
-    """Return the processes; None if HAProxy does not answer, or no worker serves."""
-    if isinstance(found, Unreachable) or not found.workers:
-        return None
-    return found.master, found.workers, found.reloads

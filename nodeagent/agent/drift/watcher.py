@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from nodeagent.backoff import backoff
 from nodeagent.components.component import ComponentName
+from nodeagent.errors import ApplyError
 
 OnDrift = Callable[[ComponentName, str], None]
 """Called with the component and the observation, for a person."""
@@ -47,6 +48,7 @@ class EventSource(Protocol):
 
 _StateT = TypeVar("_StateT")
 _SourceT = TypeVar("_SourceT", bound=EventSource)
+_ComparedT = TypeVar("_ComparedT")
 
 
 class Watcher(ABC, Generic[_StateT, _SourceT]):
@@ -68,7 +70,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         self._tried = threading.Event()
         self._stopping = False
         self._quiet = 0
-        self._settling = False
+        self._own_change_ended = False
         self._state = WatcherState(self.component, running=False, error="not started")
         self._thread: threading.Thread | None = None
         self._source: _SourceT | None = None
@@ -124,11 +126,8 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         finally:
             with self._lock:
                 self._quiet -= 1
-                self._settling = True
-                what = "" if self._quiet or self._source is None else self._settled(self._source)
+                self._own_change_ended = True
                 self._ring()
-            if what:
-                self._tell(what)
 
     @abstractmethod
     def expect(self, state: _StateT) -> None:
@@ -137,13 +136,6 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
         Call it in the `quiet` block of the changes. If another program changed something after this
         state was read, that change's own event reports it.
         """
-
-    def _settled(self, source: _SourceT) -> str:  # noqa: ARG002 - for those that read it
-        """Judge at once, if the expected state may change before the thread does it.
-
-        Called under the lock when the last quiet block ends; must not wait.
-        """
-        return ""
 
     @abstractmethod
     def _open(self) -> _SourceT:
@@ -166,7 +158,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
     def _read(self, source: _SourceT) -> None:
         """Read the events, without waiting. Raises OSError if the watch is broken.
 
-        `_settling` is set if a quiet block ended since the last call.
+        `_own_change_ended` is set if a quiet block ended since the last call.
         """
 
     @abstractmethod
@@ -224,7 +216,7 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
                 self._read(source)
                 what = ""
                 if not self._quiet:
-                    self._settling = False
+                    self._own_change_ended = False
                     what = self._judge()
             self._state = WatcherState(self.component, running=True, error=self._trouble())
             self._tried.set()
@@ -249,6 +241,50 @@ class Watcher(ABC, Generic[_StateT, _SourceT]):
     def _tell(self, what: str) -> None:
         if not self._stopping:
             self._on_drift(self.component, what)
+
+
+class ComparingWatcher(Watcher[_StateT, _SourceT], Generic[_StateT, _SourceT, _ComparedT]):
+    """Reads the actual state after an event, and compares it with the state that a pass has left.
+
+    One change makes several events: the same state is reported once.
+    """
+
+    def __init__(self, on_drift: OnDrift) -> None:
+        super().__init__(on_drift)
+        self._touched = False
+        self._expected: _ComparedT | None = None
+        self._reported: _ComparedT | str | None = None
+
+    def expect(self, state: _StateT) -> None:
+        """See `Watcher`."""
+        with self._lock:
+            self._reported = None
+            self._expected = self._compared(state)
+
+    @abstractmethod
+    def _compared(self, state: _StateT) -> _ComparedT:
+        """Return what of a state is compared."""
+
+    @abstractmethod
+    def _read_actual(self) -> _ComparedT:
+        """Read the actual state. Raises ApplyError if it can't be read, which is drift."""
+
+    @abstractmethod
+    def _difference(self, found: _ComparedT) -> str:
+        """Return how the actual state differs from the expected one, for a person."""
+
+    def _judge(self) -> str:
+        if not self._touched:
+            return ""
+        self._touched = False
+        try:
+            found: _ComparedT | str = self._read_actual()
+        except ApplyError as error:
+            found = str(error)
+        if found in (self._expected, self._reported):
+            return ""
+        self._reported = found
+        return found if isinstance(found, str) else self._difference(found)
 
 
 def _words(error: Exception) -> str:

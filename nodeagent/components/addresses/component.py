@@ -3,20 +3,21 @@
 from collections.abc import Iterable, Mapping
 from errno import EACCES, EAFNOSUPPORT, EEXIST, EOPNOTSUPP, EPERM
 
-from nodeagent.components.addresses.netlink import (
+from nodeagent.components.addresses.state import (
     ALIAS,
-    Link,
-    Netlink,
-    NetlinkRefusedError,
+    AddressChange,
+    AddressState,
+    DeviceStatus,
     Ranges,
+    attributes,
+    change_towards,
     label_on_lo,
-    opened,
     owned,
 )
-from nodeagent.components.addresses.state import AddressChange, AddressState, DeviceStatus, change_towards
-from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
+from nodeagent.components.component import Change, ComponentName, Half, PartlyAppliedError, Preview
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
+from nodeagent.netlink import Link, Netlink, NetlinkRefusedError, opened
 
 _NOT_SERVED = "; its load balancer is not served, the others are"
 
@@ -48,15 +49,17 @@ class Addresses:
         with opened() as netlink:
             return self._read(netlink)
 
-    def diff(self, actual: AddressState, desired: Desired) -> AddressChange:
+    def diff(self, actual: AddressState, desired: Desired) -> Change[AddressState, AddressChange]:
         """Return what leads to the desired addresses. Pure."""
-        return change_towards(actual, desired.addresses)
+        change = change_towards(actual, desired.addresses)
+        return Change(
+            change,
+            grow=Half(change.growth, lambda: self._grow(change)),
+            shrink=Half(change.shrinkage, lambda: self._shrink(change)),
+            preview=lambda: Preview(str(change)),
+        )
 
-    def preview(self, change: AddressChange) -> Preview:
-        """Return the change, one line for each device and address. Pure."""
-        return Preview(str(change))
-
-    def grow(self, change: AddressChange) -> AddressState:
+    def _grow(self, change: AddressChange) -> AddressState:
         """Make the device if necessary and add the addresses; remove nothing.
 
         Raises:
@@ -87,7 +90,7 @@ class Addresses:
         )
         return _whole(state, failures, _NOT_SERVED, applied)
 
-    def shrink(self, change: AddressChange) -> AddressState:
+    def _shrink(self, change: AddressChange) -> AddressState:
         """Remove the addresses of the change, and the device if the change says so; add nothing.
 
         Raises:
@@ -139,7 +142,7 @@ class Addresses:
     def _made(self, netlink: Netlink, name: str) -> str:
         """Make the device; return `lo` if the kernel has no such kind ("Unknown device type")."""
         try:
-            netlink.make(name, self._kind)
+            netlink.make(name, self._kind, ALIAS)
         except NetlinkRefusedError as error:
             if error.errno == EOPNOTSUPP:
                 return "lo"
@@ -154,7 +157,7 @@ class Addresses:
         failures: dict[IPAddress, str] = {}
         for address in addresses:
             try:
-                netlink.add(address, home, label)
+                netlink.add(address, home, attributes(address, label))
             except NetlinkRefusedError as error:
                 failures[address] = f"{error}{_hint_for(error, address, home)}"
         return failures

@@ -1,7 +1,17 @@
-"""The actual state of the relay addresses, and the change that leads to the desired ones. Pure."""
+"""The actual state of the relay addresses, and the change that leads to the desired ones. Pure.
+
+On nodeagent's own device every address in the configured ranges is nodeagent's. On `lo`, which belongs to the
+system, only an address in the ranges that has a mark:
+
+- IPv4: the label `lo:hairpin0`, which the kernel keeps with the address.
+- IPv6 has no labels: the protocol number of the address (IFA_PROTO, Linux 5.18). Older kernels drop that
+  attribute; there, a host address is nodeagent's if it is deprecated forever, without DAD and without a
+  prefix route, as nodeagent adds it and hardly any other program would.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 
 from msgspec import Struct
@@ -9,6 +19,7 @@ from msgspec import Struct
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import RelayAddress
 from nodeagent.model.facts import InterfaceAddress
+from nodeagent.netlink import KernelAddress
 
 DeviceStatus = Literal["absent", "up", "down", "foreign"]
 
@@ -154,3 +165,66 @@ def _refusals(state: AddressState, desired: tuple[RelayAddress, ...]) -> dict[IP
     )
     standing = {one.address for one in state.ours}
     return {one.address: reason for one in desired if one.address not in standing} | refused
+
+
+ALIAS = "nodeagent"
+"""The alias (IFLA_IFALIAS) of a device that nodeagent made: `ip link` shows it."""
+
+# include/uapi/linux/if_addr.h: 1 to 3 are the kernel's own (IFAPROT_KERNEL_LO, _RA, _LL), the rest is free.
+PROTOCOL = 110
+
+# IFA_F_* of the same header: NODAD makes an address usable at once; NOPREFIXROUTE keeps the route out of the
+# main table (the one in the local table is enough); DEPRECATED is the result of a preferred lifetime of 0.
+NODAD, DEPRECATED, NOPREFIXROUTE = 0x02, 0x20, 0x200
+FLAGS_GIVEN = NODAD | NOPREFIXROUTE
+_FLAGS_SHOWN = FLAGS_GIVEN | DEPRECATED
+
+# RT_SCOPE_HOST of include/uapi/linux/rtnetlink.h: inet_select_addr() skips an address whose scope is narrower
+# than the destination's, so this one is never the source of traffic that leaves the node.
+_SCOPE_HOST = 254
+
+_FOREVER = 0xFFFFFFFF
+
+Ranges = tuple[IPv4Network, IPv6Network]
+
+
+def label_on_lo(device: str) -> str:
+    """Return the label of an IPv4 address on `lo`: at most 15 bytes (IFNAMSIZ - 1), as for an interface."""
+    return f"lo:{device}"[:15]
+
+
+def attributes(address: IPAddress, label: str) -> Mapping[str, object]:
+    """Return the attributes with which nodeagent adds an address, by pyroute2's names.
+
+    IPv6 has no scope to keep an address out of source selection. The preferred lifetime of 0 does
+    (RFC 6724, rule 3): it can be bound and reached, but any other address of the node with the
+    destination's scope is preferred as a source. The exception is a node that has a route for IPv6 and
+    only link-local addresses: the kernel has no other choice there (rule 2).
+
+    Args:
+        address: The address.
+        label: For an IPv4 address.
+    """
+    if isinstance(address, IPv6Address):
+        return {"flags": FLAGS_GIVEN, "preferred_lft": 0, "valid_lft": _FOREVER, "proto": PROTOCOL}
+    return {"scope": _SCOPE_HOST, "label": label, "proto": PROTOCOL}
+
+
+def owned(found: KernelAddress, ranges: Ranges, device: str, *, device_is_ours: bool) -> InterfaceAddress:
+    """Return the address as the planner sees it, and whether it is nodeagent's."""
+    in_range = any(found.address in network for network in ranges)
+    if found.interface == device:
+        ours = in_range and device_is_ours
+    else:
+        ours = in_range and found.interface == "lo" and _marked(found, device)
+    return InterfaceAddress(found.address, found.prefix_length, found.interface, ours=ours)
+
+
+def _marked(found: KernelAddress, device: str) -> bool:
+    if found.prefix_length != found.address.max_prefixlen:
+        return False
+    if not isinstance(found.address, IPv6Address):
+        return found.label == label_on_lo(device)
+    if found.protocol is not None:
+        return found.protocol == PROTOCOL
+    return found.flags & _FLAGS_SHOWN == _FLAGS_SHOWN

@@ -1,17 +1,16 @@
 """DNAT as a component of the node, on whichever backend the configuration and the kernel allow. Effects.
 
-`choose` asks nft and the kernel which backend works. Only one backend is ever active: `ExclusiveBackend`
-removes what another configuration left of the other one.
+`choose` asks nft and the kernel which backend works. `ExclusiveBackend` removes what another configuration
+left of the other one.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from nodeagent.components.component import ComponentName, PartlyAppliedError, Preview
-from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.iptables import IptablesBackend
+from nodeagent.components.component import Change, ComponentName, Half, PartlyAppliedError, Preview
+from nodeagent.components.dnat.iptables import IptablesBackend, missing_table
 from nodeagent.components.dnat.nft_script import replacement
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
@@ -21,11 +20,12 @@ from nodeagent.components.dnat.nftables import (
     NftPermissionError,
     NftProgram,
 )
-from nodeagent.components.dnat.state import DnatChange, DnatState, difference
-from nodeagent.components.dnat.xt_questions import missing_table
+from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference, grown
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
-from nodeagent.model.desired import NO_RULES, Desired, DnatRules
+from nodeagent.model.desired import NO_RULES, Desired
+
+_LOG = logging.getLogger("nodeagent")
 
 Option = Literal["auto", "nftables", "iptables", "none"]
 
@@ -34,7 +34,8 @@ class Dnat:
     """Implements `component.Component`.
 
     Each reading looks again for a backend that is not available: a module may still be loaded. Until it is
-    found, every reading raises ApplyError with what is missing.
+    found, every reading raises ApplyError with what is missing. A kernel that can't limit the connections of
+    local users (nft_connlimit; xt_owner, xt_connlimit) gets all other rules.
 
     Args:
         option: `dnat.backend`.
@@ -45,6 +46,7 @@ class Dnat:
     def __init__(self, option: Option) -> None:
         self._option = option
         self._found: DnatBackend | None = None
+        self._limits_users = True
         with suppress(ApplyError):  # the first reading reports it
             self._backend()
 
@@ -59,27 +61,42 @@ class Dnat:
         """Read the actual state; see `DnatBackend.read`."""
         return self._backend().read()
 
-    def diff(self, actual: DnatState, desired: Desired) -> DnatChange:
-        """Return the change to the desired rules. Pure.
+    def diff(self, actual: DnatState, desired: Desired) -> Change[DnatState, DnatChange]:
+        """Return the change to the desired rules, each half one transaction. Pure.
 
         Raises:
             ApplyError: they contradict each other.
         """
-        return difference(actual, desired.dnat)
+        rules = desired.dnat if self._limits_users else replace(desired.dnat, users=0)
+        whole = difference(actual, rules)
+        growing = difference(actual, grown(actual.rules, whole.desired))
+        return Change(
+            whole,
+            grow=Half(str(growing), lambda: self._run(growing), growing.displaced),
+            shrink=Half(whole.shrinkage, lambda: self._run(whole)),
+            preview=lambda: self._preview(whole),
+        )
 
-    def preview(self, change: DnatChange) -> Preview:
-        """Return the change as the backend runs it. Pure."""
+    def _run(self, change: DnatChange) -> DnatState:
+        if not change:
+            return change.before
+        try:
+            return self._backend().run(change)
+        except PartlyAppliedError:
+            raise
+        except ApplyError as error:
+            if not change.desired.users:
+                raise
+            rest = difference(self._backend().read(), replace(change.desired, users=0))
+            state = self._backend().run(rest)
+            fields = {"err": str(error)}
+            _LOG.warning("Could not limit the connections of local users", extra={"fields": fields})
+            self._limits_users = False
+            return state
+
+    def _preview(self, change: DnatChange) -> Preview:
         text = self._backend().script(change) if change else ""
-        return Preview(text, f"{self.backend} transaction", is_diff=False)
-
-    def grow(self, change: DnatChange) -> DnatState:
-        """Add, alter and repair in one transaction; see `DnatBackend.run`."""
-        growing = change.growing
-        return self._backend().run(growing) if growing else change.before
-
-    def shrink(self, change: DnatChange) -> DnatState:
-        """Apply the whole change in one transaction; after `grow`, only removals are left."""
-        return self._backend().run(change) if change else change.before
+        return Preview(text, f"{self.backend} transaction")
 
     def _backend(self) -> DnatBackend:
         if self._found is None:
@@ -111,7 +128,8 @@ def choose(option: Option, program: NftProgram | None = None) -> DnatBackend:
     iptables = IptablesBackend()
     if obstacle is None:
         nftables = NftablesBackend(nft)
-        return ExclusiveBackend("iptables" if option == "iptables" else "nftables", nftables, iptables)
+        wanted = (iptables, nftables) if option == "iptables" else (nftables, iptables)
+        return ExclusiveBackend(*wanted)
     if option in ("iptables", "none"):
         return iptables
     if option == "nftables":
@@ -136,8 +154,8 @@ def _nft_obstacle(nft: NftProgram) -> ApplyError | None:
     except NftError as error:
         return ApplyError(
             "This kernel can't do DNAT in an inet table of nftables; no DNAT rule was changed. It requires "
-            "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat and nft_nat (modprobe them on the "
-            f"host), or dnat.backend: iptables, or none.\n  {error}"
+            "Linux 5.2 or newer with the modules nf_tables, nft_chain_nat, nft_ct and nft_nat (modprobe them "
+            f"on the host), or dnat.backend: iptables, or none.\n  {error}"
         )
     return None
 
@@ -150,23 +168,18 @@ def _iptables_obstacle() -> str:
 
 
 class ExclusiveBackend:
-    """Implements `backend.DnatBackend` by one of the two, and removes the rules of the other.
+    """Implements `state.DnatBackend` by one of the two, and removes the rules of the other.
 
     Args:
         chosen: The active one.
-        nftables: Given if nft works on the node.
-        iptables: Whether or not it works: reading it costs almost nothing if it has none of nodeagent's
-            rules.
+        other: For iptables, whether or not it works: reading it costs almost nothing if it has none of
+            nodeagent's rules.
     """
 
-    def __init__(
-        self, chosen: Literal["nftables", "iptables"], nftables: NftablesBackend, iptables: IptablesBackend
-    ) -> None:
-        self.name = chosen
-        self._nftables = nftables
-        self._iptables = iptables
-        self._chosen: DnatBackend = nftables if chosen == "nftables" else iptables
-        self._other: DnatBackend = iptables if chosen == "nftables" else nftables
+    def __init__(self, chosen: DnatBackend, other: DnatBackend) -> None:
+        self.name = chosen.name
+        self._chosen = chosen
+        self._other = other
 
     def read(self) -> DnatState:
         """Return the actual state of both; see `DnatBackend.read`."""
@@ -175,54 +188,26 @@ class ExclusiveBackend:
         return replace(state, superseded=(self._other.name, left)) if left.present else state
 
     def script(self, change: DnatChange) -> str:
-        """Return both backends' parts, the removal first; see `DnatBackend.script`. Pure."""
+        """Return both backends' parts, the removal last; see `DnatBackend.script`. Pure."""
         left = change.before.superseded
         removal = self._other.script(difference(left[1], NO_RULES)) if left else ""
-        return removal + self._chosen.script(change)
+        return self._chosen.script(change) + removal
 
     def run(self, change: DnatChange) -> DnatState:
         """Apply the change; see `DnatBackend.run`.
 
-        If rules move from one backend to the other, connections are held back for that moment: see
+        If rules move from one backend to the other, both are active for a moment: see
         docs/decisions/0011-iptables-backend.md.
         """
         if not change.superseded:
             return self._chosen.run(change)
-        desired = change.desired
-        if not desired.redirects:
+        try:
+            state = self._chosen.run(difference(replace(change.before, superseded=None), change.desired))
+        except PartlyAppliedError:
             self._remove_other()
-            return self._run_chosen(desired)
-        # Wait for a program that holds the lock for long before connections are held back.
-        self._iptables.await_lock()
-        before = self._nftables.read()
-        self._nftables.hold(desired)
-        if self._chosen is self._nftables:
-            with self._undone(before):
-                self._remove_other()
-            state = self._nftables.put(desired)
-            return replace(state, transactions=change.before.transactions + 2)
-        with self._undone(before):
-            try:
-                state = self._run_chosen(desired)
-            except PartlyAppliedError:
-                self._remove_other()
-                raise
+            raise
         self._remove_other()
         return state
-
-    @contextmanager
-    def _undone(self, before: DnatState) -> Iterator[None]:
-        """Restore the nftables table if the block fails: then nothing has changed."""
-        try:
-            yield
-        except PartlyAppliedError:
-            raise
-        except ApplyError:
-            self._nftables.put(before.rules)
-            raise
-
-    def _run_chosen(self, desired: DnatRules) -> DnatState:
-        return self._chosen.run(difference(self._chosen.read(), desired))
 
     def _remove_other(self) -> None:
         self._other.run(difference(self._other.read(), NO_RULES))

@@ -18,17 +18,14 @@ from msgspec import Raw, Struct
 from nodeagent.components.dnat.nft_script import (
     FAMILIES,
     GUARD_PRIORITY,
+    INPUT_PRIORITY,
     PRIORITY,
-    admitted_name,
-    guarded_name,
-    map_name,
-    pods_name,
+    RANGES,
     protocol_name,
-    range_sets,
 )
 from nodeagent.components.dnat.state import DnatState, owner_of
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint, Family, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.typed_values import from_json
 
@@ -60,6 +57,8 @@ _CHAINS = {
     "output": ("nat", "output", PRIORITY, "accept"),
     "prerouting": ("nat", "prerouting", PRIORITY, "accept"),
     "guard": ("filter", "prerouting", GUARD_PRIORITY, "accept"),
+    "guard_input": ("filter", "input", INPUT_PRIORITY, "accept"),
+    "users": ("filter", "output", INPUT_PRIORITY, "accept"),
 }
 
 
@@ -136,9 +135,8 @@ def state_of(listing: bytes) -> DnatState:
     return DnatState(
         DnatRules(
             tuple(sorted(gathered.redirects, key=lambda redirect: redirect.match.sort_key())),
-            _ranges(gathered, pods_name),
-            _ranges(gathered, guarded_name),
-            _ranges(gathered, admitted_name),
+            **{name: _ranges(gathered, name) for name in RANGES},
+            users=_users(gathered),
         ),
         present=True,
         damage=(*gathered.in_the_way, *gathered.lacking),
@@ -146,8 +144,17 @@ def state_of(listing: bytes) -> DnatState:
     )
 
 
-def _ranges(gathered: _Gathered, name: Callable[[Family], str]) -> tuple[IPNetwork, ...]:
-    found = [network for family in FAMILIES for network in gathered.ranges.get(name(family), [])]
+def _users(gathered: _Gathered) -> int:
+    """Return the limit of the first rule for users; 0 without one, or with another rule."""
+    match gathered.rules.get("users"):
+        case [[*_, {"ct count": {"val": int(most)}}, {"drop": None}], *_]:
+            return most
+        case _:
+            return 0
+
+
+def _ranges(gathered: _Gathered, name: str) -> tuple[IPNetwork, ...]:
+    found = [network for family in FAMILIES for network in gathered.ranges.get(f"{name}{family}", [])]
     return tuple(sorted(found, key=lambda one: (one.version, int(one.network_address))))
 
 
@@ -163,7 +170,7 @@ def _read_table(gathered: _Gathered, body: Raw) -> None:
 
 def _read_chain(gathered: _Gathered, body: Raw) -> None:
     chain = from_json(body, _Chain)
-    if chain.name not in expected_rules():
+    if chain.name not in _CHAINS:
         gathered.in_the_way.append(f"a chain {chain.name} that is not nodeagent's")
         return
     gathered.seen.add(f"chain {chain.name}")
@@ -179,7 +186,7 @@ def _read_chain(gathered: _Gathered, body: Raw) -> None:
 def _read_map(gathered: _Gathered, body: Raw) -> None:
     table = from_json(body, _Set)
     for family in FAMILIES:
-        if table.name == map_name(family):
+        if table.name == f"lb{family}":
             endpoint = f"ipv{family}_addr . inet_service"
             if _is_set(gathered, "map", table, (endpoint, endpoint, [])):
                 _read_elements(gathered, table, _read_redirects)
@@ -190,7 +197,7 @@ def _read_map(gathered: _Gathered, body: Raw) -> None:
 def _read_set(gathered: _Gathered, body: Raw) -> None:
     table = from_json(body, _Set)
     for family in FAMILIES:
-        if table.name in range_sets(family):
+        if table.name in {f"{name}{family}" for name in RANGES}:
             if _is_set(gathered, "set", table, (f"ipv{family}_addr", "", ["interval"])):
                 _read_elements(gathered, table, _networks_of(table.name))
             return
@@ -293,59 +300,66 @@ def _words(value: str | list[str]) -> list[str]:
 
 def _check_whole(gathered: _Gathered) -> None:
     """Note what is missing, and every chain whose rules are not exactly nodeagent's in order."""
-    wanted = [f"chain {name}" for name in expected_rules()]
-    wanted += [f"map {map_name(family)}" for family in FAMILIES]
-    wanted += [f"set {name}" for family in FAMILIES for name in range_sets(family)]
+    wanted = [f"chain {name}" for name in _CHAINS]
+    wanted += [f"map lb{family}" for family in FAMILIES]
+    wanted += [f"set {name}{family}" for family in FAMILIES for name in RANGES]
     gathered.lacking += [f"{name} is missing" for name in wanted if name not in gathered.seen]
-    for chain, rules in expected_rules().items():
+    for chain, rules in expected_rules(_users(gathered)).items():
         if f"chain {chain}" in gathered.seen and gathered.rules.get(chain, []) != rules:
             gathered.lacking.append(f"the rules of chain {chain} are altered")
 
 
 Expression = Mapping[str, object]
 
-_PROTOCOLS: Mapping[Family, str] = {4: "ip", 6: "ip6"}
-
 
 @cache
-def expected_rules() -> dict[str, list[object]]:
-    """Return each chain's rules in order, in normal form."""
-    kept: list[list[Expression]] = [_kept(family) for family in FAMILIES]
+def expected_rules(users: int) -> dict[str, list[object]]:
+    """Return each chain's rules in order, in normal form.
+
+    Args:
+        users: the limit for local users; 0 for none.
+    """
+    dnat: list[list[Expression]] = []
+    dnat_pods: list[list[Expression]] = []
+    kept: list[list[Expression]] = []
+    guard: list[list[Expression]] = []
+    translated: list[list[Expression]] = []
+    limited: list[list[Expression]] = []
+    for family in FAMILIES:
+        protocol = protocol_name(family)
+        source, destination = _payload(protocol, "saddr"), _payload(protocol, "daddr")
+        key = {"concat": [destination, _payload("tcp", "dport")]}
+        mapped = {"map": {"key": key, "data": f"@lb{family}"}}
+        to_guarded = _match("==", destination, f"@guarded{family}")
+        dnat.append([{"dnat": {"family": protocol, "addr": mapped}}])
+        dnat_pods.append([_match("==", source, f"@pods{family}"), *dnat[-1]])
+        kept.append([to_guarded, {"dnat": {"family": protocol, "addr": destination}}])
+        others = _match("!=", source, f"@admitted{family}")
+        guard.append([_match("!=", {"meta": {"key": "iif"}}, "lo"), to_guarded, others, {"drop": None}])
+        original = {"ct": {"key": f"{protocol} daddr", "dir": "original"}}
+        known = (_match("!=", original, f"@{name}{family}") for name in ("guarded", "balancers"))
+        new = _match("==", {"ct": {"key": "state"}}, "new")
+        translated.append([new, to_guarded, *known, {"drop": None}])
+        not_root = _match("!=", {"meta": {"key": "skuid"}}, 0)
+        count = {"ct count": {"val": users, "inv": True}}
+        limited.append([to_guarded, not_root, new, count, {"drop": None}])
     return {
-        "output": [*([_dnat(family)] for family in FAMILIES), *kept],
-        "prerouting": [*([_from_pods(family), _dnat(family)] for family in FAMILIES), *kept],
-        "guard": [_guard(family) for family in FAMILIES],
+        "output": [*dnat, *kept],
+        "prerouting": [*dnat_pods, *kept],
+        "guard": [*guard],
+        "guard_input": [*guard, *translated],
+        "users": [*limited] if users else [],
     }
 
 
 def normal_rule(expressions: Sequence[Expression]) -> object:
-    """Return the rule without implied matches; two rules of equal form do the same."""
-    implied = _implied(expressions)
+    """Return the rule without the matches that its others imply; two rules of equal form do the same."""
+    text = msgspec.json.encode(expressions)
+    implied = [_match("==", {"meta": {"key": "nfproto"}}, "ipv6" if b'"ip6"' in text else "ipv4")]
+    if b'"dnat"' in text:
+        implied += [_match("==", {"meta": {"key": "l4proto"}}, tcp) for tcp in ("tcp", 6)]
     normal = [_normal(expression) for expression in expressions]
     return [expression for expression in normal if expression not in implied]
-
-
-def _implied(expressions: Sequence[Expression]) -> list[Expression]:
-    """Return the matches that this rule's others imply: TCP if there is a port, and the family."""
-    implied: list[Expression] = []
-    for expression in expressions:
-        translation = expression.get("dnat")
-        if isinstance(translation, Mapping):
-            implied += [_meta("l4proto", "tcp"), _meta("l4proto", 6)]
-        if (protocol := _family_word(expression)) is not None:
-            implied.append(_meta("nfproto", "ipv4" if protocol == "ip" else "ipv6"))
-    return implied
-
-
-def _family_word(expression: Expression) -> object:
-    """Return `ip` or `ip6` if an expression works only on that family's packets."""
-    translation, match = expression.get("dnat"), expression.get("match")
-    if isinstance(translation, Mapping):
-        return translation.get("family")
-    left = match.get("left") if isinstance(match, Mapping) else None
-    payload = left.get("payload") if isinstance(left, Mapping) else None
-    protocol = payload.get("protocol") if isinstance(payload, Mapping) else None
-    return protocol if protocol in _PROTOCOLS.values() else None
 
 
 def _normal(expression: Expression) -> Expression:
@@ -358,39 +372,9 @@ def _normal(expression: Expression) -> Expression:
     return expression
 
 
-def _meta(key: str, value: object) -> Expression:
-    return {"match": {"op": "==", "left": {"meta": {"key": key}}, "right": value}}
+def _match(op: str, left: Expression, right: object) -> Expression:
+    return {"match": {"op": op, "left": left, "right": right}}
 
 
 def _payload(protocol: str, field: str) -> Expression:
     return {"payload": {"protocol": protocol, "field": field}}
-
-
-def _from_pods(family: Family) -> Expression:
-    return _in_set("==", _payload(_PROTOCOLS[family], "saddr"), pods_name(family))
-
-
-def _guard(family: Family) -> list[Expression]:
-    protocol = _PROTOCOLS[family]
-    return [
-        {"match": {"op": "!=", "left": {"meta": {"key": "iif"}}, "right": "lo"}},
-        _in_set("==", _payload(protocol, "daddr"), guarded_name(family)),
-        _in_set("!=", _payload(protocol, "saddr"), admitted_name(family)),
-        {"drop": None},
-    ]
-
-
-def _kept(family: Family) -> list[Expression]:
-    protocol = _PROTOCOLS[family]
-    daddr = _payload(protocol, "daddr")
-    return [_in_set("==", daddr, guarded_name(family)), {"dnat": {"family": protocol, "addr": daddr}}]
-
-
-def _in_set(op: str, left: Expression, name: str) -> Expression:
-    return {"match": {"op": op, "left": left, "right": f"@{name}"}}
-
-
-def _dnat(family: Family) -> Expression:
-    protocol = _PROTOCOLS[family]
-    key = {"concat": [_payload(protocol, "daddr"), _payload("tcp", "dport")]}
-    return {"dnat": {"family": protocol, "addr": {"map": {"key": key, "data": f"@{map_name(family)}"}}}}

@@ -5,19 +5,13 @@ Text, not JSON: nft 1.0.6 turns a map to `address . port` that is given as JSON 
 The structure is fixed, two rules per family and hook, and only the elements of maps and sets change. So a
 packet costs two lookups however many load balancers there are, and a change needs no rule handles (knftables,
 docs/iptables-porting.md).
-
-`hold` makes the table for the moment in which one backend's rules are removed and the other's are added. It
-redirects nothing, and holds back the first packet (SYN) of every connection that is to be redirected: TCP
-sends it again after a second, and by then the other backend's rules are there. So no connection is rejected,
-although two backends never redirect at once. The held addresses expire by themselves: if the agent dies just
-then, the node continues after a few seconds, and the next pass repairs the table.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from nodeagent.components.dnat.state import DnatChange, comment_of
-from nodeagent.model.addresses import Endpoint, Family, IPNetwork
-from nodeagent.model.desired import DnatRules, Redirect
+from nodeagent.model.addresses import Endpoint, Family
+from nodeagent.model.desired import NO_RULES, DnatRules, Redirect
 
 TABLE = "nodeagent"
 
@@ -29,32 +23,12 @@ GUARD_PRIORITY = -300
 """NF_IP_PRI_RAW: a packet dropped here costs no entry of connection tracking, and a packet that will be
 redirected to the relay still has the load balancer's address."""
 
+INPUT_PRIORITY = 0
+"""NF_IP_PRI_FILTER, after every translation."""
+
 FAMILIES: tuple[Family, Family] = (4, 6)
-
-
-def map_name(family: Family) -> str:
-    """Return the map from a load balancer's endpoint to the relay's."""
-    return f"lb{family}"
-
-
-def pods_name(family: Family) -> str:
-    """Return the set of the pods' ranges."""
-    return f"pods{family}"
-
-
-def guarded_name(family: Family) -> str:
-    """Return the set of the relay ranges that are guarded."""
-    return f"guarded{family}"
-
-
-def admitted_name(family: Family) -> str:
-    """Return the set of the ranges that can reach guarded ones."""
-    return f"admitted{family}"
-
-
-def range_sets(family: Family) -> tuple[str, str, str]:
-    """Return all sets of ranges; every one is an interval set."""
-    return pods_name(family), guarded_name(family), admitted_name(family)
+RANGES = tuple(NO_RULES.ranges)
+"""Each is an interval set for each family, pods4 and pods6 for instance; the map is lb4 or lb6."""
 
 
 def script(change: DnatChange) -> str:
@@ -72,11 +46,6 @@ def script(change: DnatChange) -> str:
             return replacement(change.desired)
 
 
-def removal() -> str:
-    """Return the text that removes the table, or nothing if there is none."""
-    return f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
-
-
 def replacement(desired: DnatRules, table: str = TABLE) -> str:
     """Return the text that replaces any table of its name with the whole table, in one transaction.
 
@@ -86,19 +55,15 @@ def replacement(desired: DnatRules, table: str = TABLE) -> str:
     (nf_hook_entries_grow() puts a hook before others of its priority). `_repair` has no such moment.
     """
     elements = [_add(_map_element(redirect), table) for redirect in desired.redirects]
+    elements += [_add(element, table) for element in _ranges(desired)]
     head = f"add table inet {table}\ndelete table inet {table}\n"
-    return head + _structure(table) + "".join(elements) + add_ranges(desired, table)
+    return head + _structure(table, desired.users) + "".join(elements)
 
 
-def add_ranges(rules: DnatRules, table: str = TABLE) -> str:
-    """Return the text that fills the sets of ranges."""
-    return "".join(_add(_range(name, network), table) for name, network in _ranges(rules))
-
-
-def _ranges(rules: DnatRules) -> Iterator[tuple[Callable[[Family], str], IPNetwork]]:
-    """Yield each range with the function that returns its set's name."""
-    filled = ((pods_name, rules.pods), (guarded_name, rules.guarded), (admitted_name, rules.admitted))
-    return ((name, network) for name, networks in filled for network in networks)
+def _ranges(rules: DnatRules) -> Iterator[tuple[str, str]]:
+    """Yield each range, after the name of its set."""
+    for name, networks in rules.ranges.items():
+        yield from ((f"{name}{network.version}", str(network)) for network in networks)
 
 
 def _repair(change: DnatChange) -> str:
@@ -107,22 +72,22 @@ def _repair(change: DnatChange) -> str:
     Existing chains and maps stay: a packet reads the generation once when it enters a chain, so it sees the
     old rules or the new ones (nft_do_chain()). Stating again what exists as stated changes nothing.
     """
-    return f"flush table inet {TABLE}\n" + _structure(TABLE) + _delta(change)
+    return f"flush table inet {TABLE}\n" + _structure(TABLE, change.desired.users) + _delta(change)
 
 
-def _structure(table: str) -> str:
+def _structure(table: str, users: int) -> str:
     sets = "".join(
-        f"\tmap {map_name(family)} {{\n"
+        f"\tmap lb{family} {{\n"
         f"\t\ttype ipv{family}_addr . inet_service : ipv{family}_addr . inet_service\n\t}}\n"
-        + sets_of_ranges(family)
+        + _sets_of_ranges(family)
         for family in FAMILIES
     )
     kept = "".join(f"\t\t{_kept(family)}\n" for family in FAMILIES)
     output = "".join(f"\t\t{_dnat(family)}\n" for family in FAMILIES)
     prerouting = "".join(
-        f"\t\t{protocol_name(family)} saddr @{pods_name(family)} {_dnat(family)}\n" for family in FAMILIES
+        f"\t\t{protocol_name(family)} saddr @pods{family} {_dnat(family)}\n" for family in FAMILIES
     )
-    chains = _chain("output", output + kept) + _chain("prerouting", prerouting + kept) + guard_chain()
+    chains = _chain("output", output + kept) + _chain("prerouting", prerouting + kept) + _guard_chains(users)
     return f"table inet {table} {{\n{sets}{chains}}}\n"
 
 
@@ -131,34 +96,58 @@ def _chain(hook: str, rules: str) -> str:
     return f"\tchain {hook} {{\n\t\ttype nat hook {hook} priority {PRIORITY}; policy accept;\n{rules}\t}}\n"
 
 
-def sets_of_ranges(family: Family) -> str:
+def _sets_of_ranges(family: Family) -> str:
     """Return the definitions of the sets of ranges.
 
     With `typeof`, not `type`: nft 1.0.6 crashes when it lists tables while any table of the namespace has a
     set of a single `type` that nft 1.1.3 made (observed). The maps' concatenated types do no harm.
     """
     return "".join(
-        f"\tset {name} {{\n\t\ttypeof {protocol_name(family)} saddr\n\t\tflags interval\n\t}}\n"
-        for name in range_sets(family)
+        f"\tset {name}{family} {{\n\t\ttypeof {protocol_name(family)} saddr\n\t\tflags interval\n\t}}\n"
+        for name in RANGES
     )
 
 
-def guard_chain() -> str:
-    """Return the definition of the chain that keeps other hosts from the relay."""
-    rules = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
-    head = f"type filter hook prerouting priority {GUARD_PRIORITY}; policy accept;"
-    return f"\tchain guard {{\n\t\t{head}\n{rules}\t}}\n"
+def _guard_chains(users: int) -> str:
+    """Return the definitions of the chains that keep others from the relay.
+
+    `guard` sees packets before every translation, `guard_input` after them: a NodePort, or the address of a
+    Service whose EndpointSlice names a relay address, would lead there as well, and HAProxy to itself.
+    `users` sees the node's own connections after their translation.
+    """
+    guard = "".join(f"\t\t{_guard(family)}\n" for family in FAMILIES)
+    translated = "".join(f"\t\t{_guard_translated(family)}\n" for family in FAMILIES)
+    return (
+        f"\tchain guard {{\n\t\ttype filter hook prerouting priority {GUARD_PRIORITY}; policy accept;\n"
+        f"{guard}\t}}\n"
+        f"\tchain guard_input {{\n\t\ttype filter hook input priority {INPUT_PRIORITY}; policy accept;\n"
+        f"{guard}{translated}\t}}\n"
+        f"\tchain users {{\n\t\ttype filter hook output priority {INPUT_PRIORITY}; policy accept;\n"
+        f"{''.join(_users(family, users) for family in FAMILIES if users)}\t}}\n"
+    )
 
 
 def _guard(family: Family) -> str:
     protocol = protocol_name(family)
-    ranges = f"{protocol} daddr @{guarded_name(family)} {protocol} saddr != @{admitted_name(family)}"
+    ranges = f"{protocol} daddr @guarded{family} {protocol} saddr != @admitted{family}"
     return f'iif != "lo" {ranges} drop'
+
+
+def _guard_translated(family: Family) -> str:
+    protocol = protocol_name(family)
+    original = f"ct original {protocol} daddr"
+    known = f"{original} != @guarded{family} {original} != @balancers{family}"
+    return f"ct state new {protocol} daddr @guarded{family} {known} drop"
+
+
+def _users(family: Family, most: int) -> str:
+    new = f"{protocol_name(family)} daddr @guarded{family} meta skuid != 0 ct state new"
+    return f"\t\t{new} ct count over {most} drop\n"
 
 
 def _dnat(family: Family) -> str:
     protocol = protocol_name(family)
-    return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @{map_name(family)}"
+    return f"meta l4proto tcp dnat {protocol} to {protocol} daddr . tcp dport map @lb{family}"
 
 
 def _kept(family: Family) -> str:
@@ -169,7 +158,7 @@ def _kept(family: Family) -> str:
     translation to the packet's own address counts as one, so no later chain makes another.
     """
     protocol = protocol_name(family)
-    return f"{protocol} daddr @{guarded_name(family)} dnat {protocol} to {protocol} daddr"
+    return f"{protocol} daddr @guarded{family} dnat {protocol} to {protocol} daddr"
 
 
 def protocol_name(family: Family) -> str:
@@ -185,9 +174,9 @@ def _delta(change: DnatChange) -> str:
     An element is deleted by its key; its value and comment need not be known.
     """
     gone = [_delete(_map_key(redirect)) for redirect in change.removed.redirects]
-    gone += [_delete(_range(name, network)) for name, network in _ranges(change.removed)]
+    gone += [_delete(element) for element in _ranges(change.removed)]
     new = [_add(_map_element(redirect)) for redirect in change.added.redirects]
-    new += [_add(_range(name, network)) for name, network in _ranges(change.added)]
+    new += [_add(element) for element in _ranges(change.added)]
     return "".join(gone + new)
 
 
@@ -202,7 +191,7 @@ def _delete(element: tuple[str, str]) -> str:
 
 
 def _map_key(redirect: Redirect) -> tuple[str, str]:
-    return map_name(redirect.match.address.version), _endpoint(redirect.match)
+    return f"lb{redirect.match.address.version}", _endpoint(redirect.match)
 
 
 def _map_element(redirect: Redirect) -> tuple[str, str]:
@@ -210,55 +199,5 @@ def _map_element(redirect: Redirect) -> tuple[str, str]:
     return where, f'{key} comment "{comment_of(redirect.load_balancer)}" : {_endpoint(redirect.to)}'
 
 
-def _range(name: Callable[[Family], str], network: IPNetwork) -> tuple[str, str]:
-    return name(network.version), str(network)
-
-
 def _endpoint(endpoint: Endpoint) -> str:
     return f"{endpoint.address} . {endpoint.port:d}"
-
-
-HOLD_SECONDS = 5
-"""Many times the duration of the change, and less than the time after which a person or a probe gives up."""
-
-_HOLD_PRIORITY = -150  # NF_IP_PRI_MANGLE: before every translation, nodeagent's and kube-proxy's
-
-
-def hold(desired: DnatRules) -> str:
-    """Return the text that replaces any table of its name with the holding table, in one transaction.
-
-    Args:
-        desired: The rules that will follow, as `state.normalised` returns them. Their guard is active
-            meanwhile.
-    """
-    sets = "".join(_held_set(family) + sets_of_ranges(family) for family in FAMILIES)
-    chains = (
-        _hold_chain("output", from_pods=False) + _hold_chain("prerouting", from_pods=True) + guard_chain()
-    )
-    elements = "".join(
-        f"add element inet {TABLE} {_held(redirect.match.address.version)} "
-        f"{{ {redirect.match.address} . {redirect.match.port} timeout {HOLD_SECONDS}s }}\n"
-        for redirect in desired.redirects
-    )
-    head = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
-    return head + f"table inet {TABLE} {{\n{sets}{chains}}}\n" + elements + add_ranges(desired)
-
-
-def _held(family: Family) -> str:
-    return f"held{family}"
-
-
-def _held_set(family: Family) -> str:
-    return f"\tset {_held(family)} {{\n\t\ttype ipv{family}_addr . inet_service\n\t\tflags timeout\n\t}}\n"
-
-
-def _hold_chain(hook: str, *, from_pods: bool) -> str:
-    rules = "".join(_hold_rule(family, from_pods=from_pods) for family in FAMILIES)
-    head = f"type filter hook {hook} priority {_HOLD_PRIORITY}; policy accept;"
-    return f"\tchain hold_{hook} {{\n\t\t{head}\n{rules}\t}}\n"
-
-
-def _hold_rule(family: Family, *, from_pods: bool) -> str:
-    protocol = protocol_name(family)
-    source = f"{protocol} saddr @{pods_name(family)} " if from_pods else ""
-    return f"\t\ttcp flags & (syn | ack) == syn {source}{protocol} daddr . tcp dport @{_held(family)} drop\n"

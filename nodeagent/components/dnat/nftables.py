@@ -5,39 +5,24 @@ nodeagent's map (1.0.6). The exit code shows success, the first line of standard
 nft's messages have no translations, and with LC_ALL=C those of the C library have none either.
 """
 
-import errno
 import os
 import re
 import subprocess
 from dataclasses import replace
+from errno import EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
-from nodeagent.components.dnat.backend import NotConverged
 from nodeagent.components.dnat.nft_listing import state_of
-from nodeagent.components.dnat.nft_script import TABLE, hold, removal, replacement
+from nodeagent.components.dnat.nft_script import TABLE
 from nodeagent.components.dnat.nft_script import script as nft_script
-from nodeagent.components.dnat.state import DnatChange, DnatState, difference, normalised
+from nodeagent.components.dnat.state import DnatChange, DnatState, NotConverged, difference
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import DnatRules
 from nodeagent.programs import find_program, run_program
 
 _AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
 
 _DENIED = "Operation not permitted"
-# strerror(3) of temporary errors: EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM.
-_PASSING = tuple(
-    map(
-        os.strerror,
-        (
-            errno.EAGAIN,
-            errno.EBUSY,
-            errno.EINTR,
-            errno.EMFILE,
-            errno.ENFILE,
-            errno.ENOBUFS,
-            errno.ENOMEM,
-        ),
-    )
-)
+# The texts of temporary errors, as nft prints them.
+_PASSING = tuple(map(os.strerror, (EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM)))
 
 
 class NftError(ApplyError):
@@ -148,7 +133,7 @@ def _error(message: str, text: str) -> NftError:
 
 
 class NftablesBackend:
-    """Implements `backend.DnatBackend` on the nft program.
+    """Implements `state.DnatBackend` on the nft program.
 
     Args:
         program: How nft is run.
@@ -187,33 +172,12 @@ class NftablesBackend:
         """
         if not change:
             return change.before
-        state = self._run(nft_script(change), change.desired)
-        return replace(state, transactions=change.before.transactions + 1)
-
-    def hold(self, desired: DnatRules) -> None:
-        """Redirect nothing, and hold back new connections that are to be redirected; see nft_script.py.
-
-        Args:
-            desired: The rules that will follow, here or in another backend.
-
-        Raises:
-            ApplyError: it was rejected; everything is as before.
-        """
-        self._program.run(hold(normalised(desired)))
-
-    def put(self, desired: DnatRules) -> DnatState:
-        """Make the rules whatever is there now, and return the state read back. Errors as in `run`."""
-        wanted = normalised(desired)
-        text = replacement(wanted) if wanted else removal()
-        return self._run(text, wanted)
-
-    def _run(self, text: str, desired: DnatRules) -> DnatState:
-        self._program.run(text)
+        self._program.run(nft_script(change))
         state = self.read()
-        if left := difference(state, desired):
+        if left := difference(state, change.desired):
             raise NotConverged(
                 f"nft accepted the transaction, but the table inet {TABLE} is not in the desired state: "
                 "another program changes it, too, or this nft does not write what it was given. What still "
                 f"differs:\n{left}"
             )
-        return state
+        return replace(state, transactions=change.before.transactions + 1)

@@ -1,11 +1,11 @@
-"""The actual state of DNAT and the step from there to the desired rules. Pure, for all backends."""
+"""The actual state of DNAT, the step from there to the desired rules, and what a backend does. Pure."""
 
 import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses
-from typing import Literal
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_network
+from typing import Literal, Protocol
 
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPNetwork
@@ -68,18 +68,8 @@ class DnatChange:
     superseded: str = ""
 
     @property
-    def growing(self) -> "DnatChange":
-        """The half that adds, changes and repairs, and removes no entry on which something may rely."""
-        return difference(self.before, grown(self.before.rules, self.desired))
-
-    @property
-    def growth(self) -> str:
-        """What `growing` does, for a person; empty for nothing."""
-        return str(self.growing)
-
-    @property
     def shrinkage(self) -> str:
-        """What the other half does, for a person; empty for nothing."""
+        """What is left of it after the half that adds, for a person; empty for nothing."""
         replaced = {redirect.match for redirect in self.added.redirects}
         gone = tuple(redirect for redirect in self.removed.redirects if redirect.match not in replaced)
         removed = replace(self.removed, redirects=gone)
@@ -101,6 +91,8 @@ class DnatChange:
             lines += [f"{sign} pods {network}" for network in rules.pods]
             lines += [f"{sign} guard {network}" for network in rules.guarded]
             lines += [f"{sign} admitted to the relay {network}" for network in rules.admitted]
+            told = {ip_network(redirect.match.address) for redirect in rules.redirects}
+            lines += [f"{sign} let through to the relay {one}" for one in rules.balancers if one not in told]
         if self.action == "delete":
             lines.append("- the DNAT structure")
         if self.superseded:
@@ -109,7 +101,7 @@ class DnatChange:
 
 
 def normalised(rules: DnatRules) -> DnatRules:
-    """Return `rules` in one fixed order, checked, with ranges that neither touch nor overlap.
+    """Return `rules` in one fixed order, checked and complete, with ranges that neither touch nor overlap.
 
     An nftables interval set rejects ranges that overlap ("conflicting intervals specified"), and two adjacent
     /25 ranges mean the same as the /24.
@@ -135,6 +127,8 @@ def normalised(rules: DnatRules) -> DnatRules:
         tuple(network for network in _collapsed(rules.pods) if network.version in redirected),
         guarded,
         tuple(network for network in _collapsed(rules.admitted) if network.version in watched),
+        _networks({ip_network(match.address) for match in by_match if match.address.version in watched}),
+        rules.users if guarded else 0,
     )
 
 
@@ -150,6 +144,9 @@ def difference(before: DnatState, desired: DnatRules) -> DnatChange:
         ApplyError: `desired` contradicts itself; see `normalised`.
     """
     desired = normalised(desired)
+    if before.present and before.rules.users != desired.users and desired:
+        words = f"local users may have {before.rules.users} connections, not {desired.users}"
+        before = replace(before, damage=(*before.damage, words))
     added, removed = _beyond(desired, before.rules), _beyond(before.rules, desired)
     altered = bool(added != NO_RULES or removed != NO_RULES)
     action = _action(before, desired, altered=altered)
@@ -171,34 +168,27 @@ def grown(before: DnatRules, desired: DnatRules) -> DnatRules:
     """Return `desired` and all of `before`: the target of the half that adds, changes and repairs."""
     matches = {redirect.match for redirect in desired.redirects}
     others = tuple(redirect for redirect in before.redirects if redirect.match not in matches)
-    return DnatRules(
-        desired.redirects + others,
-        _collapsed(desired.pods + before.pods),
-        _collapsed(desired.guarded + before.guarded),
-        _collapsed(desired.admitted + before.admitted),
-    )
+    ranges = {name: _collapsed(networks + before.ranges[name]) for name, networks in desired.ranges.items()}
+    return DnatRules(desired.redirects + others, **ranges, users=desired.users)
 
 
 def without_families(rules: DnatRules, families: Container[int]) -> DnatRules:
     """Return the part of `rules` that concerns the other family."""
-    return DnatRules(
-        tuple(redirect for redirect in rules.redirects if redirect.match.address.version not in families),
-        tuple(network for network in rules.pods if network.version not in families),
-        tuple(network for network in rules.guarded if network.version not in families),
-        tuple(network for network in rules.admitted if network.version not in families),
-    )
+    redirects = (one for one in rules.redirects if one.match.address.version not in families)
+    ranges = {
+        name: tuple(network for network in networks if network.version not in families)
+        for name, networks in rules.ranges.items()
+    }
+    return DnatRules(tuple(redirects), **ranges, users=rules.users)
 
 
 def _beyond(rules: DnatRules, others: DnatRules) -> DnatRules:
     """Return the members of `rules` that are not in `others`, in order."""
     known = {_meaning(redirect) for redirect in others.redirects}
     redirects = (redirect for redirect in rules.redirects if _meaning(redirect) not in known)
-    return DnatRules(
-        tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key())),
-        _networks(set(rules.pods) - set(others.pods)),
-        _networks(set(rules.guarded) - set(others.guarded)),
-        _networks(set(rules.admitted) - set(others.admitted)),
-    )
+    ranges = {name: _networks({*mine} - {*others.ranges[name]}) for name, mine in rules.ranges.items()}
+    ordered = tuple(sorted(redirects, key=lambda redirect: redirect.match.sort_key()))
+    return DnatRules(ordered, **ranges, users=0)
 
 
 def _meaning(redirect: Redirect) -> tuple[Endpoint, Endpoint, str]:
@@ -274,3 +264,37 @@ def owner_of(comment: str) -> ObjectRef:
     """Return the Service that a comment read from the kernel names; `comment_of` is the inverse."""
     namespace, _, name = comment.partition("/")
     return ObjectRef("Service", namespace, name) if namespace and name else ObjectRef("Service", "", comment)
+
+
+class NotConverged(ApplyError):  # noqa: N818 - it names what is the case, as the design does
+    """A change was accepted, but the kernel does not have the requested rules."""
+
+
+class DnatBackend(Protocol):
+    """One kernel machinery that translates destinations (nftables, legacy iptables)."""
+
+    @property
+    def name(self) -> str:
+        """The value of the option `dnat.backend` that means this backend."""
+
+    def read(self) -> DnatState:
+        """Read the actual state; a missing permission is a state with `unreadable` set, not an error.
+
+        Raises:
+            ApplyError: the machinery is missing or does not answer.
+        """
+
+    def script(self, change: DnatChange) -> str:
+        """Return the change as the backend runs it, one transaction; empty for no change. Pure."""
+
+    def run(self, change: DnatChange) -> DnatState:
+        """Apply the change, all of it or nothing, and return the state read back.
+
+        Idempotent in effect: the same step, computed and made again, does nothing.
+
+        Raises:
+            ApplyError: it was rejected; everything is as before.
+            NotConverged: it was accepted, but the kernel has other rules now.
+            PartlyAppliedError: one address family can't be served on this node; it has none of nodeagent's
+                rules.
+        """

@@ -1,32 +1,29 @@
 """The legacy tables: chains and rules as desired, the state that was read, and the steps in between. Pure.
 
-nat: OUTPUT and PREROUTING jump to nodeagent's chains, which lead into one tree of chains for both. A chain of
-the tree has at most sixteen rules: one chain per prefix, split by the next four bits of the load balancer's
-address while more than sixteen entries share it. So the first packet of a connection (nat sees no other)
-walks a few dozen rules among 5,000 entries, and a change writes one or two chains of sixteen rules.
+nat: OUTPUT and PREROUTING jump to nodeagent's chains, which lead into one chain of all entries for both. The
+first packet of a TCP connection walks it (nat sees no other), as it walks kube-proxy's chain of all Services.
 
-mangle: PREROUTING jumps to the guard. Not raw, the other table before nat: kubelet keeps a chain of its own
-in mangle, nat and filter of every node (KUBE-KUBELET-CANARY), while few nodes have loaded the module for raw.
-Not filter's INPUT: a rule of another program that accepts there ends the table, and firewalls and network
-plugins insist on its top.
+mangle: PREROUTING jumps to the guard, and so does INPUT, which sees packets after every translation; a new
+connection that another program's translation leads to the relay is dropped there, by its original
+destination. That chain has one rule for each redirected address, and only first packets walk it.
+Not raw, the other table before nat: kubelet keeps a chain of its own in mangle, nat and filter of every node
+(KUBE-KUBELET-CANARY), while few nodes have loaded the module for raw. Not filter's INPUT: a rule of another
+program that accepts there ends the table, and firewalls and network plugins insist on its top.
 
 A person sees the steps as iptables-restore --noflush takes them; xt_tables.py carries them out under the
 lock, from the state of the table at that time.
 """
 
-import base64
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_network
-from itertools import groupby
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from nodeagent.components.dnat.state import DnatState, comment_of, owner_of
 from nodeagent.components.dnat.xt_rules import XtRule, where
-from nodeagent.model.addresses import Endpoint, Family, IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, Family, IPNetwork
 from nodeagent.model.desired import DnatRules, Redirect
 
 FAMILIES: Final[tuple[Family, ...]] = (4, 6)
@@ -37,11 +34,9 @@ TABLES: Final[tuple[TableName, ...]] = ("mangle", "nat")
 PREFIX = "NODEAGENT-"
 """The beginning of the names of all nodeagent's chains, and of no others."""
 
-OUTPUT, PREROUTING, TREE, GUARD = (f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD"))
-
-_MOST_RULES = 16
-_STEP_BITS = 4
-_HASH_LETTERS = 16  # 80 bits; with the prefix 26 of the 28 characters that a chain's name may have
+OUTPUT, PREROUTING, ENTRIES, GUARD, TRANSLATED, USERS = (
+    f"{PREFIX}{name}" for name in ("OUTPUT", "PREROUTING", "LB", "GUARD", "TRANSLATED", "USERS")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +67,22 @@ def layout(desired: DnatRules) -> Layout:
     return made
 
 
-def tree_chain(network: IPNetwork) -> str:
-    """Return the name of the chain for one prefix of load balancers.
-
-    A hash, since an IPv6 prefix is too long.
-    """
-    digest = hashlib.sha256(str(network).encode("ascii")).digest()
-    return PREFIX + base64.b32encode(digest).decode("ascii")[:_HASH_LETTERS]
-
-
 def _guard(desired: DnatRules, family: Family) -> TableLayout:
     guarded = [network for network in desired.guarded if network.version == family]
     if not guarded:
         return TableLayout()
     admitted = [network for network in desired.admitted if network.version == family]
     rules = (*(XtRule("RETURN", source=where(network)) for network in admitted), XtRule("DROP"))
+    known = (*guarded, *(network for network in desired.balancers if network.version == family))
+    translated = (*(XtRule("RETURN", original=where(network)) for network in known), XtRule("DROP"))
     jumps = tuple(XtRule(GUARD, destination=where(network), outside=True) for network in guarded)
-    return TableLayout({GUARD: rules}, {"PREROUTING": jumps})
+    arriving = (XtRule(TRANSLATED, destination=where(network), new=True) for network in guarded)
+    chains = {GUARD: rules, TRANSLATED: translated}
+    places = {"PREROUTING": jumps, "INPUT": (*jumps, *arriving)}
+    if desired.users:
+        chains[USERS] = (XtRule("DROP", users=desired.users),)
+        places["POSTROUTING"] = tuple(XtRule(USERS, destination=where(one), new=True) for one in guarded)
+    return TableLayout(chains, places)
 
 
 def _nat(desired: DnatRules, family: Family) -> TableLayout:
@@ -101,35 +95,12 @@ def _nat(desired: DnatRules, family: Family) -> TableLayout:
     guarded = [network for network in desired.guarded if network.version == family]
     kept = tuple(XtRule("ACCEPT", destination=where(network)) for network in guarded)
     chains: dict[str, tuple[XtRule, ...]] = {
-        OUTPUT: (XtRule(TREE, tcp=True), *kept),
-        PREROUTING: (*(XtRule(TREE, source=where(network), tcp=True) for network in pods), *kept),
+        OUTPUT: (XtRule(ENTRIES, tcp=True), *kept),
+        PREROUTING: (*(XtRule(ENTRIES, source=where(network), tcp=True) for network in pods), *kept),
+        ENTRIES: tuple(_entry(redirect) for redirect in redirects),
     }
-    _plant(chains, TREE, sorted(redirects, key=lambda redirect: redirect.match.sort_key()))
     jumps = {"OUTPUT": (XtRule(OUTPUT),), "PREROUTING": (XtRule(PREROUTING),)}
     return TableLayout(chains, jumps)
-
-
-def _plant(chains: dict[str, tuple[XtRule, ...]], name: str, redirects: Sequence[Redirect]) -> None:
-    """Add the chain `name` for these entries, in order, and all chains below it."""
-    first, last = redirects[0].match.address, redirects[-1].match.address
-    if len(redirects) <= _MOST_RULES or first == last:
-        chains[name] = tuple(_entry(redirect) for redirect in redirects)
-        return
-    # Aligned, so that an entry added or removed elsewhere moves no border here.
-    length = (_common_bits(first, last) // _STEP_BITS + 1) * _STEP_BITS
-    rest = first.max_prefixlen - length
-    rules: list[XtRule] = []
-    for bits, below in groupby(redirects, key=lambda one: int(one.match.address) >> rest):
-        part = list(below)
-        if len(part) == 1:
-            rules.append(_entry(part[0]))
-            continue
-        # As bytes: a small number would be read as an IPv4 address.
-        prefix = ip_network(((bits << rest).to_bytes(len(first.packed), "big"), length))
-        child = tree_chain(prefix)
-        rules.append(XtRule(child, destination=where(prefix), tcp=True))
-        _plant(chains, child, part)
-    chains[name] = tuple(rules)
 
 
 def _entry(redirect: Redirect) -> XtRule:
@@ -141,10 +112,6 @@ def _entry(redirect: Redirect) -> XtRule:
         comment=comment_of(redirect.load_balancer),
         to=redirect.to,
     )
-
-
-def _common_bits(one: IPAddress, other: IPAddress) -> int:
-    return one.max_prefixlen - (int(one) ^ int(other)).bit_length()
 
 
 PROGRAMS: Mapping[Family, str] = {4: "iptables", 6: "ip6tables"}
@@ -190,18 +157,24 @@ def state_of(tables: Tables) -> XtState:
     pods: list[IPNetwork] = []
     guarded: list[IPNetwork] = []
     admitted: list[IPNetwork] = []
+    known: list[IPNetwork] = []
+    users = 0
     for (family, _), state in tables.items():
         for redirect in _redirects(state):
             redirects.setdefault(redirect.match, redirect)
         jumps = (rule for jumps in state.jumps.values() for _, rule in jumps)
-        pods += _ranges(family, state.chains.get(PREROUTING, ()), TREE, "source")
+        pods += _ranges(family, state.chains.get(PREROUTING, ()), ENTRIES, "source")
         admitted += _ranges(family, state.chains.get(GUARD, ()), "RETURN", "source")
         guarded += _ranges(family, jumps, GUARD, "destination")
+        users = max((users, *(rule.users for rule in state.chains.get(USERS, ()))))
+        known += _ranges(family, state.chains.get(TRANSLATED, ()), "RETURN", "original")
     rules = DnatRules(
         tuple(sorted(redirects.values(), key=lambda redirect: redirect.match.sort_key())),
         _ordered(pods),
         _ordered(guarded),
         _ordered(admitted),
+        _ordered(set(known) - set(guarded)),
+        users,
     )
     damage = tuple(_damage(tables, layout(rules)))
     return XtState(
@@ -222,7 +195,7 @@ def _redirects(state: TableState) -> Iterator[Redirect]:
 
 
 def _ranges(
-    family: Family, rules: Iterable[XtRule], target: str, end: Literal["source", "destination"]
+    family: Family, rules: Iterable[XtRule], target: str, end: Literal["source", "destination", "original"]
 ) -> list[IPNetwork]:
     """Return the ranges that the rules to this target name.
 
@@ -232,7 +205,7 @@ def _ranges(
     return [_EVERYTHING[family] if place is None else ip_network(place) for place in named]
 
 
-def _ordered(networks: list[IPNetwork]) -> tuple[IPNetwork, ...]:
+def _ordered(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
     return tuple(
         sorted(set(networks), key=lambda one: (one.version, int(one.network_address), one.prefixlen))
     )
@@ -296,7 +269,7 @@ def steps(actual: TableState, wanted: TableLayout) -> Iterator[XtStep]:
     for chain in sorted({*actual.jumps, *wanted.jumps}):
         jumps, rules = actual.jumps.get(chain, ()), wanted.jumps.get(chain, ())
         if jumps != tuple(enumerate(rules, 1)):
-            yield from (XtStep("-D", chain, place) for place, _ in reversed(jumps))
+            yield from (XtStep("-D", chain, place, rule) for place, rule in reversed(jumps))
             yield from (XtStep("-I", chain, place, rule) for place, rule in enumerate(rules, 1))
     yield from (XtStep("-X", name) for name in gone)
 

@@ -1,16 +1,13 @@
 """Rules of legacy xtables as values: their meaning, their text for iptables, their bytes in the kernel. Pure.
 
 The kernel's bytes are those of include/uapi/linux/netfilter/x_tables.h, netfilter_ipv4/ip_tables.h and
-netfilter_ipv6/ip6_tables.h, which never change. The Rule objects of python-iptables (1.2.0) are not used:
-they go through libxtables, which registers DNAT for one family per process, so that the other finds none; to
-read a match's parameters they replace the whole process's standard output with a pipe, where another thread
-may be writing a log line; and they take twenty times as long.
+netfilter_ipv6/ip6_tables.h, which never change. docs/decisions/0011-iptables-backend.md says why these are
+not the Rule objects of python-iptables.
 """
 
 import struct
-from collections.abc import Mapping
-from functools import cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from msgspec import Struct
@@ -26,12 +23,35 @@ _TCP_DATA = struct.Struct("@4H4B")  # struct xt_tcp: ports from and to, option, 
 _ANY_PORT = (0, 65535)
 _ENTRY_TAIL = struct.Struct("@IHH")  # nfcache, target_offset, next_offset
 _COMMENT_BYTES = 256  # struct xt_comment_info
-_RANGE_COMPAT = struct.Struct("@II4s4s2s2s")  # struct nf_nat_ipv4_multi_range_compat
-_RANGE = struct.Struct("@I16s16s2s2s")  # struct nf_nat_range, and the beginning of nf_nat_range2
+# struct xt_conntrack_mtinfo3, and in it the original destination, its mask, flags and states.
+_CONNTRACK = struct.Struct("@32x16s16s64x18xH2xH10x")
+_NO_ADDRESS = bytes(16), bytes(16)
+# struct xt_owner_match_info: users from and to, what counts, what is inverted (XT_OWNER_UID); struct
+# xt_connlimit_info: a mask, the limit, flags; both with their padding.
+_OWNER, _CONNLIMIT = struct.Struct("@II8xBB2x"), struct.Struct("@16xII8x")
+_NOT_ROOT = _OWNER.pack(0, 0, 1, 1)
+_STATE, _ORIGINAL_DESTINATION = 1, 8  # XT_CONNTRACK_STATE, _ORIGDST
+_NEW = 8  # XT_CONNTRACK_STATE_BIT(IP_CT_NEW)
+_RANGE = struct.Struct("@I16s16s2s2sH")  # struct nf_nat_range2
+_DNAT_REVISION = 2
+"""The one of nf_nat_range2. iptables lists the rules of an older revision than the kernel's newest as
+"[unsupported revision]", and its saved output could not be restored."""
+_DATA_BYTES = {
+    b"conntrack": _CONNTRACK.size,
+    b"tcp": _TCP_DATA.size,
+    b"comment": _COMMENT_BYTES,
+    b"owner": _OWNER.size,
+    b"connlimit": _CONNLIMIT.size,
+    b"DNAT": _RANGE.size,
+}
 _ALIGNMENT = 8  # XT_ALIGN(): that of a u64
 _NAT_FLAGS = 3  # NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED
 _IPV6_PROTO = 1  # IP6T_F_PROTO: `proto` counts
 _NOT_IN = 1  # IPT_INV_VIA_IN
+
+
+_Extensions = tuple[tuple[bytes, int, bytes], ...]
+"""Name, revision and data of each."""
 
 
 class _Layout(Struct, frozen=True):
@@ -48,15 +68,16 @@ _LAYOUTS: Final[dict[Family, _Layout]] = {
     6: _Layout(16, 136, 168, struct.Struct("@HxBB")),
 }
 _LO = b"lo\0".ljust(16, b"\0"), b"\xff\xff\xff".ljust(16, b"\0")
-_ANYWHERE = bytes(16), bytes(16)
 
 
 class XtRule(Struct, frozen=True):
     """One rule: its target, and its matches.
 
     `target` is a chain, a verdict or DNAT, `to` the latter's endpoint. `port` is TCP's destination port;
-    `outside` means "over any interface but lo". `foreign` is set for a rule with anything that nodeagent's
-    rules don't have, so that it equals none of them.
+    `outside` means "over any interface but lo", `new` a connection's first packet, and `original` is the
+    connection's destination before any translation. With `users`, it applies to local users but root that
+    have more connections than that together; 0 means all. `foreign` is set for a rule with anything that
+    nodeagent's rules don't have, so that it equals none of them.
     """
 
     target: str
@@ -65,9 +86,12 @@ class XtRule(Struct, frozen=True):
     tcp: bool = False
     port: int | None = None
     outside: bool = False
+    new: bool = False
+    original: Where | None = None
+    users: int = 0
     comment: str = ""
     to: Endpoint | None = None
-    foreign: str = ""
+    foreign: bool = False
 
     def __str__(self) -> str:
         """Return the rule as iptables takes it after the chain's name."""
@@ -75,23 +99,16 @@ class XtRule(Struct, frozen=True):
         words += [f"-d {self.destination}"] if self.destination else []
         words += ["! -i lo"] if self.outside else []
         words += ["-p tcp"] if self.tcp else []
+        words += ["-m conntrack --ctstate NEW"] if self.new else []
+        words += [f"-m conntrack --ctorigdst {self.original}"] if self.original else []
+        if self.users:
+            words.append("-m owner ! --uid-owner 0 -m connlimit")
+            words.append(f"--connlimit-above {self.users} --connlimit-mask 0 --connlimit-saddr")
         words += [f"-m tcp --dport {self.port}"] if self.port is not None else []
         words += [f'-m comment --comment "{self.comment}"'] if self.comment else []
         words.append(f"-j {self.target}")
         words += [f"--to-destination {self.to}"] if self.to else []
         return " ".join(words)
-
-
-class _ForeignError(Exception):
-    """The rule has something that none of nodeagent's rules has."""
-
-
-DNAT_REVISION = 2
-"""Of the DNAT target in Linux 4.18 and later. iptables lists the rules of an older revision than the kernel's
-newest as "[unsupported revision]", and its saved output could not be restored."""
-
-OLD_DNAT_REVISION: Final[Mapping[Family, int]] = {4: 0, 6: 1}
-"""In older kernels."""
 
 
 def where(network: IPNetwork) -> Where | None:
@@ -101,44 +118,46 @@ def where(network: IPNetwork) -> Where | None:
     return network.network_address if network.prefixlen == network.max_prefixlen else network
 
 
-def encode(family: Family, rule: XtRule, dnat_revision: int) -> bytes:
+def encode(family: Family, rule: XtRule) -> bytes:
     """Return the kernel's bytes for one of nodeagent's rules, as libiptc takes them.
 
     A jump names its chain as the target.
     """
     layout = _LAYOUTS[family]
     matches = b""
+    if rule.new:
+        matches += _extension("conntrack", _CONNTRACK.pack(*_NO_ADDRESS, _STATE, _NEW), 3)
+    if rule.original:
+        address, mask = _address(layout, rule.original)
+        # iptables writes the mask of a host in full, whatever the family.
+        mask = b"\xff" * 16 if mask == b"\xff" * layout.address else mask
+        matches += _extension("conntrack", _CONNTRACK.pack(address, mask, _ORIGINAL_DESTINATION, 0), 3)
+    if rule.users:
+        matches += _extension("owner", _NOT_ROOT, 1)
+        matches += _extension("connlimit", _CONNLIMIT.pack(rule.users, 0), 1)
     if rule.port is not None:
         matches += _extension("tcp", _TCP_DATA.pack(*_ANY_PORT, rule.port, rule.port, 0, 0, 0, 0))
     if rule.comment:
         matches += _extension("comment", rule.comment.encode("ascii").ljust(_COMMENT_BYTES, b"\0"))
-    target = _target(rule, dnat_revision)
+    if rule.to is None:
+        target = _extension(rule.target, bytes(8))  # struct xt_standard_target: libiptc fills in the verdict
+    else:
+        address, port = rule.to.address.packed, rule.to.port.to_bytes(2, "big")
+        data = _RANGE.pack(_NAT_FLAGS, address, address, port, port, 0)
+        target = _extension(rule.target, data, _DNAT_REVISION)
     source, source_mask = _address(layout, rule.source)
     destination, destination_mask = _address(layout, rule.destination)
-    incoming, incoming_mask = _LO if rule.outside else _ANYWHERE
+    incoming, incoming_mask = _LO if rule.outside else (bytes(16), bytes(16))
+    flags = _IPV6_PROTO * (rule.tcp and family == 6)
     head = b"".join(
         (
             *(source, destination, source_mask, destination_mask),
-            *(incoming, _ANYWHERE[0], incoming_mask, _ANYWHERE[1]),
-            layout.protocol.pack(
-                _TCP * rule.tcp, _IPV6_PROTO * (rule.tcp and family == 6), _NOT_IN * rule.outside
-            ),
+            *(incoming, bytes(16), incoming_mask, bytes(16)),
+            layout.protocol.pack(_TCP * rule.tcp, flags, _NOT_IN * rule.outside),
         )
     ).ljust(layout.tail, b"\0")
     offsets = _ENTRY_TAIL.pack(0, layout.head + len(matches), layout.head + len(matches) + len(target))
     return (head + offsets).ljust(layout.head, b"\0") + matches + target
-
-
-def _target(rule: XtRule, dnat_revision: int) -> bytes:
-    if rule.to is None:
-        return _extension(rule.target, bytes(8))  # struct xt_standard_target: libiptc fills in the verdict
-    address, port = rule.to.address.packed, rule.to.port.to_bytes(2, "big")
-    if dnat_revision == 0:
-        body = _RANGE_COMPAT.pack(1, _NAT_FLAGS, address, address, port, port)
-    else:
-        body = _RANGE.pack(_NAT_FLAGS, address, address, port, port)
-    # nf_nat_range2 has a base port after that, which counts only with a flag of its own.
-    return _extension(rule.target, body + bytes(2) * (dnat_revision == 2), dnat_revision)
 
 
 def _extension(name: str, body: bytes, revision: int = 0) -> bytes:
@@ -163,109 +182,83 @@ def decode(family: Family, entry: bytes, target: str) -> XtRule:
         target: The target's name, for a jump that of the chain.
 
     Returns:
-        The rule; with `foreign` set if this module can't write it.
+        The rule; with `foreign` set if these are not the bytes that `encode` makes.
     """
     try:
-        return _decode(family, entry, target)
-    except (_ForeignError, struct.error) as error:
-        return XtRule(target, foreign=str(error) or "unknown")
+        head, extensions = _meaning(family, entry)
+    except struct.error:
+        return XtRule(target, foreign=True)
+    return _decode(family, head, extensions, target)
 
 
-def _decode(family: Family, entry: bytes, target: str) -> XtRule:
+@lru_cache(maxsize=4096)
+def _decode(family: Family, head: bytes, extensions: _Extensions, target: str) -> XtRule:
+    """Return the same from what `_meaning` returns. Mostly, a rule is one that was read before."""
+    try:
+        rule = _fields(family, head, extensions, target)
+        if (head, extensions) == _meaning(family, encode(family, rule)):
+            return rule
+    except (ValueError, struct.error):
+        pass
+    return XtRule(target, foreign=True)
+
+
+def _fields(family: Family, head: bytes, extensions: _Extensions, target: str) -> XtRule:
+    """Return the fields that one of nodeagent's rules would have, whatever else the entry has."""
     layout = _LAYOUTS[family]
     size = layout.address
-    source, destination, source_mask, destination_mask = (entry[i * size : (i + 1) * size] for i in range(4))
-    names = 4 * size
-    interfaces = [entry[names + i * 16 : names + (i + 1) * 16] for i in range(4)]
-    protocol, flags, inverted = layout.protocol.unpack_from(entry, names + 64)
-    _, target_offset, _ = _ENTRY_TAIL.unpack_from(entry, layout.tail)
-    if protocol not in (0, _TCP) or flags != (_IPV6_PROTO if family == 6 and protocol else 0):
-        raise _ForeignError(f"protocol {protocol}, flags {flags}")
-    port, comment = _matches(entry[layout.head : target_offset])
+    source, destination, source_mask, destination_mask = (head[i * size : (i + 1) * size] for i in range(4))
+    protocol, _, inverted = layout.protocol.unpack_from(head, 4 * size + 64)
+    new, original, users, port, comment, to = False, None, 0, None, "", None
+    for name, _, data in extensions:
+        if name == b"conntrack":
+            address, mask, flags, _ = _CONNTRACK.unpack(data)
+            new = flags == _STATE
+            original = None if new else _place(address[:size], mask[:size])
+        elif name == b"connlimit":
+            users = _CONNLIMIT.unpack(data)[0]
+        elif name == b"tcp":
+            port = _TCP_DATA.unpack(data)[2]
+        elif name == b"comment":
+            comment = data.partition(b"\0")[0].decode("ascii")
+        elif name == b"DNAT":
+            _, address, _, low, _, _ = _RANGE.unpack(data)
+            # A union (nf_inet_addr): an IPv4 address is its first four bytes.
+            to = Endpoint(ip_address(address[:size]), int.from_bytes(low, "big"))
     return XtRule(
         target,
         _place(source, source_mask),
         _place(destination, destination_mask),
         protocol == _TCP,
         port,
-        _is_outside(interfaces, inverted),
+        inverted == _NOT_IN,
+        new,
+        original,
+        users,
         comment,
-        _translation(family, entry[target_offset:]) if target == "DNAT" else None,
+        to,
     )
 
 
-def _is_outside(interfaces: list[bytes], inverted: int) -> bool:
-    incoming, outgoing, incoming_mask, outgoing_mask = interfaces
-    if (outgoing, outgoing_mask) == _ANYWHERE:
-        if (incoming, incoming_mask, inverted) == (*_LO, _NOT_IN):
-            return True
-        if (incoming, incoming_mask, inverted) == (*_ANYWHERE, 0):
-            return False
-    raise _ForeignError("interfaces or inversion")
-
-
 def _place(address: bytes, mask: bytes) -> Where | None:
-    length = _length(mask)
-    if length == len(mask) * 8:
-        return ip_address(address)
-    if length == 0:
-        return None
-    try:
-        return ip_network((address, length))
-    except ValueError as error:
-        raise _ForeignError(str(error)) from error
+    length = int.from_bytes(mask, "big").bit_count()
+    return ip_address(address) if length == 8 * len(mask) else where(ip_network((address, length)))
 
 
-@cache
-def _length(mask: bytes) -> int:
-    bits = f"{int.from_bytes(mask, 'big'):0{len(mask) * 8}b}".rstrip("0")
-    if "0" in bits:
-        raise _ForeignError("a mask with holes")
-    return len(bits)
+def _meaning(family: Family, entry: bytes) -> tuple[bytes, _Extensions]:
+    """Return an entry without its counters, and without what libiptc notes in it.
 
-
-def _matches(data: bytes) -> tuple[int | None, str]:
-    """Return the port and the comment."""
-    port, comment = None, ""
-    offset = 0
-    while offset < len(data):
-        size, name, revision = _MATCH.unpack_from(data, offset)
-        body = data[offset + _MATCH.size : offset + size]
-        word = name.partition(b"\0")[0]
-        if word == b"tcp" and revision == 0 and port is None:
-            port = _port(body)
-        elif word == b"comment" and revision == 0 and not comment:
-            comment = body.partition(b"\0")[0].decode(errors="replace")
-        else:
-            raise _ForeignError(f"match {word!r}")
-        offset += size
-        if size < _MATCH.size:
-            raise _ForeignError("a match without a size")
-    return port, comment
-
-
-def _port(body: bytes) -> int:
-    *ports, option, mask, compared, inverted = _TCP_DATA.unpack_from(body)
-    if tuple(ports[:2]) != _ANY_PORT or ports[2] != ports[3] or option or mask or compared or inverted:
-        raise _ForeignError("a TCP match for more than one port")
-    return int(ports[2])
-
-
-def _translation(family: Family, data: bytes) -> Endpoint:
-    """Return the endpoint of a DNAT target in one of three revisions (nf_nat.h: range_compat to range2)."""
-    size, _, revision = _MATCH.unpack_from(data)
-    body = data[_MATCH.size : size]
-    if revision == 0:
-        count, flags, first, last, low, high = _RANGE_COMPAT.unpack_from(body)
-        address: IPv4Address | IPv6Address = IPv4Address(first)
-        single = count == 1
-    elif revision in (1, 2):
-        flags, first, last, low, high = _RANGE.unpack_from(body)
-        # A union (nf_inet_addr): an IPv4 address is its first four bytes.
-        address = IPv4Address(first[:4]) if family == 4 else IPv6Address(first)
-        single = True
-    else:
-        raise _ForeignError(f"revision {revision} of DNAT")
-    if flags != _NAT_FLAGS or not single or first != last or low != high:
-        raise _ForeignError("a translation to a range")
-    return Endpoint(address, int.from_bytes(low, "big"))
+    Its extensions are the matches, and a target that translates.
+    """
+    layout = _LAYOUTS[family]
+    _, target, end = _ENTRY_TAIL.unpack_from(entry, layout.tail)
+    extensions = []
+    offset = layout.head
+    while offset < end:
+        size, padded, revision = _MATCH.unpack_from(entry, offset)
+        name = padded.partition(b"\0")[0]  # iptables leaves anything after it
+        if offset < target or name == b"DNAT":
+            data = entry[offset + _MATCH.size : offset + size]
+            extensions.append((name, revision, data[: _DATA_BYTES.get(name)]))
+        offset += max(size, _MATCH.size)
+    return entry[: layout.tail], tuple(extensions)

@@ -14,6 +14,7 @@ import ctypes
 import fcntl
 import os
 import re
+import secrets
 import threading
 import time
 import warnings
@@ -33,8 +34,7 @@ from nodeagent.components.dnat.xt_layout import (
     XtStep,
     steps,
 )
-from nodeagent.components.dnat.xt_questions import knows_target
-from nodeagent.components.dnat.xt_rules import DNAT_REVISION, OLD_DNAT_REVISION, XtRule, decode, encode
+from nodeagent.components.dnat.xt_rules import XtRule, decode, encode
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Family
 
@@ -166,22 +166,22 @@ class XtTable:
                 else:
                     handle.create_chain(step.chain)
             case "-A" if step.rule:
-                handle.append_entry(step.chain, self._bytes(step.rule))
+                handle.append_entry(step.chain, self._buffer(step.rule))
             case "-I" if step.rule:
-                handle.insert_entry(step.chain, self._bytes(step.rule), step.place - 1)
-            case "-D":
-                # Its delete_entry() matches the rule's bytes: those may be another program's if the rule is
-                # damaged.
-                number = handle._iptc.iptc_delete_num_entry  # noqa: SLF001
-                if number(step.chain.encode("ascii"), step.place - 1, handle._handle) != 1:  # noqa: SLF001
-                    raise _library().IPTCError(f"can't delete a rule of {step.chain}: {handle.strerror()}")
+                handle.insert_entry(step.chain, self._buffer(step.rule), step.place - 1)
+            case "-D" if step.rule:
+                # delete_entry() takes a rule, not its place: so that place gets one that no other equals.
+                unique = self._buffer(XtRule(step.rule.target, comment=secrets.token_hex(16)))
+                whole = ctypes.create_string_buffer(b"\xff" * len(unique), len(unique))
+                handle.replace_entry(step.chain, unique, step.place - 1)
+                handle.delete_entry(step.chain, unique, whole)
             case "-X":
                 handle.delete_chain(step.chain)
             case _:
                 raise AssertionError(f"a step without its rule: {step}")
 
-    def _bytes(self, rule: XtRule) -> "ctypes.Array[ctypes.c_char]":
-        encoded = encode(self._family, rule, _dnat_revision(self._family))
+    def _buffer(self, rule: XtRule) -> "ctypes.Array[ctypes.c_char]":
+        encoded = encode(self._family, rule)
         return ctypes.create_string_buffer(encoded, len(encoded))
 
     def _explained(self, error: Exception) -> XtError:
@@ -199,17 +199,6 @@ class XtTable:
                 f"{told} The kernel has no legacy {program} here: load {modules} on the host (modprobe)."
             )
         return XtError(told)
-
-
-@cache
-def _dnat_revision(family: Family) -> int:
-    try:
-        known = knows_target(family, "DNAT", DNAT_REVISION)
-    except OSError as error:
-        raise XtError(
-            f"{PROGRAMS[family]}: could not query the kernel for its DNAT support: {error.strerror}"
-        ) from error
-    return DNAT_REVISION if known else OLD_DNAT_REVISION[family]
 
 
 @cache
@@ -236,7 +225,7 @@ def _library() -> ModuleType:
 _VARIABLE = "XTABLES_LOCKFILE"
 _DEFAULT = "/run/xtables.lock"
 _PAUSE_SECONDS = 0.02
-WAIT_SECONDS = 10.0
+_WAIT_SECONDS = 10.0
 """Longer than kube-proxy's restore of a large table takes, shorter than a person waits."""
 
 
@@ -246,14 +235,11 @@ def lock_path() -> Path:
 
 
 @contextmanager
-def xtables_lock(wait: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold the lock during the block, as iptables does (iptables/xshared.c).
-
-    Args:
-        wait: Seconds to wait for another holder.
+def xtables_lock() -> Iterator[None]:
+    """Hold the lock during the block, as iptables does (iptables/xshared.c); wait for another holder.
 
     Raises:
-        ApplyError: it was held all the time, or the file is not available; nothing was changed.
+        ApplyError: it was held for ten seconds, or the file is not available; nothing was changed.
     """
     path = lock_path()
     try:
@@ -264,22 +250,24 @@ def xtables_lock(wait: float = WAIT_SECONDS) -> Iterator[None]:
             "iptables' tables; no rule was changed. In a pod it is a volume of type FileOrCreate."
         ) from error
     try:
-        _acquire(descriptor, path, wait)
+        # The kubelet makes it readable for all, and each user who can open it could hold it.
+        os.fchmod(descriptor, 0o600)
+        _acquire(descriptor, path)
         yield
     finally:
         os.close(descriptor)  # which releases the lock
 
 
-def _acquire(descriptor: int, path: Path, wait: float) -> None:
-    deadline = time.monotonic() + wait
+def _acquire(descriptor: int, path: Path) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise ApplyError(
-                    f"another program has held {path} for {wait:g} seconds; no iptables rule was changed. "
-                    f"It will be tried again. `fuser -v {path}` on the host shows which program it is."
+                    f"another program has held {path} for {_WAIT_SECONDS:g} seconds; no iptables rule was "
+                    f"changed. It is tried again. `fuser -v {path}` on the host shows which program it is."
                 ) from None
             time.sleep(_PAUSE_SECONDS)
         else:

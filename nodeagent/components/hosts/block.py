@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Literal
 
 from msgspec import Struct
 
@@ -32,7 +33,6 @@ from nodeagent.sharing import shared
 
 BEGIN = b"# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = b"# END nodeagent"
-_END_LINES = (END + b"\n", END + b"\r\n")
 LONGEST_LINE = 39 + len("\t") + 253 + len("\r\n")
 """A full IPv6 address, a name of the greatest length that DNS allows (RFC 1035, 3.1), the line end."""
 
@@ -79,9 +79,6 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
     the lines next to it that `own` recognizes are nodeagent's, the rest is the user's, and there is a
     Problem. Never fails: any bytes are a hosts file.
     """
-    as_left = _parse_as_left(content)
-    if as_left is not None:
-        return as_left
     lines = _split(content)
     claim = _claim(lines, own)
     kept = [number for number in range(len(lines)) if number not in claim.ours]
@@ -97,30 +94,6 @@ def parse(content: bytes, own: OwnLines) -> HostsFile:
         block=b"".join(lines[number] for number in claim.inside) if claim.ours else None,
         problems=tuple(claim.problems),
         legacy=legacy_lines(user, line_numbers),
-        absent=absent,
-        line_numbers=line_numbers,
-    )
-
-
-def _parse_as_left(content: bytes) -> HostsFile | None:
-    """Return the same of a file as nodeagent leaves it, its block last, without reading all lines."""
-    begin = content.find(_TORN_BEGIN_AT_LEAST)
-    if begin < 0 or END in content[:begin]:
-        return None
-    inside = content.find(b"\n", begin) + 1
-    # In ten thousand lines, a single byte is found 30 times faster than a text, and counted no faster.
-    end = content.find(b"#", inside)
-    user, marker, block = content[:begin], content[begin:inside], content[inside:end]
-    whole_lines = all(part.endswith(b"\n") or not part for part in (user, block))
-    if not (_is_begin(marker) and whole_lines and content[end:] in _END_LINES):
-        return None
-    line_numbers = tuple(range(1, user.count(b"\n") + 1))
-    found, absent = _as_found(user, marker, added_to=True)
-    return HostsFile(
-        user=found,
-        block=block,
-        problems=(),
-        legacy=legacy_lines(found, line_numbers),
         absent=absent,
         line_numbers=line_numbers,
     )
@@ -286,49 +259,39 @@ def _claim(lines: Sequence[bytes], own: OwnLines) -> _Claim:
     for number, line in enumerate(lines):
         if _is_begin(line):
             if opened is not None:
-                _claim_unclosed(claim, lines, opened, own)
+                _claim_unmatched(claim, lines, opened, own, 1)
             opened = claim.last_begin = number
         elif _is_end(line) and opened is not None:
             claim.take((opened, number), range(opened + 1, number))
             opened = None
         elif _is_end(line):
-            _claim_unopened(claim, lines, number, own)
+            _claim_unmatched(claim, lines, number, own, -1)
     if opened is not None:
-        _claim_unclosed(claim, lines, opened, own)
+        _claim_unmatched(claim, lines, opened, own, 1)
     if lines and len(lines) - 1 not in claim.ours and _is_torn_begin(lines[-1]):
         claim.take((len(lines) - 1,), ())
         claim.problems.append(Problem(len(lines), "truncated BEGIN marker: it is removed"))
     return claim
 
 
-def _claim_unclosed(claim: _Claim, lines: Sequence[bytes], begin: int, own: OwnLines) -> None:
-    after = begin + 1
-    while after < len(lines) and own.whole(lines[after]):
-        after += 1
-    inside = range(begin + 1, after)
-    claim.take((begin,), inside)
-    cut_off = after == len(lines) - 1 and _is_cut_off(lines[after], own)
+def _claim_unmatched(
+    claim: _Claim, lines: Sequence[bytes], marker: int, own: OwnLines, step: Literal[1, -1]
+) -> None:
+    """Claim a marker that lacks the other one, and nodeagent's lines next to it, in the direction `step`."""
+    end = marker + step
+    while 0 <= end < len(lines) and end not in claim.ours and own.whole(lines[end]):
+        end += step
+    inside = sorted(range(marker + step, end, step))
+    claim.take((marker,), inside)
+    cut_off = step > 0 and end == len(lines) - 1 and _is_cut_off(lines[end], own)
     if cut_off:
-        claim.take((after,), ())
+        claim.take((end,), ())
+    name, other, beside = ("BEGIN", "END", "below") if step > 0 else ("END", "BEGIN", "above")
     claim.problems.append(
         Problem(
-            begin + 1,
-            f"BEGIN marker without its END: only it and the {len(inside) + cut_off} line(s) of nodeagent "
-            "right below it are replaced, everything else is kept as yours",
-        )
-    )
-
-
-def _claim_unopened(claim: _Claim, lines: Sequence[bytes], end: int, own: OwnLines) -> None:
-    first = end
-    while first > 0 and first - 1 not in claim.ours and own.whole(lines[first - 1]):
-        first -= 1
-    claim.take((end,), range(first, end))
-    claim.problems.append(
-        Problem(
-            end + 1,
-            f"END marker without its BEGIN: only it and the {end - first} line(s) of nodeagent "
-            "right above it are replaced, everything else is kept as yours",
+            marker + 1,
+            f"{name} marker without its {other}: only it and the {len(inside) + cut_off} line(s) of "
+            f"nodeagent right {beside} it are replaced, everything else is kept as yours",
         )
     )
 

@@ -1,14 +1,20 @@
 """The hosts file as a component of the node: one managed block, last in the user's file. EFFECTS."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+import difflib
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
-from nodeagent.components.component import ComponentName, Preview
+from nodeagent.components.component import Change, ComponentName, Half, Preview
 from nodeagent.components.hosts.block import (
     BlockLines,
     ChangedNames,
+    HostsFile,
     Problem,
+    addresses_by_name,
     assemble,
     changed_names,
     names_and_addresses,
@@ -32,13 +38,115 @@ from nodeagent.components.hosts.in_place import (
     write_in_place,
     write_state,
 )
-from nodeagent.components.hosts.lines import OwnLines
-from nodeagent.components.hosts.state import HostsChange, HostsState, How
+from nodeagent.components.hosts.lines import OwnLines, names_set
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import IPNetwork
+from nodeagent.model.addresses import IPAddress, IPNetwork
 from nodeagent.model.desired import Desired, HostsLine
+from nodeagent.model.facts import UserHostsLine
+from nodeagent.printable import printable
 
 _TRIES = 5
+
+How = Literal["rename", "in place"]
+
+
+@dataclass(frozen=True)
+class HostsState:
+    """A hosts file: its bytes, parsed, and how it has to be written.
+
+    `file` is parsed from the bytes as they will be after an interrupted write is finished; mostly,
+    these are the actual bytes. `problems` are what a person should know about it.
+    `lines` are those for which the block was written, if the bytes are those that nodeagent left.
+    """
+
+    path: Path
+    reading: Reading = field(repr=False)
+    file: HostsFile
+    problems: tuple[Problem, ...]
+    how: How
+    lines: tuple[HostsLine, ...] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def content(self) -> bytes | None:
+        """The bytes; None if there is no file."""
+        return None if self.reading.stamp is None else self.reading.content
+
+    @cached_property
+    def user_names(self) -> Mapping[str, UserHostsLine]:
+        """Map each name that the user's own lines set to that line."""
+        return names_set(self.file.user, self.file.line_numbers)
+
+    @cached_property
+    def own_names(self) -> Mapping[str, frozenset[IPAddress]]:
+        """Map each name of the block to its addresses."""
+        return addresses_by_name(self.file.block or b"")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Damaged markers, and lines that hairpin-proxy left."""
+        return (
+            *(
+                f"{self.path}:{problem.line_number}: {problem.text}"
+                if problem.line_number
+                else f"{self.path}: {problem.text}"
+                for problem in self.problems
+            ),
+            *(
+                f"{self.path}:{line.line_number}: hairpin-proxy's old line for {', '.join(line.names)}; "
+                "--adopt removes it"
+                for line in self.file.legacy
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostsChange:
+    """What would be written; false if there is nothing to do.
+
+    `after` is None for no file. `names` are those whose lines change. `lines` are the desired ones, so that
+    the change can be computed again from a file that was edited meanwhile.
+    """
+
+    before: HostsState
+    after: bytes | None = field(repr=False)
+    lines: tuple[HostsLine, ...] = field(repr=False)
+    names: ChangedNames
+
+    def __bool__(self) -> bool:
+        return self.before.content != self.after
+
+    @property
+    def only_removes(self) -> bool:
+        """Whether names are removed, and no others change."""
+        return bool(self.names.removed and not self.names.added and not self.names.moved)
+
+    def __str__(self) -> str:
+        """Return what is done to the file, in one line; empty for nothing."""
+        if not self:
+            return ""
+        names = self.names
+        counts = (("added", names.added), ("removed", names.removed), ("moved", names.moved))
+        text = ", ".join(f"{len(each)} name{'s' * (len(each) > 1)} {what}" for what, each in counts if each)
+        text = text or "only the block, no hostname changed"
+        return f"{self.before.path} written ({self.before.how}): {text}"
+
+    def diff(self) -> str:
+        """Return a unified diff for people, empty without a change.
+
+        Invalid UTF-8 and control characters are escaped, so that nothing in the file can
+        control a terminal. For reading, not for patch(1).
+        """
+        if not self:
+            return ""
+        before = self.before.content
+        return "".join(
+            difflib.unified_diff(
+                _shown(before or b""),
+                _shown(self.after or b""),
+                fromfile="/dev/null" if before is None else str(self.before.path),
+                tofile="/dev/null" if self.after is None else str(self.before.path),
+            )
+        )
 
 
 class Hosts:
@@ -95,36 +203,24 @@ class Hosts:
         how: How = "in place" if is_mount_point(self._path) else "rename"
         return self._state(reading, how)
 
-    def diff(self, actual: HostsState, desired: Desired) -> HostsChange:
+    def diff(self, actual: HostsState, desired: Desired) -> Change[HostsState, HostsChange]:
         """Return the change after which the file has exactly the desired lines; no trace without lines. Pure.
+
+        The file is written by one half: the first, unless names are only removed. If another program edited
+        the file since it was read, the change is computed again from the edited file, so that the edit stays.
 
         Raises:
             ApplyError: a line can't be written to a hosts file.
         """
-        return self._towards(actual, desired.hosts)
-
-    def preview(self, change: HostsChange) -> Preview:
-        """Return a unified diff. Pure."""
-        in_place = change.before.how == "in place"
-        return Preview(
-            change.diff(), "written in place: it is a mount" if in_place else "replaced in one step"
+        change = self._towards(actual, desired.hosts)
+        how = "written in place: it is a mount" if actual.how == "in place" else "replaced in one step"
+        text, later = str(change), change.only_removes
+        return Change(
+            change,
+            grow=Half("" if later else text, lambda: actual if later else self._apply(change)),
+            shrink=Half(text if later else "", lambda: self._apply(change)),
+            preview=lambda: Preview(change.diff(), how),
         )
-
-    def grow(self, change: HostsChange) -> HostsState:
-        """Write the file, unless names are only removed. Idempotent.
-
-        If another program edited the file since it was read, the change is computed again from the edited
-        file, so that the edit stays.
-
-        Raises:
-            ApplyError: the kernel reported an error, or the file kept changing; the text says what it has
-                now.
-        """
-        return self._apply(change) if change.growth or not change else change.before
-
-    def shrink(self, change: HostsChange) -> HostsState:
-        """Write the file; after `grow`, only removals of names are left. As `grow`."""
-        return self._apply(change)
 
     def _state(self, reading: Reading, how: How) -> HostsState:
         content, notes = self._healed(reading.content)
@@ -207,3 +303,13 @@ class Hosts:
                 return current, (Problem(None, text),)
             case WriteState.UNTOUCHED | WriteState.COMPLETE:
                 return current, ()
+
+
+def _shown(content: bytes) -> list[str]:
+    return [_shown_line(line) for line in io.BytesIO(content).readlines()]
+
+
+def _shown_line(line: bytes) -> str:
+    text = line.removesuffix(b"\n").decode("utf-8", "backslashreplace")
+    safe = "\t".join(printable(part) for part in text.split("\t"))
+    return safe + ("\n" if line.endswith(b"\n") else "\n\\ No newline at end of file\n")

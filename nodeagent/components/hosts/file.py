@@ -8,13 +8,13 @@ pause of such a program between its truncation and its write that spans both of 
 import errno
 import os
 import re
-import secrets
 import stat
 from pathlib import Path
 from typing import Self
 
 from msgspec import Struct
 
+from nodeagent.atomic_file import drafted, sync_directory
 from nodeagent.errors import ApplyError
 
 AS_IT_WAS = "The file was left as it was"
@@ -74,14 +74,10 @@ _REMEDIES = {
 }
 
 
-TEMPORARY_PREFIX = ".hosts.nodeagent-"
 _NEW_FILE_MODE = 0o644
 _LARGEST = 16 * 1024 * 1024
 """Bytes of a hosts file that are read into memory: about 400,000 lines."""
 _OPEN_TRIES = 5
-_COMPUTED_BY_KERNEL = frozenset({"security.ima", "security.evm"})
-"""Checksums of the file's content and metadata: a copy of the old ones would make the new file invalid."""
-_ACL = "system.posix_acl_access"
 
 
 class Stamp(Struct, frozen=True):
@@ -157,17 +153,17 @@ def write_atomic(path: Path, before: Reading, after: bytes) -> Reading:
         ApplyError: the kernel reported an error; the file is as it was.
     """
     guard_path(path)
-    temporary = path.parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    like = None if before.stamp is None else path
     try:
-        _remove_leftovers(path.parent)
-        try:
-            stamp = _fill(temporary, path, before, after)
+        with drafted(path, after, durable=True, mode=_NEW_FILE_MODE, like=like) as draft:
+            stamp = Stamp.of(draft.stat())
             if read(path) != before:
                 raise ChangedMeanwhileError(path)
-            _give_name(temporary, path, before)
-        finally:
-            temporary.unlink(missing_ok=True)
+            _give_name(draft, path, before)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and path.parent.is_dir():
+            # The file was deleted, or another nodeagent removed this draft as a leftover.
+            raise ChangedMeanwhileError(path) from error
         raise explained(error, path, doing="replace") from error
     _sync_directory(path)
     return Reading(after, stamp)
@@ -245,66 +241,13 @@ def _kind(mode: int) -> str:
     return "FIFO" if stat.S_ISFIFO(mode) else "device or socket"
 
 
-def _fill(temporary: Path, path: Path, before: Reading, after: bytes) -> Stamp:
-    """Make the temporary file with the new content and the old file's metadata, and flush it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - pathlib opens no descriptors
-        file.write(after)
-        file.flush()
-        if before.stamp is None:
-            os.fchmod(descriptor, _NEW_FILE_MODE)
-        else:
-            _copy_metadata(path, descriptor)
-        os.fsync(descriptor)
-        return Stamp.of(os.fstat(descriptor))
-
-
-def _copy_metadata(path: Path, target: int) -> None:
-    try:
-        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise ChangedMeanwhileError(path) from error
-    try:
-        status = os.fstat(source)
-        # The owner first: chown(2) may clear mode bits and attributes. The mode last: it also sets the mask
-        # of an ACL, which the attribute has.
-        os.fchown(target, status.st_uid, status.st_gid)
-        _copy_attributes(source, target)
-        os.fchmod(target, stat.S_IMODE(status.st_mode))
-    finally:
-        os.close(source)
-
-
-def _copy_attributes(source: int, target: int) -> None:
-    wanted = _attributes(source)
-    given = _attributes(target)
-    for name, value in wanted.items():
-        # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
-        if given.get(name) != value:
-            os.setxattr(target, name, value)
-    if _ACL in given and _ACL not in wanted:
-        os.removexattr(target, _ACL)  # from the directory's default ACL
-
-
-def _attributes(descriptor: int) -> dict[str, bytes]:
-    try:
-        names = os.listxattr(descriptor)
-    except OSError as error:
-        if error.errno == errno.ENOTSUP:  # a file system without extended attributes
-            return {}
-        raise
-    return {name: os.getxattr(descriptor, name) for name in names if name not in _COMPUTED_BY_KERNEL}
-
-
-def _give_name(temporary: Path, path: Path, before: Reading) -> None:
+def _give_name(draft: Path, path: Path, before: Reading) -> None:
     try:
         if before.stamp is None:
-            path.hardlink_to(temporary)  # unlike a rename, this never replaces a file made meanwhile
+            path.hardlink_to(draft)  # unlike a rename, this never replaces a file made meanwhile
         else:
-            temporary.rename(path)
-    except (FileExistsError, FileNotFoundError) as error:
-        # Not found: another nodeagent removed this temporary file as a leftover.
+            draft.rename(path)
+    except FileExistsError as error:
         raise ChangedMeanwhileError(path) from error
     except OSError as error:
         if error.errno == errno.EBUSY:
@@ -312,19 +255,9 @@ def _give_name(temporary: Path, path: Path, before: Reading) -> None:
         raise
 
 
-def _remove_leftovers(directory: Path) -> None:
-    for entry in directory.iterdir():
-        if entry.name.startswith(TEMPORARY_PREFIX) and stat.S_ISREG(entry.lstat().st_mode):
-            entry.unlink(missing_ok=True)
-
-
 def _sync_directory(path: Path) -> None:
     try:
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path.parent)
     except OSError as error:
         state = "It has its new content, but a power failure now might restore the old one"
         raise explained(error, path, doing="flush the directory of", state=state) from error

@@ -5,18 +5,16 @@ agent's own directory and is itself replaced atomically. It covers the death of 
 failure, /run is empty, and `block.parse` handles what is then between or around the markers.
 """
 
-import contextlib
-import fcntl
-import hashlib
 import os
-import secrets
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
-from nodeagent.components.hosts.file import AS_IT_WAS, ChangedMeanwhileError, Reading, Stamp, explained, read
+from nodeagent.atomic_file import replace_file
+from nodeagent.components.hosts.file import ChangedMeanwhileError, Reading, Stamp, explained, read
+from nodeagent.typed_values import from_json
 
 
 def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -> Reading:
@@ -33,28 +31,27 @@ def write_in_place(path: Path, before: Reading, after: bytes, state_dir: Path) -
         OrphanedMountError: the file was replaced on the host.
         ApplyError: the kernel reported an error; the text says what the file has now.
     """
-    with exclusive_write(state_dir, path):
-        # What an earlier crash left to repair stays known until this write has succeeded.
-        earlier = load_journal(state_dir, path)
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            raise explained(error, path, doing="write") from error
-        try:
-            store_journal(state_dir, Journal(path, before.content, after))
-            if read(path) != before:
-                restore_journal(state_dir, path, earlier)
-                raise ChangedMeanwhileError(path)
-            _overwrite(descriptor, path, before.content, after)
-            left = Reading(after, Stamp.of(os.fstat(descriptor)))
-        except OSError as error:
-            _undo(descriptor, path, before.content, error)
+    # What an earlier crash left to repair stays known until this write has succeeded.
+    earlier = load_journal(state_dir, path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise explained(error, path, doing="write") from error
+    try:
+        store_journal(state_dir, Journal(os.fsencode(path), before.content, after))
+        if read(path) != before:
             restore_journal(state_dir, path, earlier)
-            raise explained(error, path, doing="write") from error
-        finally:
-            os.close(descriptor)
-        drop_journal(state_dir, path)
-        return left
+            raise ChangedMeanwhileError(path)
+        _overwrite(descriptor, path, before.content, after)
+        left = Reading(after, Stamp.of(os.fstat(descriptor)))
+    except OSError as error:
+        _undo(descriptor, path, before.content, error)
+        restore_journal(state_dir, path, earlier)
+        raise explained(error, path, doing="write") from error
+    finally:
+        os.close(descriptor)
+    drop_journal(state_dir, path)
+    return left
 
 
 def _overwrite(descriptor: int, path: Path, old: bytes, new: bytes) -> None:
@@ -85,13 +82,12 @@ def _undo(descriptor: int, path: Path, old: bytes, cause: OSError) -> None:
 
 
 _NAME = "hosts.journal"
-_DIGEST = hashlib.sha256().digest_size
 
 
 class Journal(Struct, frozen=True):
-    """A write in place: the file, its content before and after."""
+    """A write in place: the file (its path as bytes), its content before and after."""
 
-    path: Path
+    path: bytes
     old: bytes
     new: bytes
 
@@ -152,15 +148,11 @@ def load_journal(state_dir: Path, path: Path) -> Journal | None:
         return None
     except OSError as error:
         raise explained(error, path, doing=f"read {state_dir / _NAME}, the journal of") from error
-    digest, fields = data[:_DIGEST], data[_DIGEST:]
-    if hashlib.sha256(fields).digest() != digest:
-        return None  # not nodeagent's, or truncated: nothing in it can be trusted
-    lengths, _, rest = fields.partition(b"\n")
-    for_path, old = (int(length) for length in lengths.split(b" "))
-    journal = Journal(
-        Path(os.fsdecode(rest[:for_path])), rest[for_path : for_path + old], rest[for_path + old :]
-    )
-    return journal if journal.path == path else None
+    try:
+        journal = from_json(data, Journal)
+    except msgspec.DecodeError:
+        return None  # not nodeagent's
+    return journal if journal.path == os.fsencode(path) else None
 
 
 def store_journal(state_dir: Path, journal: Journal) -> None:
@@ -169,23 +161,12 @@ def store_journal(state_dir: Path, journal: Journal) -> None:
     Raises:
         ApplyError: the kernel reported an error; the hosts file was not touched.
     """
-    path = os.fsencode(journal.path)
-    fields = b"%d %d\n" % (len(path), len(journal.old)) + path + journal.old + journal.new
-    temporary = state_dir / f".{_NAME}-{secrets.token_hex(8)}"
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for leftover in state_dir.glob(f".{_NAME}-*"):
-            leftover.unlink(missing_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.write(hashlib.sha256(fields).digest() + fields)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(state_dir / _NAME)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(state_dir / _NAME, msgspec.json.encode(journal), durable=True)
     except OSError as error:
-        raise explained(error, journal.path, doing=f"write a journal in {state_dir} for") from error
+        path = Path(os.fsdecode(journal.path))
+        raise explained(error, path, doing=f"write a journal in {state_dir} for") from error
 
 
 def drop_journal(state_dir: Path, path: Path) -> None:
@@ -204,22 +185,3 @@ def restore_journal(state_dir: Path, path: Path, earlier: Journal | None) -> Non
         drop_journal(state_dir, path)
     else:
         store_journal(state_dir, earlier)
-
-
-@contextlib.contextmanager
-def exclusive_write(state_dir: Path, path: Path) -> Iterator[None]:
-    """Keep other nodeagents that share `state_dir` out while a file is written in place.
-
-    The lock is on nodeagent's own directory: on the hosts file, any user of the node could take it and keep
-    it.
-    """
-    try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise explained(error, path, doing=f"use {state_dir} to write", state=AS_IT_WAS) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -4,7 +4,6 @@ Which lines are nodeagent's is in question only if a marker of the managed block
 """
 
 import io
-import os.path
 import re
 import socket
 from collections.abc import Sequence
@@ -91,8 +90,7 @@ def _is_address(text: str) -> bool:
 
 
 _WRITTEN = re.compile(rb"([0-9a-f.:]+)\t([A-Za-z0-9._-]+)\r?\n?")
-_TORN = re.compile(rb"([0-9a-f.:]+)\t[A-Za-z0-9._-]*\r?")
-_ADDRESS_START = re.compile(rb"[0-9a-f.:]+")
+_TORN = re.compile(rb"([0-9a-f.:]+)(\t[A-Za-z0-9._-]*\r?)?")
 
 
 class OwnLines(Struct, frozen=True):
@@ -111,12 +109,8 @@ class OwnLines(Struct, frozen=True):
     def torn(self, line: bytes) -> bool:
         """Return whether `line`, the last of a file and without newline, starts like one of nodeagent's."""
         match = _TORN.fullmatch(line)
-        if match is not None:
-            return self._holds(match[1])
-        if _ADDRESS_START.fullmatch(line) is None:
-            return False
-        text = line.decode("ascii")
-        return any(_may_start_address(text, network) for network in self.networks)
+        # Without a name, it has no meaning for anyone.
+        return match is not None and (match[2] is None or self._holds(match[1]))
 
     def _holds(self, written: bytes) -> bool:
         try:
@@ -124,10 +118,3 @@ class OwnLines(Struct, frozen=True):
         except ValueError:
             return False
         return any(address in network for network in self.networks)
-
-
-def _may_start_address(text: str, network: IPNetwork) -> bool:
-    """Return whether an address of `network` can start with `text`, by the common prefix of its ends."""
-    ends = [str(network[0]), str(network[-1])]
-    shared = os.path.commonprefix(ends)  # noqa: RUF071 - characters, not path components, are meant
-    return text.startswith(shared) or shared.startswith(text)

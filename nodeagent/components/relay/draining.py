@@ -9,17 +9,21 @@ then. The master's socket still reaches each worker, including those of earlier 
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from nodeagent.components.relay.haproxy_config import FIN_SECONDS, IDLE_SECONDS
 from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable, ask, read_processes
+from nodeagent.model.addresses import IPNetwork
+from nodeagent.netlink import end_tcp, tcp_sockets
 
 _BEGIN_SECONDS = 10.0
-"""Seconds after SIGTERM to the agent: preStop of the relay's container takes five of them."""
-_LOOK_SECONDS = 1.0
+"""Seconds after SIGTERM to the agent: HAProxy gets its signal five of them later (sidecar.py)."""
+_ROUND_SECONDS = 1.0
 _ASK_SECONDS = 5.0
 _MOST_BYTES = 1 << 23
 """Bytes of one answer: 20,000 connections. The others are listed once some of these are closed."""
@@ -28,6 +32,10 @@ _COMMANDS = 100
 
 _BUSY = frozenset({Silence.LATE, Silence.CUT})
 """A process listens, but it is too busy to answer, or executes itself again."""
+
+_COUNT = re.compile(r"^CurrConns: (\d+)$", re.MULTILINE)
+# include/net/tcp_states.h: established, or closed by one side.
+_OPEN = (1, 4, 5, 8)
 
 _SESSION = re.compile(r"(?P<id>0x[0-9a-f]+): proto=tcpv[46] ")
 # In 2.6 the rest of a channel's read timeout, from 2.8 on that of a connection's: empty if there is none.
@@ -82,9 +90,47 @@ def drain(
                 return
         elif pids:
             idle = 0.0 if now - began_at >= longest_seconds else idle_seconds
-            looks = [_look(master_socket, pid, idle) for pid in pids]
-            yield DrainProgress(sum(look.closed for look in looks), sum(look.left for look in looks))
-        _await_end(master_socket, _LOOK_SECONDS)
+            rounds = [_close_idle(master_socket, pid, idle) for pid in pids]
+            yield DrainProgress(sum(each.closed for each in rounds), sum(each.left for each in rounds))
+        _await_end(master_socket, _ROUND_SECONDS)
+
+
+def trim(master_socket: Path, pids: Iterable[int], ranges: Iterable[IPNetwork], most: int) -> None:
+    """Close connections, so that these processes together have at most `most`.
+
+    HAProxy's limits count in each process alone, and a reload leaves the one before with its connections. The
+    clients that have the most lose theirs, so what one holds costs no other a connection. By the kernel:
+    HAProxy's own `shutdown session` waits until a client that reads nothing has read what is on its way.
+
+    Args:
+        master_socket: their master's socket.
+        pids: a process that is too busy to answer counts at the next call.
+        ranges: of the relay addresses.
+        most: connections that stay.
+
+    Raises:
+        OSError: as `end_tcp`.
+    """
+    if sum(_count(master_socket, pid) for pid in pids) <= most:
+        return
+    held: dict[str, list[Any]] = {}
+    for each in tcp_sockets(_OPEN):
+        address = ip_address(each["idiag_src"])
+        if any(address in network for network in ranges):
+            held.setdefault(each["idiag_dst"], []).append(each)
+    share = fair_share(map(len, held.values()), most)
+    end_tcp([each for sockets in held.values() for each in sockets[share:]])
+
+
+def fair_share(counts: Iterable[int], most: int) -> int:
+    """Return how many each may have at most, so that all together have at most `most`. Pure."""
+    ordered = sorted(counts)
+    for index, count in enumerate(ordered):
+        share = most // (len(ordered) - index)
+        if count > share:
+            return share
+        most -= count
+    return max(ordered, default=0)
 
 
 def idle_of(session: str) -> tuple[str, float] | None:
@@ -108,13 +154,19 @@ def idle_of(session: str) -> tuple[str, float] | None:
     return match["id"], max(0.0, (FIN_SECONDS if most <= FIN_SECONDS else IDLE_SECONDS) - most)
 
 
-def _look(path: Path, pid: int, idle_seconds: float) -> DrainProgress:
+def _close_idle(path: Path, pid: int, idle_seconds: float) -> DrainProgress:
     answer = ask(path, f"@!{pid} show sess", _ASK_SECONDS, _MOST_BYTES)
     # It has ended meanwhile, or is too busy to answer: the next round shows it.
     sessions = [] if isinstance(answer, Unreachable) else [*filter(None, map(idle_of, answer.splitlines()))]
     idle = [identifier for identifier, seconds in sessions if seconds >= idle_seconds]
     _close(path, pid, idle)
     return DrainProgress(len(idle), len(sessions) - len(idle))
+
+
+def _count(path: Path, pid: int) -> int:
+    answer = ask(path, f"@!{pid} show info", _ASK_SECONDS)
+    count = None if isinstance(answer, Unreachable) else _COUNT.search(answer)
+    return int(count[1]) if count else 0
 
 
 def _close(path: Path, pid: int, sessions: Sequence[str]) -> None:

@@ -10,17 +10,21 @@ Why these limits:
   listener (its socket and its check), and some per thread: see `descriptors`. HAProxy raises its own soft
   limit but refuses to start above the hard one (`strict-limits`, 3.1). Memory: about 33 kB per connection
   with both buffers in use (manual, `maxconn` in 4.2), so 264 MB at worst for 8,000; an idle one has no
-  buffers.
+  buffers. The processes that reloads left have at most as many together (draining.trim).
+* `tune.sndbuf` and `tune.rcvbuf`. The kernel's buffers of a socket count as the container's memory (cgroup
+  v2), and the kernel grows them while a connection is fast: one that then stalled had 21 MB.
 * All clients but the node itself are counted: per client, per listener and in total. Connections beyond a
   limit are closed at once. An eighth of `maxconn` is reserved for the node. A limit by the listener's
   `maxconn` instead would put the node's own connections into the same queue.
 * `maxpipes 256`. A pipe may hold up to 1 MiB of kernel memory when a receiver is slower than its sender, so
   256 MiB at worst; the default, maxconn/4, would allow 2 GB. Beyond it HAProxy copies instead (3.2).
-* Checks: at most about a hundred each second, however many servers there are, and however many are down.
+* Checks: at most about a hundred each second, and ten for a namespace, however many servers there are, and
+  however many are down.
 """
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
@@ -46,6 +50,12 @@ global
     # A pipe holds up to 1 MiB while a receiver is slow: 256 MiB at most; beyond it data are copied.
     maxpipes {pipes}
     tune.pipesize 1048576
+    # A slow receiver fills these: two of them, each twice that size with the kernel's own part, 0.5 MB for a
+    # stalled transfer. 128 kB are enough for 1 Gbit/s at a round trip of 1 ms.
+    tune.sndbuf.client {buffer}
+    tune.rcvbuf.client {buffer}
+    tune.sndbuf.server {buffer}
+    tune.rcvbuf.server {buffer}
     # After a reload the old process stays for its last connection. Six hours outlast any image pull; a
     # websocket that lives longer is closed then: otherwise each reload could leave a process for ever.
     hard-stop-after 6h
@@ -101,8 +111,9 @@ backend everyone
     stick-table type integer size 1 expire 10m store conn_cur
 """
 _PIPES = 256
+_SOCKET_BUFFER = 131_072
 # A process that holds a few connections takes 4 MB with 20 listeners, 13 MB with 400 (HAProxy 2.6; measured).
-_OLD_PROCESSES_MIB = 512
+_OLD_PROCESSES_MIB = 384
 _LEAST_RELOADS = 10
 IDLE_SECONDS = 3600
 """The time after which an idle connection is closed; shorter once one side has closed its direction."""
@@ -114,7 +125,11 @@ _PROCESSORS_PER_THREAD = 4
 # check. After the first failure, and while down, they run each second if there are few servers, so that
 # recovery is noticed soon. A check sends the PROXY header as a connection does (5.2, check-send-proxy), or
 # the controller would log errors.
+#
+# Anyone who can write an EndpointSlice chooses where the checks go, and an address that does not answer gets
+# three to five SYNs a check: a namespace has a share of the checks only.
 _CHECKS_PER_SECOND = 100
+_CHECKS_OF_A_NAMESPACE = 10
 _LEAST_INTERVAL = 10
 _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
     None: "check",
@@ -122,12 +137,19 @@ _SERVER_OPTIONS: Mapping[ProxyVersion | None, str] = {
     "v2": "send-proxy-v2 check check-send-proxy",
 }
 _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items()}
+# The agent's own connections, by which it sees where new ones arrive (steering.py), come from the loopback
+# interface's address. HAProxy waits for the end of the delay, or of the connection, and rejects them: so they
+# need no controller that works, and no controller logs them.
+STEERING_SOURCES: Mapping[int, str] = {4: "127.0.0.1", 6: "::1"}
+_STEERING = f"""\
+    tcp-request inspect-delay 5s
+    tcp-request content reject if {{ src {" ".join(STEERING_SOURCES.values())} }} WAIT_END
+"""
 # A plain listener adds no PROXY header, so one that a pod sends would look like the node's, whom controllers
 # trust. Nothing is forwarded until the first bytes show that they are not a header: 0x50 is "P", and 0x0D
 # begins version 2's signature (PROXY protocol, 2.1 and 2.2). A client that sends too little is finally
 # rejected. The node's own programs can reach the controller without the relay: they are exempt.
 _FORGERY = """\
-    tcp-request inspect-delay 5s
     tcp-request content accept if node
     acl v1 req.payload(0,1) -m bin 50
     acl v2 req.payload(0,1) -m bin 0D
@@ -152,7 +174,7 @@ _SECTION = re.compile(
     r"    bind (?P<bind>\S+)\n"
     r"(?P<limits>    acl node src [^\n]+\n(?:    tcp-request connection (?:track|reject)[^\n]+\n)+)"
     r"(?:    tcp-request connection set-src ipv[46]\((?P<node>[^)\s]+)\) if \{ src \S+ \}\n)?"
-    rf"(?:{re.escape(_FORGERY)})?"
+    rf"{re.escape(_STEERING)}(?:{re.escape(_FORGERY)})?"
     rf"    server {SERVER_NAME} (?P<server>\S+) (?P<options>[^\n]+?) (?P<intervals>inter [^\n]+)\n"
 )
 
@@ -230,19 +252,23 @@ def render(listeners: Iterable[Listener], run_dir: PurePath, limits: Limits | No
         connections=limits.connections,
         threads=limits.threads,
         pipes=_PIPES,
+        buffer=_SOCKET_BUFFER,
         idle=IDLE_SECONDS,
         fin=FIN_SECONDS,
         reloads=_most_reloads(len(ordered)),
     )
     admission = _admission(ordered, limits)
-    intervals = _intervals(len(ordered))
-    sections = [head, *(_section(each, admission, intervals) for each in ordered)]
+    shares = Counter(listener.load_balancer.namespace for listener in ordered)
+    sections = [head]
+    for each in ordered:
+        intervals = _intervals(len(ordered), shares[each.load_balancer.namespace])
+        sections.append(_section(each, admission, intervals))
     text = "\n".join(sections)
     return text.replace("global\n", f"global\n    description nodeagent-{digest(text)}\n", 1)
 
 
 def _most_reloads(listeners: int) -> int:
-    """How many reloads a process may outlive, so that all that do take half of the relay's memory at most."""
+    """How many reloads a process may outlive, so that all that do take 384 MiB of memory at most."""
     return max(_LEAST_RELOADS, _OLD_PROCESSES_MIB // (4 + listeners // 40))
 
 
@@ -292,7 +318,9 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
     address, from that address.
     """
     own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
-    exempt = " ".join([*map(str, limits.exempt), *map(str, sorted(own, key=sort_key))])
+    exempt = " ".join(
+        [*map(str, limits.exempt), *STEERING_SOURCES.values(), *map(str, sorted(own, key=sort_key))]
+    )
     count = "    tcp-request connection"
     return (
         f"    acl node src {exempt}\n"
@@ -303,9 +331,9 @@ def _admission(listeners: Iterable[Listener], limits: Limits) -> str:
     )
 
 
-def _intervals(servers: int) -> str:
-    """Return how often each of this many servers is checked."""
-    pace = max(1, -(-servers // _CHECKS_PER_SECOND))
+def _intervals(servers: int, of_namespace: int) -> str:
+    """Return how often a server is checked: one of so many in all, and in its namespace."""
+    pace = max(1, -(-servers // _CHECKS_PER_SECOND), -(-of_namespace // _CHECKS_OF_A_NAMESPACE))
     return f"inter {max(_LEAST_INTERVAL, pace)}s fastinter {pace}s downinter {pace}s fall 3 rise 1"
 
 
@@ -325,6 +353,7 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
         if node.version != address.version:
             raise _refusal(listener, f"the node's address {node} is of the other family")
         lines.append(f"    tcp-request connection set-src ipv{node.version}({node}) if {{ src {address} }}")
+    lines.append(_STEERING.rstrip("\n"))
     if listener.proxy is None:
         lines.append(_FORGERY.rstrip("\n"))
     lines.append(f"    server {SERVER_NAME} {listener.server} {_SERVER_OPTIONS[listener.proxy]} {intervals}")

@@ -8,8 +8,10 @@ import csv
 import re
 import socket
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import PurePath
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -18,6 +20,7 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ObjectRef
 
 _CHUNK = 65536
+_Parsed = TypeVar("_Parsed")
 
 
 class Silence(StrEnum):
@@ -29,6 +32,12 @@ class Silence(StrEnum):
     CUT = "the connection was closed before the answer"
     LATE = "no answer in time"
     IMPOSSIBLE = "it can't be opened"
+    STRANGE = "its answer is not HAProxy's"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a HAProxy may run all the same."""
+        return self not in {Silence.ABSENT, Silence.REFUSED}
 
 
 class Unreachable(Struct, frozen=True):
@@ -118,20 +127,13 @@ class Processes(Struct, frozen=True):
     version: str
 
 
-class ReloadReply(StrEnum):
-    """The master's answer to `reload_haproxy`."""
-
-    TAKEN = "taken"
-    """It executes itself again; the result shows later. 2.6 and older say nothing more."""
-    DONE = "done"
-    REFUSED = "refused"
-    """The new configuration failed; the old worker continues."""
-
-
 class Reload(Struct, frozen=True):
-    """The master's answer to `reload_haproxy`, with its log if it returns one (2.7 and newer)."""
+    """The master's answer to `reload_haproxy`, with its log if it returns one (2.7 and newer).
 
-    outcome: ReloadReply
+    If it is not `refused`, it may be under way; otherwise, the old worker continues.
+    """
+
+    refused: bool = False
     log: str = ""
 
 
@@ -143,10 +145,10 @@ def read_processes(path: PurePath, timeout: float) -> Processes | Unreachable:
     """
     deadline = time.monotonic() + timeout
     while True:
-        found = _whole(path, ask(path, "show proc", max(0.0, deadline - time.monotonic())))
-        if not isinstance(found, Unreachable):
-            return _parse(path, found)
-        if found.why is not Silence.CUT or time.monotonic() + _PAUSE_SECONDS >= deadline:
+        found = _parsed(path, ask(path, "show proc", max(0.0, deadline - time.monotonic())), _processes)
+        if not isinstance(found, Unreachable) or found.why is not Silence.CUT:
+            return found
+        if time.monotonic() + _PAUSE_SECONDS >= deadline:
             return found
         time.sleep(_PAUSE_SECONDS)
 
@@ -159,18 +161,12 @@ def reload_haproxy(path: PurePath, timeout: float) -> Reload | Unreachable:
     """
     answer = ask(path, "reload", timeout)
     if isinstance(answer, Unreachable):
-        return Reload(ReloadReply.TAKEN) if answer.why is Silence.CUT else answer
+        return Reload() if answer.why is Silence.CUT else answer
     verdict, _, log = answer.strip().partition("\n")
-    match verdict.strip():
-        case "Success=1":
-            return Reload(ReloadReply.DONE, log.removeprefix("--").strip())
-        case "Success=0":
-            return Reload(ReloadReply.REFUSED, log.removeprefix("--").strip())
-        case _:
-            return Reload(ReloadReply.TAKEN, answer.strip())
+    return Reload(verdict.strip() == "Success=0", log.removeprefix("--").strip())
 
 
-def _parse(path: PurePath, answer: str) -> Processes | Unreachable:
+def _processes(answer: str) -> Processes:
     rows: dict[str, list[re.Match[str]]] = {"master": [], "workers": [], "old workers": []}
     heading = "master"
     for line in answer.splitlines():
@@ -178,9 +174,7 @@ def _parse(path: PurePath, answer: str) -> Processes | Unreachable:
             heading = line[2:].strip()
         elif heading in rows and (row := _ROW.match(line)):
             rows[heading].append(row)
-    if not rows["master"]:
-        return _cut(path)
-    master = rows["master"][0]
+    (master,) = rows["master"]
     return Processes(
         master=int(master["pid"]),
         workers=tuple(int(row["pid"]) for row in rows["workers"]),
@@ -191,16 +185,21 @@ def _parse(path: PurePath, answer: str) -> Processes | Unreachable:
     )
 
 
-def _whole(path: PurePath, answer: str | Unreachable) -> str | Unreachable:
-    """Return the answer if it is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c).
+def _parsed(
+    path: PurePath, answer: str | Unreachable, parse: Callable[[str], _Parsed]
+) -> _Parsed | Unreachable:
+    """Parse an answer that is complete: an empty line ends each (cli_io_handler in HAProxy's cli.c).
 
     A HAProxy that is killed leaves a part of one, which must not count as the whole.
     """
-    return answer if isinstance(answer, Unreachable) or answer.endswith("\n\n") else _cut(path)
-
-
-def _cut(path: PurePath) -> Unreachable:
-    return Unreachable(str(path), Silence.CUT)
+    if isinstance(answer, Unreachable):
+        return answer
+    if not answer.endswith("\n\n"):
+        return Unreachable(str(path), Silence.CUT)
+    try:
+        return parse(answer)
+    except Exception:  # noqa: BLE001 - whatever it is that is not understood
+        return Unreachable(str(path), Silence.STRANGE)
 
 
 # As "show stat" takes types (management manual 9.3): 1 for frontends, 4 for servers.
@@ -239,12 +238,11 @@ class ServerState(Struct, frozen=True):
 
 def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
     """Return the worker behind the socket at `path`; `timeout` in seconds."""
-    answer = _whole(path, ask(path, "show info", timeout))
-    if isinstance(answer, Unreachable):
-        return answer
+    return _parsed(path, ask(path, "show info", timeout), _worker)
+
+
+def _worker(answer: str) -> Worker:
     fields = dict(line.split(": ", 1) for line in answer.splitlines() if ": " in line)
-    if "Pid" not in fields:
-        return Unreachable(str(path), Silence.CUT)
     return Worker(
         pid=int(fields["Pid"]),
         version=fields.get("Version", ""),
@@ -254,9 +252,10 @@ def read_worker(path: PurePath, timeout: float) -> Worker | Unreachable:
 
 def read_servers(path: PurePath, timeout: float) -> tuple[ServerState, ...] | Unreachable:
     """Return the servers of all listeners, sorted by address and port; `timeout` in seconds."""
-    answer = _whole(path, ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout))
-    if isinstance(answer, Unreachable):
-        return answer
+    return _parsed(path, ask(path, f"show stat -1 {_FRONTENDS_AND_SERVERS} -1", timeout), _servers)
+
+
+def _servers(answer: str) -> tuple[ServerState, ...]:
     frontends: dict[str, dict[str, str]] = {}
     found = []
     for row in csv.DictReader(answer.removeprefix("# ").splitlines()):

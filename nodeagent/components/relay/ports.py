@@ -13,13 +13,13 @@ a conflict.
 
 import errno
 import fcntl
+import logging
 import os
 import resource
 import socket
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,21 +27,13 @@ from msgspec import Struct
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.facts import port_holder
+from nodeagent.netlink import tcp_sockets
 
-_NETLINK_SOCK_DIAG = 4
-_HEADER = struct.Struct("=IHHII")
-_SOCK_DIAG_BY_FAMILY = 20
-_REQUEST_DUMP = 0x301
-_ERROR, _DONE = 2, 3
-# include/uapi/linux/inet_diag.h: inet_diag_req_v2, and inet_diag_msg with the attributes behind it.
-_REQUEST = struct.Struct("=BBBBI48x")
-_MESSAGE = struct.Struct("=BB2x2s2x16s40xI4x")
-_ERROR_CODE = struct.Struct("=i")
-_ATTRIBUTE = struct.Struct("=HH")
-_SKV6ONLY = 11
-# TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and newer report.
+_LOG = logging.getLogger("nodeagent")
+
+# include/net/tcp_states.h: TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and
+# newer report.
 _LISTEN, _BOUND_INACTIVE = 10, 13
-_BUFFER = 1 << 18
 
 
 class PortSocket(Struct, frozen=True):
@@ -58,55 +50,16 @@ class PortSocket(Struct, frozen=True):
 
 
 def diagnose(*states: int) -> tuple[PortSocket, ...]:
-    """Return the TCP sockets of this network namespace in these states. Needs no privilege.
-
-    Raises:
-        OSError: the kernel can't list them (no tcp_diag module).
-    """
-    asked = sum(1 << state for state in states)
-    return tuple(found for family in (socket.AF_INET, socket.AF_INET6) for found in _dump(family, asked))
-
-
-def _dump(family: socket.AddressFamily, states: int) -> Iterator[PortSocket]:
-    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, states)
-    header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 0, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
-        kernel.sendto(header + request, (0, 0))
-        while True:
-            for kind, payload in _messages(kernel.recv(_BUFFER)):
-                if kind == _DONE:
-                    return
-                if kind == _ERROR:
-                    code = -_ERROR_CODE.unpack_from(payload)[0]
-                    raise OSError(code, f"sock_diag: {os.strerror(code)}")
-                yield _port_socket(payload)
-
-
-def _port_socket(payload: bytes) -> PortSocket:
-    family, state, port, address, uid = _MESSAGE.unpack_from(payload)
-    own: IPAddress = IPv4Address(address[:4]) if family == socket.AF_INET else IPv6Address(address)
-    endpoint = Endpoint(own, int.from_bytes(port, "big"))
-    return PortSocket(endpoint, uid, _is_v6only(payload[_MESSAGE.size :]), state == _LISTEN)
-
-
-def _messages(datagram: bytes) -> Iterator[tuple[int, bytes]]:
-    while datagram:
-        length, kind = _HEADER.unpack_from(datagram)[:2]
-        yield kind, datagram[_HEADER.size : length]
-        datagram = datagram[_aligned(length) :]
-
-
-def _is_v6only(attributes: bytes) -> bool:
-    while len(attributes) > _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(attributes)
-        if kind == _SKV6ONLY:
-            return attributes[_ATTRIBUTE.size] != 0
-        attributes = attributes[_aligned(length) :]
-    return False
-
-
-def _aligned(length: int) -> int:
-    return (length + 3) & ~3
+    """Return the TCP sockets of this network namespace in these states, by sock_diag. Needs no privilege."""
+    return tuple(
+        PortSocket(
+            endpoint=Endpoint(ip_address(each["idiag_src"]), each["idiag_sport"]),
+            uid=each["idiag_uid"],
+            v6only=bool(each.get_attr("INET_DIAG_SKV6ONLY")),
+            listening=each["idiag_state"] == _LISTEN,
+        )
+        for each in tcp_sockets(states)
+    )
 
 
 _LISTEN_IN_PROC = "0A"
@@ -124,10 +77,13 @@ def listening_sockets() -> tuple[PortSocket, ...]:
 
 
 def _sockets(*states: int) -> tuple[PortSocket, ...]:
+    """Return what sock_diag shows; if that is nothing, or it fails for whatever reason, what /proc shows."""
     try:
-        return diagnose(*states)
-    except OSError:
-        return from_tables(Path("/proc/thread-self/net"))
+        found = diagnose(*states)
+    except Exception as error:  # noqa: BLE001 - as it says
+        _LOG.debug("Could not use sock_diag", extra={"fields": {"err": repr(error)}})
+        found = ()
+    return found or from_tables(Path("/proc/thread-self/net"))
 
 
 def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:

@@ -7,7 +7,6 @@ process, and a HAProxy whose run directory was deleted is still found.
 """
 
 import os
-import re
 import resource
 import select
 import shutil
@@ -25,7 +24,7 @@ _CHECK_SECONDS = 10.0
 # HAProxy tries to bind for two seconds before it gives up.
 _START_SECONDS = 15.0
 _TERMINATE_SECONDS = 2.0
-_POSITION = re.compile(r"haproxy\.cfg:(\d+)\]")
+_STDIN = "/proc/self/fd/0"
 
 
 def program() -> str | None:
@@ -37,23 +36,23 @@ def check(text: str, haproxy: str) -> None:
     """Let HAProxy check a configuration without binding anything (management manual 3, option -c).
 
     Raises:
-        ApplyError: it is rejected; the text has HAProxy's own words and the line they are about.
+        ApplyError: it is rejected; the text has HAProxy's own words.
     """
-    with tempfile.TemporaryDirectory(prefix="nodeagent-") as directory:
-        file = Path(directory, "haproxy.cfg")
-        file.write_text(text)
+    # In memory: the container's root is read-only, so there is no temporary directory.
+    with open(os.memfd_create("haproxy.cfg"), "w+b") as file:  # noqa: PTH123 - pathlib opens no descriptors
+        file.write(text.encode())
+        file.seek(0)
         try:
-            done = run_program([haproxy, "-c", "-f", str(file)], _CHECK_SECONDS)
+            done = run_program([haproxy, "-c", "-f", _STDIN], _CHECK_SECONDS, stdin=file)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ApplyError(
                 f"{haproxy} could not check the relay's configuration: {error}. The relay was left as it was."
             ) from error
-        if done.returncode:
-            words = complaints(done.stderr.decode(errors="replace")).replace(f"{directory}/", "")
-            raise ApplyError(
-                "HAProxy rejects the relay's configuration; the active one was left as it was. It says:\n"
-                + _with_lines(words, text)
-            )
+    if done.returncode:
+        words = complaints(done.stderr.decode(errors="replace")).replace(_STDIN, "haproxy.cfg")
+        raise ApplyError(
+            f"HAProxy rejects the relay's configuration; the active one was left as it was. It says:\n{words}"
+        )
 
 
 def check_descriptors(connections: int, listeners: int, needed: int) -> None:
@@ -219,15 +218,3 @@ def _has_ended(pid: int, deadline: float) -> bool:
         return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
     finally:
         os.close(descriptor)
-
-
-def _with_lines(words: str, text: str) -> str:
-    """Return HAProxy's words, each followed by the line of the configuration it names."""
-    lines = text.splitlines()
-    told = []
-    for word in words.splitlines():
-        told.append(word)
-        position = _POSITION.search(word)
-        if position and 0 < int(position[1]) <= len(lines):
-            told.append(f"    line {position[1]}: {lines[int(position[1]) - 1].strip()}")
-    return "\n".join(told)

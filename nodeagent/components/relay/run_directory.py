@@ -1,12 +1,17 @@
 """The relay's files in its run directory: read as they are, replaced whole, removed."""
 
 import os
+from errno import EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO
 from pathlib import Path
-from stat import S_IMODE
+from stat import S_IMODE, S_ISREG
 
+from nodeagent.atomic_file import remove_drafts, replace_file
 from nodeagent.errors import ApplyError
 
 _WRITABLE_BY_OTHERS = 0o022
+_LARGEST = 16 * 1024 * 1024
+"""Bytes of a configuration that are read into memory: fifty times those of 10,000 listeners."""
+_NOT_A_FILE = {ENOENT, ENOTDIR, ELOOP, EISDIR, ENXIO}
 
 
 class RunDirectory:
@@ -21,21 +26,27 @@ class RunDirectory:
         self.config = path / "haproxy.cfg"
         self.master_socket = path / "master.sock"
         self.stats_socket = path / "relay.sock"
-        self._candidate = path / "haproxy.cfg.new"
 
     def read(self) -> str | None:
         """Return the configuration as it is, or None if there is none.
+
+        The relay's container can write here. A link, a FIFO or a file without end is not nodeagent's, and
+        counts as none: it is neither followed nor waited for, and the next `install` replaces it.
 
         Raises:
             ApplyError: it exists, but can't be read.
         """
         try:
+            with open(self.config, "rb", opener=_open_unfollowed) as file:
+                if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
+                content = file.read(_LARGEST + 1)
             # HAProxy reads bytes; invalid UTF-8 is certainly not nodeagent's, and differs from it in any
             # case.
-            return self.config.read_text(errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            return None if len(content) > _LARGEST else content.decode(errors="replace")
         except OSError as error:
+            if error.errno in _NOT_A_FILE:
+                return None
             raise ApplyError(
                 f"{self.config} can't be read: {error.strerror}. Run as root to see the actual state."
             ) from error
@@ -56,14 +67,7 @@ class RunDirectory:
                     f"directory writable by this user alone (chown {os.geteuid()}, chmod 0700), "
                     "or set relay.runDir or relay.haproxyDir."
                 )
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(self._candidate, flags, 0o600), "w") as file:
-                os.fchmod(file.fileno(), 0o600)
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            self._candidate.replace(self.config)
-            self._sync()
+            replace_file(self.config, text.encode(), durable=True)
         except OSError as error:
             raise ApplyError(
                 f"{self.config} can't be written: {error}. The relay was left as it was."
@@ -85,16 +89,16 @@ class RunDirectory:
         try:
             # HAProxy makes a unix socket under another name first (relay.sock.123.tmp); a crash may leave it.
             sockets = (*self.path.glob("*.sock"), *self.path.glob("*.sock.*"))
-            for file in (self.config, self._candidate, *sockets):
+            for file in (self.config, *sockets):
                 file.unlink(missing_ok=True)
-            if self.path.is_dir() and not self.path.is_mount() and not any(self.path.iterdir()):
+            if not self.path.is_dir():
+                return
+            remove_drafts(self.config)
+            if not self.path.is_mount() and not any(self.path.iterdir()):
                 self.path.rmdir()
         except OSError as error:
             raise ApplyError(f"the relay's files in {self.path} can't all be removed: {error}.") from error
 
-    def _sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _open_unfollowed(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

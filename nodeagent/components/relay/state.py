@@ -14,7 +14,7 @@ class RelayState:
     """The relay's actual state.
 
     `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not
-    readable). `running` says whether nodeagent's HAProxy answers; `in_force` is the digest of the
+    readable). `running` says whether nodeagent's HAProxy answers; `active_digest` is the digest of the
     configuration that its worker runs. `stray` is true if none answers but processes that nodeagent
     launched are left. `notes` say what could not be read, or is not as expected.
     """
@@ -22,7 +22,7 @@ class RelayState:
     listeners: tuple[Listener, ...] = ()
     file_digest: str | None = None
     running: bool = False
-    in_force: str | None = None
+    active_digest: str | None = None
     version: str = ""
     stray: bool = False
     notes: tuple[str, ...] = ()
@@ -30,35 +30,39 @@ class RelayState:
     @property
     def current(self) -> bool:
         """Whether the active configuration is that of the file."""
-        return self.running and self.file_digest is not None and self.in_force == self.file_digest
+        return self.running and self.file_digest is not None and self.active_digest == self.file_digest
 
 
 @dataclass(frozen=True, slots=True)
 class RelayChange:
     """The change after which the relay serves `listeners`; false if there is nothing to do.
 
-    `changed` pairs actual and desired listeners. `reason` says why, if the listeners alone don't.
-    `growing` is the half that adds and changes, and removes no listener at which something may point.
+    `reason` says why, if the listeners alone don't.
     """
 
     before: RelayState = field(repr=False)
     listeners: tuple[Listener, ...]
-    added: tuple[Listener, ...]
-    removed: tuple[Listener, ...]
-    changed: tuple[tuple[Listener, Listener], ...]
     action: Action
     reason: str = ""
-    growing: "RelayChange | None" = field(default=None, repr=False)
 
     @property
-    def growth(self) -> str:
-        """What `growing` does, for a person."""
-        return str(self.growing) if self.growing and self.growing.action != "stop" else ""
+    def added(self) -> tuple[Listener, ...]:
+        """The listeners at new endpoints."""
+        old = {listener.bind for listener in self.before.listeners}
+        return tuple(listener for listener in self.listeners if listener.bind not in old)
 
     @property
-    def shrinkage(self) -> str:
-        """What the other half does, for a person."""
-        return str(self) if self.removed or not self.listeners else ""
+    def removed(self) -> tuple[Listener, ...]:
+        """The listeners whose endpoints are no longer served."""
+        new = {listener.bind for listener in self.listeners}
+        return tuple(listener for listener in self.before.listeners if listener.bind not in new)
+
+    @property
+    def changed(self) -> tuple[tuple[Listener, Listener], ...]:
+        """The actual and the desired listener of each endpoint where they differ."""
+        old = {listener.bind: listener for listener in self.before.listeners}
+        pairs = ((old[listener.bind], listener) for listener in self.listeners if listener.bind in old)
+        return tuple((actual, desired) for actual, desired in pairs if actual != desired)
 
     def __bool__(self) -> bool:
         return self.action != "none"
@@ -82,7 +86,7 @@ def compare(
     *,
     launch: bool,
 ) -> RelayChange:
-    """Return the change from `state` to `listeners`, without `growing`.
+    """Return the change from `state` to `listeners`.
 
     Args:
         state: As read.
@@ -91,36 +95,26 @@ def compare(
         launch: Whether HAProxy is started and stopped by nodeagent.
     """
     wanted = tuple(sorted(listeners, key=lambda listener: listener.bind.sort_key()))
-    old = {listener.bind: listener for listener in state.listeners}
-    new = {listener.bind: listener for listener in wanted}
-    as_desired = state.in_force == desired_digest == state.file_digest
-    action: Action = "none"
-    reason = ""
+    return RelayChange(state, wanted, *_action(state, wanted, desired_digest, launch=launch))
+
+
+def _action(
+    state: RelayState, wanted: tuple[Listener, ...], desired_digest: str, *, launch: bool
+) -> tuple[Action, str]:
     if not wanted and launch:
-        if state.running or state.stray or state.file_digest is not None:
-            action, reason = "stop", "nothing is to be relayed"
-    elif not wanted and not state.running and not old:
+        exists = state.running or state.stray or state.file_digest is not None
+        return ("stop", "nothing is to be relayed") if exists else ("none", "")
+    if not state.running:
         # A missing sidecar relays nothing, as desired.
-        pass
-    elif not state.running:
-        action, reason = ("start" if launch else "reload"), "no HAProxy answers"
-    elif not as_desired:
-        action = "reload"
-        if set(old.items()) == set(new.items()):
-            reason = (
-                "the process does not run the file's configuration"
-                if state.file_digest == desired_digest
-                else "the file is not as nodeagent writes it"
-            )
-    return RelayChange(
-        before=state,
-        listeners=wanted,
-        added=tuple(listener for listener in wanted if listener.bind not in old),
-        removed=tuple(listener for listener in state.listeners if listener.bind not in new),
-        changed=tuple((old[bind], new[bind]) for bind in new if bind in old and old[bind] != new[bind]),
-        action=action,
-        reason=reason,
-    )
+        needed = wanted or state.listeners
+        return ("start" if launch else "reload", "no HAProxy answers") if needed else ("none", "")
+    if state.active_digest == desired_digest == state.file_digest:
+        return "none", ""
+    if set(state.listeners) != set(wanted):
+        return "reload", ""
+    if state.file_digest == desired_digest:
+        return "reload", "the process does not run the file's configuration"
+    return "reload", "the file is not as nodeagent writes it"
 
 
 def _line(listener: Listener) -> str:

@@ -3,16 +3,17 @@
 The configuration file takes precedence over the Service's annotations, nodeagent's own over the providers'.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeagent.config.options import LoadBalancerOptions
 from nodeagent.errors import quoted
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import Ruled, Ruling, refused, served, skipped
 from nodeagent.model.objects import PROXY_PROTOCOL, ConfigMap, Node, ProxyVersion, Service
 from nodeagent.plan.detection.providers import KNOWN_SCHEMES, PROVIDERS
 from nodeagent.plan.detection.readers import Provider, Sends, Switch
-from nodeagent.plan.opt_out import opt_out, parse_bool
+from nodeagent.plan.precedence import opt_out, parse_bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class AnnotationReading:
         versions: the TCP ports with PROXY.
         proxy: whether there are any; true as well if the Service has no TCP port.
         problem: why the annotations can't be used; None if they can.
+        doubt: why it may send no PROXY nevertheless.
     """
 
     provider: str
@@ -32,6 +34,7 @@ class AnnotationReading:
     versions: Mapping[int, ProxyVersion] = field(default_factory=dict)
     proxy: bool = False
     problem: str | None = None
+    doubt: str = ""
 
 
 def read_annotations(
@@ -50,7 +53,7 @@ def read_annotations(
         reading = _read(provider, service) if provider.applies(service) else None
         if reading is None:
             continue
-        if not known or scheme in provider.schemes:
+        if not known or not provider.schemes or scheme in provider.schemes:
             believed.append(reading)
         elif reading.proxy:
             foreign.append(reading)
@@ -68,31 +71,33 @@ def shown(value: str) -> str:
 
 def _read(provider: Provider, service: Service) -> AnnotationReading | None:
     sends: list[Sends] = []
+    claimed: Counter[int] = Counter()
     words: list[str] = []
     ports = service.tcp_ports
     try:
         for switch in provider.switches:
             for key, value, port in _present(switch, service):
                 told = f"{key}={shown(value)}"
-                if switch.beside in service.annotations:
-                    told += f" with {switch.beside}={shown(service.annotations[switch.beside])}"
+                for beside in switch.beside:
+                    if beside in service.annotations and beside != key:
+                        told += f" with {beside}={shown(service.annotations[beside])}"
                 found, note = _value(switch, value, service, told)
                 if found:
                     sends.append({port: found.get(None, found.get(port, "off"))} if port else found)
                     words.append(told + note)
+                    claimed.update(port for port in ports if switch.alone and _reaches(found, port))
     except _BadValueError as error:
         said = f"annotation {error.told} ({provider.name})"
         return AnnotationReading(provider.name, said, problem=str(error))
     if not sends:
         return None
     said = f"annotation{'s' if len(words) > 1 else ''} {', '.join(words)} ({provider.name})"
-    if provider.exclusive:
-        twice = sorted(port for port in ports if sum(port in one or None in one for one in sends) > 1)
-        if twice:
-            return AnnotationReading(provider.name, said, problem=f"port {twice[0]} is claimed by both")
+    twice = [port for port in ports if claimed[port] > 1]
+    if twice:
+        return AnnotationReading(provider.name, said, problem=f"port {twice[0]} is claimed by both")
     versions = _combine(sends, ports)
     proxy = bool(versions) or (not ports and any(sent != "off" for one in sends for sent in one.values()))
-    return AnnotationReading(provider.name, said, versions, proxy)
+    return AnnotationReading(provider.name, said, versions, proxy, doubt=provider.doubt(service))
 
 
 def _present(switch: Switch, service: Service) -> Iterator[tuple[str, str, int | None]]:
@@ -151,27 +156,25 @@ _OWN_WORDS: Mapping[str, ProxyVersion | None] = {"v1": "v1", "v2": "v2", "off": 
 
 
 @dataclass(frozen=True, slots=True)
-class Detection:
-    """What decided for one load balancer.
+class Detection(Ruled):
+    """Whether one load balancer sends PROXY.
 
     Attributes:
-        code: the reason's stable short name.
-        reason: for a person.
+        ruling: what decided, and for one that sends none, whether an administrator should check it.
         versions: the TCP ports on which it sends PROXY.
         proxy: whether it does so at all; true as well if a Service has no TCP port that it could do so on.
-        verdict: for one that sends none: whether an administrator should check it.
         reserved: another node may take it for a PROXY load balancer, so a relay address is kept for it: every
             node must compute the same ones.
         remarks: notes on parts of it.
+        stated: whether something of this cloud says that it sends PROXY, or that it does not.
     """
 
-    code: str
-    reason: str
+    ruling: Ruling
     versions: Mapping[int, ProxyVersion] = field(default_factory=dict)
     proxy: bool = False
-    verdict: Verdict = Verdict.SKIPPED
     reserved: bool = False
     remarks: tuple[str, ...] = ()
+    stated: bool = True
 
 
 def detect(
@@ -185,21 +188,29 @@ def detect(
     `node` shows the cloud of this node (`spec.providerID`), `config_maps` are those of ingress controllers
     that the configuration names: they decide if no annotation does.
     """
-    said = (
-        _by_configuration(service, options)
-        or _by_exclusion(service)
-        or _by_own_annotation(service, options)
-        or _by_providers(service, options, node)
+    listed = _by_configuration(service, options)
+    if listed is not None:
+        return listed
+    if reason := opt_out(service.annotations):
+        return Detection(skipped("ExcludedByAnnotation", reason))
+    annotated = None
+    if options.detect:
+        annotated = _by_own_annotation(service) or _by_providers(service, node.provider_id if node else "")
+    if annotated is not None and annotated.code != FOREIGN:
+        return annotated
+    who = "no annotation says so" if options.detect else "loadBalancers.detect is false"
+    reason = f"not known to send PROXY: {who}, and it is not listed in loadBalancers.services"
+    return (
+        _by_config_map(service, options, config_maps)
+        or annotated
+        or Detection(skipped("NotProxy", reason), stated=False)
     )
-    if said and said.code != FOREIGN:
-        return said
-    return _by_config_map(service, options, config_maps) or said or _by_nobody(options)
 
 
 def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detection | None:
     """`ignore` takes precedence over `services`."""
     if any(entry.path == service.ref.path for entry in options.ignore):
-        return Detection("Ignored", "listed in loadBalancers.ignore")
+        return Detection(skipped("Ignored", "listed in loadBalancers.ignore"))
     for entry in options.services:
         if entry.path == service.ref.path:
             have = service.tcp_ports
@@ -219,29 +230,21 @@ def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detecti
     return None
 
 
-def _by_exclusion(service: Service) -> Detection | None:
-    reason = opt_out(service.annotations)
-    return Detection("ExcludedByAnnotation", reason) if reason else None
-
-
-def _by_own_annotation(service: Service, options: LoadBalancerOptions) -> Detection | None:
+def _by_own_annotation(service: Service) -> Detection | None:
     value = service.annotations.get(PROXY_PROTOCOL)
-    if value is None or not options.detect:
+    if value is None:
         return None
     said = f"annotation {PROXY_PROTOCOL}={shown(value)}"
     if value not in _OWN_WORDS:
         reason = f"{said} is not one of {', '.join(_OWN_WORDS)}; nothing is relayed for it"
-        return Detection("BadAnnotation", reason, verdict=Verdict.REFUSED)
+        return Detection(refused("BadAnnotation", reason))
     version = _OWN_WORDS[value]
     if version is None:
-        return Detection("NotProxy", f"no PROXY: {said}")
+        return Detection(skipped("NotProxy", f"no PROXY: {said}"))
     return _proxy(service, ANNOTATED, dict.fromkeys(service.tcp_ports, version), said)
 
 
-def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | None) -> Detection | None:
-    if not options.detect:
-        return None
-    provider_id = node.provider_id if node else ""
+def _by_providers(service: Service, provider_id: str) -> Detection | None:
     believed, foreign = read_annotations(service, provider_id)
     disbelief = tuple(
         f"{reading.said}: not believed: this node does not belong to {reading.provider}: its providerID is "
@@ -252,7 +255,7 @@ def _by_providers(service: Service, options: LoadBalancerOptions, node: Node | N
         return _by_readings(service, believed, disbelief)
     if foreign:
         reason = f"{disbelief[0]}; if it sends PROXY, list it in loadBalancers.services"
-        return Detection(FOREIGN, reason, reserved=True, remarks=disbelief[1:])
+        return Detection(skipped(FOREIGN, reason), reserved=True, remarks=disbelief[1:], stated=False)
     return None
 
 
@@ -262,17 +265,18 @@ def _by_readings(
     bad = next((reading for reading in believed if reading.problem), None)
     if bad:
         reason = f"{bad.said}: {bad.problem}; nothing is relayed for it"
-        return Detection("BadAnnotation", reason, verdict=Verdict.REFUSED, remarks=remarks)
+        return Detection(refused("BadAnnotation", reason), remarks=remarks)
     if len({frozenset(reading.versions) for reading in believed}) > 1:
         reason = (
             f"{'; '.join(reading.said for reading in believed)}: they contradict each other: "
             "list it in loadBalancers.services or loadBalancers.ignore"
         )
-        return Detection("Contradiction", reason, verdict=Verdict.REFUSED, remarks=remarks)
+        return Detection(refused("Contradiction", reason), remarks=remarks)
     reading = believed[0]
     if not reading.proxy:
-        return Detection("NotProxy", f"no PROXY: {reading.said}", remarks=remarks)
-    return _proxy(service, ANNOTATED, reading.versions, reading.said, remarks)
+        return Detection(skipped("NotProxy", f"no PROXY: {reading.said}"), remarks=remarks)
+    doubt = (f"{reading.said}: {reading.doubt}",) if reading.doubt else ()
+    return _proxy(service, ANNOTATED, reading.versions, reading.said, (*doubt, *remarks))
 
 
 def _by_config_map(
@@ -288,28 +292,21 @@ def _by_config_map(
     value = found.data.get(entry.key) if found else None
     if value is None:
         what = f"{named} has no {entry.key}" if found else f"there is no {named}"
-        return Detection("NotProxy", f"not known to send PROXY: {what}")
+        return Detection(skipped("NotProxy", f"not known to send PROXY: {what}"), stated=False)
     said = f"{entry.key}={shown(value)} in {named}"
     try:
         demanded = parse_bool(value)
     except ValueError as error:
         reason = f"{said}: {error}; nothing is relayed for it"
-        return Detection("BadConfigMap", reason, verdict=Verdict.REFUSED)
+        return Detection(refused("BadConfigMap", reason))
     if not demanded:
-        return Detection("NotProxy", f"no PROXY: {said}")
+        return Detection(skipped("NotProxy", f"no PROXY: {said}"))
     have = service.tcp_ports
     return _proxy(
         service,
         "ControllerConfigMap",
         {port: entry.proxy_protocol for port in have if not entry.ports or port in entry.ports},
         said,
-    )
-
-
-def _by_nobody(options: LoadBalancerOptions) -> Detection:
-    who = "no annotation says so" if options.detect else "loadBalancers.detect is false"
-    return Detection(
-        "NotProxy", f"not known to send PROXY: {who}, and it is not listed in loadBalancers.services"
     )
 
 
@@ -322,9 +319,10 @@ def _proxy(
 ) -> Detection:
     ports = service.tcp_ports
     if ports and not versions:
-        return Detection("NotProxy", f"no PROXY on any of its ports: {said}", remarks=remarks)
+        return Detection(skipped("NotProxy", f"no PROXY on any of its ports: {said}"), remarks=remarks)
     what = _in_words(versions, ports) if versions else "PROXY"
-    return Detection(code, f"{what}: {said}", versions=versions, proxy=True, reserved=True, remarks=remarks)
+    ruling = served(code, f"{what}: {said}")
+    return Detection(ruling, versions=versions, proxy=True, reserved=True, remarks=remarks)
 
 
 def _in_words(versions: Mapping[int, ProxyVersion], ports: Iterable[int]) -> str:

@@ -1,8 +1,9 @@
 """The table: the annotations that make each provider's load balancers send the PROXY header.
 
-Every row cites its source, as `repository: file:line` of the provider's controller. If no source says which
-version is sent, the row has v1 and says so: what accepts v2 accepts v1 as well (nginx, HAProxy, Envoy and
-Traefik tell them apart by the first bytes), so this can't break anything.
+Every row cites its source, as `repository: file:line` of the provider's controller; docs/support.md says
+which versions were compared, and when. If no source says which version is sent, the row has v1 and says so:
+what accepts v2 accepts v1 as well (nginx, HAProxy, Envoy and Traefik tell them apart by the first bytes), so
+this can't break anything.
 
 Left out because they have no such switch: Exoscale, GKE, Huawei, Tencent, IONOS, Yandex, MetalLB, kube-vip,
 ServiceLB.
@@ -16,13 +17,16 @@ from nodeagent.plan.detection.readers import (
     any_text,
     attribute,
     boolean,
-    boolean_filtered,
     boolean_or_ports,
+    boolean_or_service_ports,
     linode_port,
     member,
+    one_of_two_filtered,
     star,
+    star_or_node_ports,
     star_or_port_names,
     star_or_ports,
+    unless,
     upcloud_config,
     words,
 )
@@ -33,9 +37,12 @@ _ALIBABA_HOSTNAME = f"{_BETA}/alibaba-cloud-loadbalancer-hostname"
 _LINODE = f"{_BETA}/linode-loadbalancer"
 _STACKIT_PORTS = "lb.stackit.cloud/tcp-proxy-protocol-ports-filter"
 _YAWOL_PORTS = "yawol.stackit.cloud/tcpProxyProtocolPortsFilter"
+_STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
 _SCALEWAY = f"{_BETA}/scw-loadbalancer"
 
 _LINODE_VERSION = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
+_DIGITALOCEAN_TYPE = f"{_BETA}/do-loadbalancer-type"
+_OCI_TYPE = "oci.oraclecloud.com/load-balancer-type"
 _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 
 # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; in-tree NLBs never read the key for Classic ELBs.
@@ -66,14 +73,45 @@ def _aws_classic(service: Service) -> bool:
     return not _of_aws_controller(service) and _aws_type(service) != "nlb"
 
 
+def _of_oci_network(service: Service) -> bool:
+    return service.annotations.get(_OCI_TYPE, "").lower() == "nlb"
+
+
+def _is_true(service: Service, key: str) -> bool:
+    return service.annotations.get(key, "").strip().lower() == "true"
+
+
+def _digitalocean_doubt(service: Service) -> str:
+    if service.annotations.get(_DIGITALOCEAN_TYPE):
+        return ""
+    return (
+        "a network load balancer, the default since digitalocean-cloud-controller-manager 0.1.61, sends "
+        f"none; {_DIGITALOCEAN_TYPE} says which it is"
+    )
+
+
 PROVIDERS: tuple[Provider, ...] = (
-    # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:114,
-    # annotations.go:24 (ParseBool); v1: docs.digitalocean.com/glossary/proxy. No ipMode: its issue 811.
+    # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:157,183 (keys),
+    # loadbalancers.go:1678-1681 (ParseBool), 1737-1750 and cloud.go:162 (the type; since 0.1.61, without one,
+    # REGIONAL_NETWORK, a pass-through that sends no header: DEFAULT_LB_TYPE, which is not visible, changes
+    # that); v1: docs.digitalocean.com/glossary/proxy. No ipMode: its issue 811.
     Provider(
         "DigitalOcean",
         ("digitalocean",),
-        (Switch(f"{_BETA}/do-loadbalancer-enable-proxy-protocol", boolean("v1")),),
+        (
+            Switch(
+                f"{_BETA}/do-loadbalancer-enable-proxy-protocol",
+                unless(
+                    _DIGITALOCEAN_TYPE,
+                    "REGIONAL_NETWORK",
+                    "a REGIONAL_NETWORK load balancer sends no PROXY header",
+                    boolean("v1"),
+                ),
+                beside=(_DIGITALOCEAN_TYPE,),
+            ),
+        ),
         OwnRemedies(hostname=f'{_BETA}/do-loadbalancer-hostname: "lb.example.com"'),
+        doubt=_digitalocean_doubt,
     ),
     # hcloud-cloud-controller-manager: internal/annotation/load_balancer.go:86,150, name.go:58-71 (ParseBool);
     # hcloud/load_balancers.go:197-290. Its environment can switch PROXY on for all Services, without any
@@ -118,24 +156,23 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
     ),
-    # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:96-106 (keys), 384-470 and
-    # isPortInRange (a boolean, but `1` and `0` are ports; spaces are dropped; a port in both lists is an
-    # error); ipMode only where all ports send PROXY: e08417d, 0.33.0. So a mixed Service stays
-    # short-circuited.
+    # scaleway-cloud-controller-manager: scaleway/loadbalancers_annotations.go:384-470 and
+    # loadbalancers.go:1064 (of v1 and v2 a boolean, but `1` and `0` are ports; spaces are dropped; a port in
+    # both is an error; the old key decides only for ports in neither, and is a boolean first); ipMode only
+    # where all ports send PROXY: e08417d, 0.33.0. So a mixed Service stays short-circuited.
     Provider(
         "Scaleway",
         ("scaleway",),
         (
-            Switch(f"{_SCALEWAY}-proxy-protocol-v1", boolean_or_ports("v1")),
-            Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2")),
-            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_ports("v2")),
+            Switch(f"{_SCALEWAY}-proxy-protocol-v1", boolean_or_ports("v1"), alone=True),
+            Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2"), alone=True),
+            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_service_ports("v2")),
         ),
         OwnRemedies(
             hostname=f'{_SCALEWAY}-use-hostname: "true"',
             ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
             ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
         ),
-        exclusive=True,
     ),
     # linode-cloud-controller-manager: cloud/annotations/annotations.go:7-8,40;
     # cloud/linode/loadbalancers.go:1391-1440 (the port's JSON, then the default, in any case);
@@ -182,8 +219,9 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
         applies=_of_aws_controller,
     ),
-    # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:185, 1073-1083
-    # (Atoi); ipMode on request: load_balancer.go:2020-2047, 9e50f1afb, 1.30.0.
+    # oci-cloud-controller-manager: pkg/cloudprovider/providers/oci/load_balancer_spec.go:1073-1083 (Atoi),
+    # 1536-1544 (the type, in any case, says which of the two keys is read); ipMode on request:
+    # load_balancer.go:2020-2047, 9e50f1afb, 1.30.0.
     Provider(
         "Oracle (Load Balancer)",
         ("oci",),
@@ -194,8 +232,9 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
         OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
+        applies=lambda service: not _of_oci_network(service),
     ),
-    # The same, load_balancer_spec.go:255, 1650-1666 (`true` in any case).
+    # The same, load_balancer_spec.go:255, 1179-1184 (`true` in any case; any other text is off).
     Provider(
         "Oracle (Network Load Balancer)",
         ("oci",),
@@ -203,9 +242,11 @@ PROVIDERS: tuple[Provider, ...] = (
             Switch(
                 "oci-network-load-balancer.oraclecloud.com/is-ppv2-enabled",
                 words({"true": "v2", "false": "off"}, any_case=True),
+                otherwise_off=True,
             ),
         ),
         OwnRemedies(ip_mode_on_request=_ON_REQUEST_OCI),
+        applies=_of_oci_network,
     ),
     # UpCloud's cloud-controller-manager: internal/loadbalancer/utils.go:166,420, README.md:63-150. The
     # status holds only a host name.
@@ -214,22 +255,19 @@ PROVIDERS: tuple[Provider, ...] = (
         ("upcloud",),
         (Switch(f"{_BETA}/upcloud-load-balancer-config", upcloud_config),),
     ),
-    # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:31-44, 424-476; yawol: its getOptions and
-    # proxyProtocolEnabled (an empty filter lets every port through). The version is not documented: v1.
+    # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and
+    # of these any text but a boolean is false; contradictions are errors; an empty filter lets no port
+    # through). The version is not documented: v1.
     Provider(
         "STACKIT",
         ("stackit", "openstack"),
-        (
+        tuple(
             Switch(
-                "lb.stackit.cloud/tcp-proxy-protocol",
-                boolean_filtered("v1", _STACKIT_PORTS, empty_is_all=False),
-                beside=_STACKIT_PORTS,
-            ),
-            Switch(
-                "yawol.stackit.cloud/tcpProxyProtocol",
-                boolean_filtered("v1", _YAWOL_PORTS, empty_is_all=True),
-                beside=_YAWOL_PORTS,
-            ),
+                key,
+                one_of_two_filtered("v1", _STACKIT, (_STACKIT_PORTS, _YAWOL_PORTS)),
+                beside=(*_STACKIT, _STACKIT_PORTS, _YAWOL_PORTS),
+            )
+            for key in _STACKIT
         ),
         OwnRemedies(ip_mode_on_request='lb.stackit.cloud/ip-mode-proxy: "true"'),
     ),
@@ -264,7 +302,7 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
     ),
-    # cloudscale-cloud-controller-manager: loadbalancer.go, LoadBalancerPoolProtocol, LoadBalancerIPMode.
+    # cloudscale-cloud-controller-manager: pkg/cloudscale_ccm/loadbalancer.go:143, 190-197, 594-604.
     Provider(
         "cloudscale.ch",
         ("cloudscale",),
@@ -276,31 +314,33 @@ PROVIDERS: tuple[Provider, ...] = (
         ),
         OwnRemedies(
             hostname='k8s.cloudscale.ch/loadbalancer-force-hostname: "lb.example.com"',
-            ip_mode="releases that know k8s.cloudscale.ch/loadbalancer-ip-mode, for all load balancers",
+            ip_mode="cloudscale-cloud-controller-manager 1.1.0 and later, on Kubernetes 1.30 and later, for "
+            "all load balancers",
         ),
     ),
-    # outscale cloud-provider-osc: ccm/cloud/loadbalancer_model.go, ListenerDefaults and isPortIn (`*`
-    # anywhere in the list); docs/annotations.md. Its Nodes have AWS's scheme. The version is not documented:
-    # v1.
+    # outscale cloud-provider-osc: ccm/cloud/loadbalancer.go:98, 103-109 (`*` anywhere in the list), 277, 848,
+    # 881 (the numbers are node ports, and others mean nothing), 304-306; docs/CHANGELOG.md. Its Nodes have
+    # AWS's scheme. The version is not documented: v1.
     Provider(
         "Outscale",
         ("osc", "aws"),
-        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_ports("v1")),),
+        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_node_ports("v1")),),
         OwnRemedies(
             hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
-            ip_mode="releases that know osc-load-balancer-ingress-ipmode, where an address is published",
+            ip_mode="cloud-provider-osc 1.31.2, 1.32.2, 1.33.2, 1.34.2 and later, where an address is "
+            "published",
         ),
     ),
-    # cloudstack-kubernetes-provider: cloudstack_loadbalancer.go, getBoolFromServiceAnnotation; its
-    # documentation also writes `enabled`, from releases in which the key alone switched PROXY on. v1:
-    # CloudStack's HAProxyConfigurator writes `send-proxy` for `tcp-proxy`.
+    # cloudstack-kubernetes-provider 1.1 and 1.2: cloudstack_loadbalancer.go:1140 (exactly `true`; all else is
+    # off), protocol.go:85. v1: CloudStack's HAProxyConfigurator writes `send-proxy` for `tcp-proxy`.
     Provider(
         "CloudStack",
         ("external-cloudstack", "cloudstack"),
         (
             Switch(
                 f"{_BETA}/cloudstack-load-balancer-proxy-protocol",
-                words({"true": "v1", "enabled": "v1", "false": "off"}, any_case=True),
+                words({"true": "v1", "false": "off"}),
+                otherwise_off=True,
             ),
         ),
         OwnRemedies(hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"'),
@@ -316,7 +356,8 @@ PROVIDERS: tuple[Provider, ...] = (
             ),
         ),
     ),
-    # cloud-provider-azure: site/content/en/topics/pls-integration.md; v2: azure-docs,
+    # cloud-provider-azure: site/content/en/topics/pls-integration.md; pkg/provider/azure_utils.go:219 (`true`
+    # in any case, with spaces around it; all else is off); v2: azure-docs,
     # articles/private-link/private-link-service-overview.md. Only connections through the Private Link have
     # the header; the controller then requires it of all clients, so the node's connections need it as well.
     Provider(
@@ -325,10 +366,11 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 f"{_BETA}/azure-pls-proxy-protocol",
-                words({"true": "v2", "false": "off"}),
+                words({"true": "v2", "false": "off"}, any_case=True, trimmed=True),
+                otherwise_off=True,
             ),
         ),
-        applies=lambda service: service.annotations.get(f"{_BETA}/azure-pls-create") == "true",
+        applies=lambda service: _is_true(service, f"{_BETA}/azure-pls-create"),
     ),
     # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of
     # header.
@@ -359,12 +401,34 @@ PROVIDERS: tuple[Provider, ...] = (
         ("ncloud", "navercloud"),
         (Switch(f"{_BETA}/ncloud-load-balancer-proxy-protocol", boolean("v1")),),
     ),
-    # vngcloud's documentation of its load balancer controller: names of the Service's ports, or `*`; later
-    # pages write `true`. The version is not documented: v1.
+    # vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go, buildPoolsAndListeners
+    # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing). The version is not
+    # documented: v1.
     Provider(
         "VNG Cloud",
         ("vngcloud",),
-        (Switch("vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names("v1")),),
+        (
+            Switch("vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names("v1")),
+            Switch("glb.vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names("v1")),
+        ),
+    ),
+    # kube-loxilb: pkg/agent/manager/loadbalancer/loadbalancer.go:86, 412-417 (its class alone), 550-557
+    # (`yes`; all else is off); cmd/loxilb-agent/options.go:300 (the class, by default).
+    Provider(
+        "loxilb",
+        (),
+        (Switch("loxilb.io/useproxyprotov2", words({"yes": "v2", "no": "off"}), otherwise_off=True),),
+        applies=lambda service: service.load_balancer_class == "loxilb.io/loxilb",
+    ),
+    # Gcore's documentation, "Use annotations for Load Balancers": a boolean; its controller is closed source.
+    # The version is not documented: v1.
+    Provider(
+        "Gcore",
+        ("openstack",),
+        (
+            Switch("loadbalancer.gcore.com/proxy-protocol", boolean("v1")),
+            Switch("loadbalancer.gcorelabs.com/proxy-protocol", boolean("v1")),
+        ),
     ),
 )
 

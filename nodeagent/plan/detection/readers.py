@@ -6,7 +6,7 @@ A reader takes the value and the Service and returns what is sent on which ports
 the problem, for a value that the provider's controller rejects or does not know.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nodeagent.errors import one_line, quoted
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.plan.opt_out import parse_bool
+from nodeagent.plan.precedence import parse_bool
 from nodeagent.typed_values import from_json
 
 Sent = ProxyVersion | Literal["off"]
@@ -35,13 +35,15 @@ class Switch(Struct, frozen=True):
         key: the annotation; `{port}` in it is replaced by each of the Service's ports in turn.
         read: what its value means.
         otherwise_off: the controller silently takes an unknown value for "off".
-        beside: another annotation that the reader uses, to be shown with it.
+        beside: other annotations that the reader uses, to be shown with it.
+        alone: the controller rejects a Service in which two of these switches claim one port.
     """
 
     key: str
     read: Reader
     otherwise_off: bool = False
-    beside: str = ""
+    beside: tuple[str, ...] = ()
+    alone: bool = False
 
 
 class OwnRemedies(Struct, frozen=True):
@@ -64,12 +66,12 @@ class Provider(Struct, frozen=True):
 
     Attributes:
         name: as a person knows it.
-        schemes: the part before `://` in `spec.providerID` of its Nodes.
+        schemes: the part before `://` in `spec.providerID` of its Nodes; empty if it runs on any cloud.
         switches: in order of precedence. For each port, the first that mentions it decides; without any,
             PROXY is off, which is every provider's default.
         remedies: what it offers itself against short-circuiting.
         applies: whether a Service's load balancer is of this kind, for providers that have several.
-        exclusive: its controller rejects a Service in which two switches claim one port.
+        doubt: why a Service may send no PROXY nevertheless; empty if it is certain.
     """
 
     name: str
@@ -77,7 +79,7 @@ class Provider(Struct, frozen=True):
     switches: tuple[Switch, ...]
     remedies: OwnRemedies = OwnRemedies()
     applies: Callable[[Service], bool] = lambda _: True
-    exclusive: bool = False
+    doubt: Callable[[Service], str] = lambda _: ""
 
 
 def boolean(version: ProxyVersion) -> Reader:
@@ -85,11 +87,12 @@ def boolean(version: ProxyVersion) -> Reader:
     return lambda value, _: sent_on_all(version if parse_bool(value) else "off")
 
 
-def words(meaning: Mapping[str, Sent], *, any_case: bool = False) -> Reader:
-    """One of these words, exactly as written here or in any case."""
+def words(meaning: Mapping[str, Sent], *, any_case: bool = False, trimmed: bool = False) -> Reader:
+    """One of these words, exactly as written here, or in any case, or with spaces around it."""
 
     def read(value: str, _: Service) -> Sends:
-        found = meaning.get(value.lower() if any_case else value)
+        word = value.strip() if trimmed else value
+        found = meaning.get(word.lower() if any_case else word)
         if found is None:
             raise ValueError(f"{quoted(value)} is not one of {', '.join(meaning)}")
         return sent_on_all(found)
@@ -133,47 +136,84 @@ def star_or_ports(version: ProxyVersion, *, others: Sent | None = None) -> Reade
     return read
 
 
+def star_or_node_ports(version: ProxyVersion) -> Reader:
+    """`*` anywhere for all ports, or a list of node ports; other numbers mean nothing."""
+
+    def read(value: str, service: Service) -> Sends:
+        items = _items(value)
+        if "*" in items:
+            return sent_on_all(version)
+        listed = {port.port for port in service.ports if port.node_port and str(port.node_port) in items}
+        return {None: "off", **dict.fromkeys(listed, version)}
+
+    return read
+
+
+def boolean_or_service_ports(version: ProxyVersion) -> Reader:
+    """Read a boolean as Go's strconv.ParseBool, or a list of the Service's port numbers."""
+
+    def read(value: str, _: Service) -> Sends:
+        try:
+            return sent_on_all(version if parse_bool(value) else "off")
+        except ValueError:
+            return dict.fromkeys(map(_port, _items(value.replace(" ", ""))), version)
+
+    return read
+
+
 def star(version: ProxyVersion) -> Reader:
     """`*` and nothing else."""
     return words({"*": version})
 
 
 def star_or_port_names(version: ProxyVersion) -> Reader:
-    """`*` for all ports, or a list of the names of the Service's ports; `true` and `false` count for all."""
+    """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
 
     def read(value: str, service: Service) -> Sends:
         items = _items(value)
-        if value in {"true", "false"}:
-            return sent_on_all(version if value == "true" else "off")
         if "*" in items:
             return sent_on_all(version)
-        numbers = {port.name: port.port for port in service.ports if port.name}
-        unknown = [item for item in items if item not in numbers]
-        if unknown:
-            raise ValueError(f"the Service has no port named {quoted(', '.join(unknown))}")
-        return {numbers[item]: version for item in items}
+        listed = {port.port for port in service.ports if port.name in items and port.protocol == "TCP"}
+        return {None: "off", **dict.fromkeys(listed, version)}
 
     return read
 
 
-def boolean_filtered(version: ProxyVersion, ports_key: str, *, empty_is_all: bool) -> Reader:
-    """Read a boolean; if the annotation `ports_key` is there, true is meant for the ports it lists.
+def one_of_two_filtered(version: ProxyVersion, keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
+    """Read a boolean of either key, meant for the ports that either of `port_keys` lists, if one is there.
 
-    An empty list means all ports or none of them, as `empty_is_all` says.
+    The second key of each is the older one, of which any text but a boolean is false. Two that contradict
+    each other are an error. An empty list means no ports.
     """
 
-    def read(value: str, service: Service) -> Sends:
-        ports = service.annotations.get(ports_key)
-        if not parse_bool(value):
+    def read(_: str, service: Service) -> Sends:
+        given = [service.annotations.get(key) for key in keys]
+        said = [] if given[0] is None else [parse_bool(given[0])]
+        said += [] if given[1] is None else [_is_true(given[1])]
+        if len(set(said)) > 1:
+            raise ValueError(f"{' and '.join(keys)} contradict each other")
+        lists = [value for key in port_keys if (value := service.annotations.get(key)) is not None]
+        if not said[0]:
             return sent_on_all("off")
-        if ports is None or (empty_is_all and not ports):
+        if len(set(lists)) > 1:
+            raise ValueError(f"{' and '.join(port_keys)} contradict each other")
+        if not lists:
             return sent_on_all(version)
-        try:
-            return {None: "off", **dict.fromkeys(map(_port, _items(ports)), version)}
-        except ValueError as error:
-            raise ValueError(f"its {ports_key}: {error}") from error
+        return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), version)}
 
     return read
+
+
+def unless(key: str, kind: str, problem: str, read: Reader) -> Reader:
+    """Read as `read` does; but if the annotation `key` is `kind`, nothing but "off" is possible."""
+
+    def read_unless(value: str, service: Service) -> Sends:
+        sends = read(value, service)
+        if service.annotations.get(key) == kind and any(sent != "off" for sent in sends.values()):
+            raise ValueError(problem)
+        return sends
+
+    return read_unless
 
 
 def attribute(name: str, version: ProxyVersion) -> Reader:
@@ -239,6 +279,13 @@ def upcloud_config(value: str, service: Service) -> Sends:
 def sent_on_all(what: Sent) -> Sends:
     """Return the same on every port."""
     return {None: what}
+
+
+def _is_true(text: str) -> bool:
+    try:
+        return parse_bool(text)
+    except ValueError:
+        return False
 
 
 def _json(value: str, kind: type[_Decoded]) -> _Decoded:

@@ -1,8 +1,9 @@
-"""The cluster as this node needs to know it, kept up to date: the source of `nodeagent run`.
+"""The cluster as this node needs to know it: kept up to date for `nodeagent run`, read once for the others.
 
 Fail static: once known, the cluster's state is kept, and only complete answers of a server change it.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -12,12 +13,11 @@ from nodeagent.model.objects import Snapshot, Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.discovery import DiscoveryPoller, discover
 from nodeagent.sources.kubernetes.errors import ForbiddenError, NotFoundError
-from nodeagent.sources.kubernetes.informers import Coverage, Informer, InformerSet
-from nodeagent.sources.kubernetes.list_watch import read_list
-from nodeagent.sources.kubernetes.reflector import Reflector, ReflectorCallbacks
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.reflector import Coverage, Reflector, Timing
 from nodeagent.sources.kubernetes.resources import (
     DISCOVERY,
-    INGRESS_CLASSES,
+    EVERYWHERE,
     OPTIONAL_NAMES,
     ConfigMapName,
     RelayName,
@@ -27,27 +27,23 @@ from nodeagent.sources.kubernetes.resources import (
     watched,
 )
 from nodeagent.sources.kubernetes.store import Store
-from nodeagent.sources.kubernetes.timing import Timing
 from nodeagent.sources.objects.kinds import assembled
 
 _STOP_SECONDS = 0.9
 
 
 class ResourceState(Struct, frozen=True):
-    """The state of one resource, for status and metrics.
+    """The state of one resource, for the log, the health page and metrics.
 
     Attributes:
         name: services, ingresses, node, relay-service, relay-endpoints, `configmap NAMESPACE/NAME`;
-            ingressclasses, namespaces, optional kinds by plural and group; discovery, whose objects are
-            the kinds that are served.
+            ingressclasses, api-server-endpoints, namespaces, optional kinds by plural and group; discovery,
+            whose objects are the kinds that are served.
         synced: whether it was listed once.
         objects: how many are in use.
-        unreadable: how many can't be read.
         restarts: watches begun after the first.
         relists: lists completed after the first.
         error: what is wrong now, in words for a person; None while all is well.
-        last_contact: monotonic seconds (time.monotonic) of the server's last sign of life; None before it.
-        ignored: watch events ignored because their type is unknown.
         optional: whether the agent works without it.
         coverage: whether the server provides it.
     """
@@ -55,18 +51,18 @@ class ResourceState(Struct, frozen=True):
     name: str
     synced: bool
     objects: int = 0
-    unreadable: int = 0
     restarts: int = 0
     relists: int = 0
     error: str | None = None
-    last_contact: float | None = None
-    ignored: int = 0
     optional: bool = False
     coverage: Coverage = Coverage.WATCHED
 
 
 class Cluster:
     """Lists and watches everything on which decisions depend, with a daemon thread for each resource.
+
+    An optional kind is dropped only if both the discovery and its own collection say so: an API server that
+    is just starting may list less than it has. What is known of a kind stays while it is only denied.
 
     Args:
         connection: to the API server; not closed here.
@@ -92,31 +88,35 @@ class Cluster:
         self._on_change = on_change
         self._stopped = False
         self._timing = timing or Timing()
+        self._discovered = False
         self._waits_until: float | None = None
         self._snapshot: Snapshot | None = None
         self._made_of: tuple[list[tuple[object, ...]], list[Unreadable], list[str]] = ([], [], [])
-        self._required: dict[str, Informer] = {}
+        self._lock = threading.Lock()
+        self._discovery = DiscoveryPoller(connection, self._timing, self._serve)
+        self._required: dict[str, Reflector] = {}
+        self._optional: dict[str, Reflector] = {}
         for row in (*watched(node_name, relay), *config_map_rows(config_maps)):
-            self._require(row)
+            self._required[row.name] = self._reflector(row)
         self._awaited = frozenset(self._required)
-        self._optional = InformerSet(connection, self._timing, self._changed, self._look_again)
-        self._discovery = DiscoveryPoller(connection, self._timing, self._found, self._changed)
 
     def start(self) -> None:
         """Start to list and watch; return at once. Call it only once."""
-        for informer in self._required.values():
-            informer.reflector.start()
-        self._optional.serve([INGRESS_CLASSES])
+        for reflector in self._required.values():
+            reflector.start()
+        with self._lock:
+            for row in EVERYWHERE:
+                self._watch(row)
         self._discovery.start()
 
     def stop(self) -> None:
         """End all watches within 1 s. `on_change` is not called afterwards; the last Snapshot stays."""
-        self._stopped = True
         self._discovery.stop()
-        reflectors = [informer.reflector for informer in self._required.values()]
+        with self._lock:
+            self._stopped = True
+            reflectors = [*self._required.values(), *self._optional.values()]
         for reflector in reflectors:
             reflector.stop()
-        reflectors += self._optional.stop()
         deadline = time.monotonic() + _STOP_SECONDS
         self._discovery.join(max(0.0, deadline - time.monotonic()))
         for reflector in reflectors:
@@ -132,7 +132,7 @@ class Cluster:
         without it.
         """
         listed = all(self._required[name].store.synced for name in self._awaited)
-        return listed and self._has_waited_for(self._optional.informers().values())
+        return listed and self._has_waited_for(self._optional_now().values())
 
     def snapshot(self) -> Snapshot | None:
         """Return the cluster as last known; None until it is `known`.
@@ -141,16 +141,15 @@ class Cluster:
         """
         if not self.known:
             return None
-        optional = self._optional.informers()
-        informers = self._required | optional
+        optional = self._optional_now()
         refused = [
-            not_covered(name, informer.reflector.progress.error or "")
-            for name, informer in optional.items()
-            if informer.is_refused
+            not_covered(name, reflector.error or "")
+            for name, reflector in optional.items()
+            if reflector.is_refused
         ]
-        if self._discovery.refused:
+        if self._discovery.coverage is Coverage.REFUSED:
             refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
-        stores = [informer.store for informer in informers.values()]
+        stores = [reflector.store for reflector in (self._required | optional).values()]
         made_of = (
             [store.values() for store in stores],
             [entry for store in stores for entry in store.unreadable()],
@@ -165,96 +164,120 @@ class Cluster:
         rows = {row.name: row for row in config_map_rows(names)}
         gone = [
             name
-            for name, informer in self._required.items()
-            if informer.reflector.resource.kind == "ConfigMap" and name not in rows
+            for name, reflector in self._required.items()
+            if reflector.resource.kind == "ConfigMap" and name not in rows
         ]
         for name in gone:
-            self._required.pop(name).reflector.stop()
+            self._required.pop(name).stop()
         self._awaited = self._awaited.intersection(self._required)
         for name in rows.keys() - self._required.keys():
-            self._require(rows[name]).start()
+            self._required[name] = self._reflector(rows[name])
+            self._required[name].start()
 
     def states(self) -> tuple[ResourceState, ...]:
         """Return the state of each resource, in a fixed order; also of those that are not served."""
-        optional = self._optional.informers()
+        optional = self._optional_now()
+        asked = self._discovery
+        known = asked.coverage is Coverage.WATCHED
         return (
-            *(_state(name, informer) for name, informer in self._required.items()),
-            self._state_of_discovery(),
+            *map(_state, self._required.values()),
+            ResourceState(
+                DISCOVERY,
+                synced=asked.coverage is not Coverage.PENDING,
+                objects=asked.found,
+                error=asked.error,
+                optional=True,
+                coverage=asked.coverage,
+            ),
             *(
-                _state(name, optional[name]) if name in optional else self._absent(name)
+                _state(optional[name])
+                if name in optional
+                else ResourceState(
+                    name,
+                    synced=False,
+                    optional=True,
+                    coverage=Coverage.NOT_SERVED if known else Coverage.PENDING,
+                )
                 for name in OPTIONAL_NAMES
             ),
         )
 
-    def _require(self, row: Resource) -> Reflector:
-        store = Store()
-        reflector = Reflector(self._connection, row, store, self._timing, ReflectorCallbacks(self._changed))
-        self._required[row.name] = Informer(reflector, store)
-        return reflector
-
-    def _state_of_discovery(self) -> ResourceState:
-        asked = self._discovery
-        coverage = Coverage.REFUSED if asked.refused else Coverage.WATCHED
-        return ResourceState(
-            DISCOVERY,
-            synced=asked.answered,
-            objects=asked.found,
-            error=asked.error,
-            optional=True,
-            coverage=coverage if asked.answered else Coverage.PENDING,
+    def _reflector(self, row: Resource, store: Store | None = None) -> Reflector:
+        return Reflector(
+            self._connection, row, self._timing, self._changed, self._discovery.look_again, store
         )
 
-    def _absent(self, name: str) -> ResourceState:
-        known = self._discovery.answered and not self._discovery.refused
-        coverage = Coverage.NOT_SERVED if known else Coverage.PENDING
-        return ResourceState(name, synced=False, optional=True, coverage=coverage)
-
-    def _has_waited_for(self, optional: Iterable[Informer]) -> bool:
+    def _has_waited_for(self, optional: Iterable[Reflector]) -> bool:
         """Whether the first snapshot need not wait any longer; kinds that appear later delay nothing."""
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._timing.optional_wait
-        if self._discovery.answered and all(informer.is_settled for informer in optional):
+        if self._discovered and all(reflector.is_settled for reflector in optional):
             self._waits_until = now
         return now >= self._waits_until
 
-    def _found(self, rows: tuple[Resource, ...]) -> None:
-        self._optional.serve([INGRESS_CLASSES, *rows])
+    def _optional_now(self) -> dict[str, Reflector]:
+        with self._lock:
+            return dict(self._optional)
 
-    def _look_again(self) -> None:
-        self._discovery.look_again()
+    def _serve(self, rows: tuple[Resource, ...] | None) -> None:
+        """Take over which kinds are served, if the discovery says so; idempotent."""
+        changed = not self._discovered
+        if rows is not None:
+            wanted = {row.name: row for row in (*EVERYWHERE, *rows)}
+            with self._lock:
+                if self._stopped:
+                    return
+                changed |= self._drop(wanted)
+                for row in wanted.values():
+                    self._watch(row)
+        self._discovered = True
+        if changed:
+            self._changed()
+
+    def _drop(self, wanted: dict[str, Resource]) -> bool:
+        """End watches of removed kinds and of those read only for them; return whether there were any."""
+        gone = [
+            name for name, reflector in self._optional.items() if name not in wanted and reflector.is_missing
+        ]
+        for name in gone:
+            self._optional.pop(name).stop()
+        orphans = [
+            name
+            for name, reflector in self._optional.items()
+            if name not in wanted and reflector.resource.only_with not in {"", *self._optional}
+        ]
+        for name in orphans:
+            self._optional.pop(name).stop()
+        return bool(gone)
+
+    def _watch(self, row: Resource) -> None:
+        known = self._optional.get(row.name)
+        if known is not None and known.resource.path == row.path:
+            return
+        if known is not None:
+            known.stop()
+        # In another version they are the same objects: the held ones stay until they are listed in it.
+        self._optional[row.name] = self._reflector(row, known.store if known is not None else None)
+        self._optional[row.name].start()
 
     def _changed(self) -> None:
         if not self._stopped:
             self._on_change()
 
 
-def _state(name: str, informer: Informer) -> ResourceState:
-    objects, unreadable = informer.store.counts()
-    progress = informer.reflector.progress
-    optional = informer.reflector.resource.optional
-    if informer.is_refused:
-        coverage = Coverage.REFUSED
-    elif optional and informer.is_missing:
-        coverage = Coverage.NOT_SERVED
-    else:
-        coverage = Coverage.WATCHED if informer.store.synced else Coverage.PENDING
+def _state(reflector: Reflector) -> ResourceState:
+    coverage = reflector.coverage
     return ResourceState(
-        name=name,
-        synced=informer.store.synced,
-        objects=objects,
-        unreadable=unreadable,
-        restarts=max(0, progress.watches - 1),
-        relists=max(0, progress.lists - 1),
-        error=None if coverage is Coverage.NOT_SERVED else progress.error,
-        last_contact=progress.last_contact,
-        ignored=progress.ignored,
-        optional=optional,
+        name=reflector.resource.name,
+        synced=reflector.store.synced,
+        objects=len(reflector.store),
+        restarts=max(0, reflector.watches - 1),
+        relists=max(0, reflector.lists - 1),
+        error=None if coverage is Coverage.NOT_SERVED else reflector.error,
+        optional=reflector.resource.optional,
         coverage=coverage,
     )
-
-
-# The cluster at one moment, without watching: the source of `plan`, `apply` and `status`.
 
 
 def read_cluster(
@@ -281,7 +304,7 @@ def read_cluster(
     rows = (*watched(node_name, relay), *config_map_rows(config_maps))
     listings = [read_list(connection, row) for row in rows]
     refused: list[str] = []
-    for row in (INGRESS_CLASSES, *_discovered(connection, refused)):
+    for row in (*EVERYWHERE, *_discovered(connection, refused)):
         try:
             listings.append(read_list(connection, row))
         except ForbiddenError as error:

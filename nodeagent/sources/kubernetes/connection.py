@@ -1,29 +1,34 @@
-"""The connection to the API server: raw HTTP, by the transport of a pod or of a kubeconfig.
+"""The connection to the API server: raw HTTP, with the credentials of a pod or of a kubeconfig.
 
 Answers stay bytes; the decoders take the few fields on which decisions depend.
 """
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlencode
 
 from nodeagent.errors import SourceError
+from nodeagent.sources.kubernetes.credentials import Kubeconfig, ServiceAccount
 from nodeagent.sources.kubernetes.errors import (
+    ApiError,
     ApiPath,
     ApiRequest,
+    NoConnectionError,
     NotJsonError,
+    ServerTroubleError,
     TooLargeError,
     UnauthorizedError,
     UnreachableError,
     refusal,
 )
-from nodeagent.sources.kubernetes.in_cluster import PodTransport
-from nodeagent.sources.kubernetes.official import OfficialTransport
-from nodeagent.sources.kubernetes.transport import LineStream, Response, Transport
+from nodeagent.sources.kubernetes.transport import Credentials, Response, Transport
+
+_LOG = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must be open: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
@@ -32,17 +37,22 @@ _METHODS = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _READ_AT_ONCE = 262144
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read into memory, unpacked: a page of 500 Ingresses has about 1 MB."""
+_BEGINS_JSON = b'{["-0123456789tfn \t\r\n'
+"""What compressed bytes do not begin with."""
 _LONGEST_REFUSAL = 65536
 """Bytes of an error answer that are read: a Status is far smaller."""
 
 
-def connect(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ) -> "Connection":
+def connect(
+    kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ, *, context: str = ""
+) -> "Connection":
     """Find the API server and the credentials; makes no connection yet (an exec plugin is run, though).
 
     Args:
         kubeconfig: the file to use; None for the ServiceAccount in a pod (KUBERNETES_SERVICE_HOST is set),
             else $KUBECONFIG, else ~/.kube/config, as kubectl does it.
         environment: the process's environment.
+        context: the kubeconfig's context to use; empty for its current one.
 
     Returns:
         The connection; close it in the end.
@@ -50,10 +60,13 @@ def connect(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.
     Raises:
         SourceError: there is no usable configuration; the text names the file.
     """
-    if kubeconfig is None and environment.get("KUBERNETES_SERVICE_HOST"):
-        return Connection(lambda: PodTransport.of(environment))
+    if kubeconfig is None and not context and environment.get("KUBERNETES_SERVICE_HOST"):
+        return Connection(lambda: ServiceAccount(environment))
     path = str(kubeconfig) if kubeconfig else environment.get("KUBECONFIG") or str(Path("~/.kube/config"))
-    return Connection(lambda: OfficialTransport(path))
+    return Connection(lambda: Kubeconfig(path, context))
+
+
+_Result = TypeVar("_Result")
 
 
 class Connection:
@@ -61,21 +74,22 @@ class Connection:
 
     Attributes:
         bytes_read: bytes of answers' bodies so far, as they came over the wire (lists are compressed).
-        streams_lists: whether the server begins a watch with all objects that exist, as far as is known.
+        compression: whether lists are requested compressed; given up until the next start once that has
+            failed, for whatever reason, where an uncompressed list arrived.
 
     Args:
-        load: returns a new transport; called again when credentials are rejected.
+        load: returns the credentials; called again when they are rejected.
 
     Raises:
         SourceError: whatever `load` raises.
     """
 
-    def __init__(self, load: Callable[[], Transport]) -> None:
+    def __init__(self, load: Callable[[], Credentials]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._transport = load()
+        self._transport = Transport(load())
         self.bytes_read = 0
-        self.streams_lists = True
+        self.compression = True
 
     def __enter__(self) -> Self:
         return self
@@ -90,12 +104,12 @@ class Connection:
     @property
     def server(self) -> tuple[str, int]:
         """Host (a name or an address) and port of the API server: never to be redirected."""
-        return self._transport.server
+        return self._transport.target.host, self._transport.target.port
 
     def request(self, verb: str, path: str) -> ApiRequest:
         """Return a request as errors name it: with the server, and with the proxy in front of it, if any."""
         host, port = self.server
-        through = f" through the proxy {proxy}" if (proxy := self._transport.proxy) else ""
+        through = f" through the proxy {proxy}" if (proxy := self._transport.target.proxy) else ""
         return ApiRequest(
             verb, path, f"[{host}]:{port}{through}" if ":" in host else f"{host}:{port}{through}"
         )
@@ -123,137 +137,101 @@ class Connection:
             ApiError: another one of its kinds.
         """
         about = ApiPath.parse(path)
-        request = self.request("list" if about.resource and not about.name else "get", path)
-        deadline = time.monotonic() + timeout
-        limits = (min(CONNECT_TIMEOUT, timeout), timeout)
-        response = self._open(request, query or {}, limits, {"Accept-Encoding": "gzip"})
-        return self._body(request, response, deadline, most)
+        lists = bool(about.resource and not about.name)
+        request = self.request("list" if lists else "get", path)
 
-    def get_text(
-        self, path: str, query: Mapping[str, str], timeout: float = 60.0, most: int = LARGEST_ANSWER
+        def read(headers: Mapping[str, str]) -> bytes:
+            return self._exchange(request, query or {}, timeout, headers, most=most)
+
+        if not (lists and self.compression):
+            return read({})
+        try:
+            return read({"Accept-Encoding": "gzip"})
+        except Exception as error:
+            if _is_refusal(error):
+                raise
+            failure = error
+        answer = read({})
+        if self.compression:  # no other thread has noticed it meanwhile
+            self.compression = False
+            _LOG.info(
+                "Could not read a compressed list; lists are read uncompressed until the next start",
+                extra={"fields": {"err": str(failure)}},
+                exc_info=None if isinstance(failure, SourceError) else failure,
+            )
+        return answer
+
+    def get_text(self, path: str, query: Mapping[str, str], timeout: float, most: int) -> bytes:
+        """Read something that is not JSON, a container's log; as `get_json` else."""
+        return self._exchange(self.request("get", path), query, timeout, {"Accept": "*/*"}, most=most)
+
+    def write(
+        self,
+        verb: Literal["create", "update", "delete"],
+        path: str,
+        body: Mapping[str, Any],
+        timeout: float = 10.0,
     ) -> bytes:
-        """Read something that is not JSON: a container's log.
+        """Create an object, replace it by compare-and-swap, or delete it.
+
+        None is repeated after a failure: after a time-out it is not known whether it was done.
 
         Args:
-            path: its path.
-            query: the query's parameters.
-            timeout: seconds until the whole answer must have arrived.
-            most: the bytes that are read into memory.
-
-        Raises:
-            TooLargeError: it has more than `most` bytes.
-            ApiError: another one of its kinds.
-        """
-        request = self.request("get", path)
-        deadline = time.monotonic() + timeout
-        limits = (min(CONNECT_TIMEOUT, timeout), timeout)
-        response = self._open(request, query, limits, {"Accept": "*/*"})
-        return self._body(request, response, deadline, most, json=False)
-
-    def post_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Create an object; not idempotent: a repetition raises AlreadyExistsError.
-
-        Args:
-            path: the collection's path.
-            body: the object, as JSON values.
+            verb: what to do.
+            path: the collection's path to create, otherwise the object's.
+            body: JSON values: the object (to replace it: with the resourceVersion that was read), or options.
             timeout: seconds until the whole answer must have arrived.
 
         Returns:
-            The object as created, as JSON.
+            The object as it is now, or a Status, as JSON.
 
         Raises:
-            ApiError: one of its kinds.
-        """
-        return self._write(self.request("create", path), body, timeout)
-
-    def put_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Replace an object by compare-and-swap: `body` has the resourceVersion that was read.
-
-        Args:
-            path: the object's path.
-            body: the whole object, as JSON values.
-            timeout: seconds until the whole answer must have arrived. After a time-out it is not known
-                whether the object was replaced.
-
-        Returns:
-            The object as it is now, as JSON.
-
-        Raises:
+            AlreadyExistsError: there is such an object already.
             ConflictError: another program wrote it since; nothing was changed.
+            NotFoundError: there is no such object.
             ApiError: another one of its kinds.
         """
-        return self._write(self.request("update", path), body, timeout)
+        headers = {"Content-Type": "application/json"}
+        return self._exchange(self.request(verb, path), {}, timeout, headers, body)
 
-    def delete_json(self, path: str, body: Mapping[str, Any], timeout: float = 10.0) -> bytes:
-        """Delete an object; idempotent except for its answer: a repetition raises NotFoundError.
-
-        Args:
-            path: the object's path.
-            body: DeleteOptions, as JSON values.
-            timeout: seconds until the whole answer must have arrived. After a time-out it is not known
-                whether the object was deleted.
-
-        Returns:
-            The object as it is being deleted, or a Status, as JSON.
-
-        Raises:
-            ApiError: one of its kinds.
-        """
-        return self._write(self.request("delete", path), body, timeout)
-
-    def _write(self, request: ApiRequest, body: Mapping[str, Any], timeout: float) -> bytes:
-        deadline = time.monotonic() + timeout
-        limits = (min(CONNECT_TIMEOUT, timeout), timeout)
-        response = self._open(request, {}, limits, {"Content-Type": "application/json"}, body)
-        return self._body(request, response, deadline)
-
-    def stream_lines(
+    def open_stream(
         self,
         path: str,
         query: Mapping[str, str],
-        connect_timeout: float = CONNECT_TIMEOUT,
         idle_timeout: float = 150.0,
-    ) -> LineStream:
+    ) -> Response:
         """Open a watch.
 
         Args:
             path: the collection's path.
             query: the query's parameters, `watch` among them.
-            connect_timeout: seconds until the connection must be open.
             idle_timeout: seconds without a single byte after which the stream counts as dead.
 
         Returns:
-            Its lines as they arrive. An unfinished last line is dropped.
-
-        Raises:
-            ApiError: one of its kinds, here or while iterating.
-        """
-        request = self.request("watch", path)
-        response = self._open(request, query, (connect_timeout, idle_timeout), {})
-        _check_content_type(request, response)
-        return LineStream(response, self._count)
-
-    def open_websocket(
-        self, request: ApiRequest, target: str, protocols: Iterable[str], timeout: float
-    ) -> Any:  # noqa: ANN401 - a websocket.WebSocket
-        """Open a websocket, once more with renewed credentials if they are rejected.
-
-        Args:
-            request: the request, as `request` returns it.
-            target: path and query.
-            protocols: subprotocols to offer, the best first.
-            timeout: seconds for each step of the handshake.
+            The answer, whose body `watch_events.lines` reads.
 
         Raises:
             ApiError: one of its kinds.
         """
+        request = self.request("watch", path)
+        response = self._open(request, query, (CONNECT_TIMEOUT, idle_timeout), {})
+        _check_content_type(request, response)
+        return response
+
+    def authorized(self, request: ApiRequest, attempt: Callable[[Transport], _Result]) -> _Result:
+        """Return what an attempt returns, made once more with renewed credentials if they are rejected.
+
+        Raises:
+            ApiError: whatever the attempt raises.
+        """
         used = self._transport
         try:
-            return used.open_websocket(request, target, protocols, timeout)
+            return attempt(used)
         except UnauthorizedError:
-            return self._renewed(used, request).open_websocket(request, target, protocols, timeout)
+            return attempt(self._renewed(used, request))
 
-    def _count(self, size: int) -> None:
+    def count(self, size: int) -> None:
+        """Add to `bytes_read`."""
         with self._lock:
             self.bytes_read += size
 
@@ -273,11 +251,7 @@ class Connection:
             method = _METHODS.get(request.verb, "GET")
             return _accepted(request, transport.send(request, method, target, sent, body, limits))
 
-        used = self._transport
-        try:
-            return attempt(used)
-        except UnauthorizedError:
-            return attempt(self._renewed(used, request))
+        return self.authorized(request, attempt)
 
     def _renewed(self, refused: Transport, request: ApiRequest) -> Transport:
         """Load the configuration again: a tokenFile and an exec plugin may have newer credentials.
@@ -287,29 +261,45 @@ class Connection:
         with self._lock:
             if self._transport is refused:
                 try:
-                    self._transport = self._load()
+                    self._transport = Transport(self._load())
                 except SourceError as error:
                     raise UnauthorizedError(f"{request}: credentials can't be renewed: {error}") from error
                 refused.close()
             return self._transport
 
-    def _body(
+    def _exchange(  # noqa: PLR0913 - a request's parts
         self,
         request: ApiRequest,
-        response: Response,
-        deadline: float,
-        most: int = LARGEST_ANSWER,
+        query: Mapping[str, str],
+        timeout: float,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any] | None = None,
         *,
-        json: bool = True,
+        most: int = LARGEST_ANSWER,
     ) -> bytes:
+        """Send a request, and return the body of its answer."""
+        deadline = time.monotonic() + timeout
+        response = self._open(request, query, (min(CONNECT_TIMEOUT, timeout), timeout), headers, body)
+        json = headers.get("Accept") is None
         try:
             if json:
                 _check_content_type(request, response)
-            return b"".join(_until(deadline, most, request, response))
+            found = b"".join(_until(deadline, most, request, response))
+            if json and (not found or found[0] not in _BEGINS_JSON):
+                raise NotJsonError(f"{request}: the answer is not JSON: it begins with {found[:8]!r}")
+            return found
         finally:
-            self._count(response.wire_bytes)
+            self.count(response.wire_bytes)
             # After a whole answer, the next request can use the connection; a broken one is closed.
             response.close()
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server would answer the same to the same request without compression."""
+    if isinstance(error, NoConnectionError):
+        return True
+    may_pass = isinstance(error, ServerTroubleError | UnreachableError | NotJsonError)
+    return isinstance(error, ApiError) and (error.retry_after is not None or not may_pass)
 
 
 def _accepted(request: ApiRequest, response: Response) -> Response:

@@ -1,7 +1,8 @@
 """Which of the optional kinds this API server has, and in which version.
 
 "API concepts: API group and resource discovery", in its unaggregated form, which every version supports.
-Every authenticated user may read it (ClusterRole system:discovery).
+Every authenticated user may read it (ClusterRole system:discovery). A watch on CustomResourceDefinitions
+would notice at once, but needs the right to read all of them.
 """
 
 import logging
@@ -14,13 +15,16 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError, ForbiddenError, NotJsonError
+from nodeagent.sources.kubernetes.reflector import Coverage, Timing
 from nodeagent.sources.kubernetes.resources import NAMESPACES, Resource, optional_resource
-from nodeagent.sources.kubernetes.timing import Backoff, Timing
 from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
 from nodeagent.typed_values import from_json
+
+_LOG = logging.getLogger(__name__)
 
 _SECONDS = 15.0
 
@@ -70,23 +74,14 @@ def discover(connection: Connection) -> tuple[Resource, ...]:
         found = _ask(connection, f"/apis/{group}/{version}", _Resources).resources
         return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
 
-    served = [
-        (kind, version)
-        for kind in OPTIONAL_KINDS
-        if (version := _best(kind, groups.get(kind.group, set()), plurals)) is not None
-    ]
+    def best(kind: OptionalKind) -> str | None:
+        """Return the first of the versions that can be read in which the kind is served."""
+        known = (version for version in kind.versions if version in groups.get(kind.group, ()))
+        return next((version for version in known if kind.plural in plurals(kind.group, version)), None)
+
+    served = [(kind, version) for kind in OPTIONAL_KINDS if (version := best(kind)) is not None]
     rows = tuple(optional_resource(kind, version) for kind, version in served)
     return (*rows, NAMESPACES) if any(kind is GATEWAYS for kind, _ in served) else rows
-
-
-def _best(
-    kind: OptionalKind, versions: set[str], plurals: Callable[[str, str], frozenset[str]]
-) -> str | None:
-    """Return the first of the versions that can be read in which the kind is served."""
-    for version in kind.versions:
-        if version in versions and kind.plural in plurals(kind.group, version):
-            return version
-    return None
 
 
 def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
@@ -96,44 +91,32 @@ def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:
         raise NotJsonError(f"get {path}: the answer does not show what is served: {error}") from error
 
 
-# Polls which optional kinds the API server has: their definitions are installed and removed.
-# A watch on CustomResourceDefinitions would notice at once, but needs the right to read all of them.
-
-
-_LOG = logging.getLogger(__name__)
-
-
 class DiscoveryPoller:
     """A thread that asks and reports; the last result stays valid while the API does not answer.
 
     Attributes:
         error: what is wrong now, in words for a person; None while all is well.
-        refused: RBAC denies discovery.
-        answered: whether there was an answer once, even a denial.
+        coverage: PENDING before the first answer, REFUSED while RBAC denies discovery.
         found: how many kinds were found last.
 
     Args:
         connection: to the API server.
         timing: how often, and its time limits.
-        on_found: called, in this thread, with what is served, each time.
-        on_change: called, in this thread, after the first answer.
+        on_found: called, in this thread, with what is served, each time; with None once it is denied.
     """
 
     def __init__(
         self,
         connection: Connection,
         timing: Timing,
-        on_found: Callable[[tuple[Resource, ...]], None],
-        on_change: Callable[[], None],
+        on_found: Callable[[tuple[Resource, ...] | None], None],
     ) -> None:
         self.error: str | None = None
-        self.refused = False
-        self.answered = False
+        self.coverage = Coverage.PENDING
         self.found = 0
         self._connection = connection
         self._timing = timing
         self._on_found = on_found
-        self._on_change = on_change
         self._backoff = Backoff(*timing.backoff)
         self._wake = threading.Event()
         self._stopped = False
@@ -167,14 +150,10 @@ class DiscoveryPoller:
     def _look(self) -> float:
         """Ask once; return the seconds until the next time."""
         try:
-            found = discover(self._connection)
-            if self._stopped:
-                return 0.0
-            self._on_found(found)
+            self._take_over(discover(self._connection))
         except ForbiddenError as error:
             self._tell(error)
-            self.refused = True
-            self._answer()
+            self._take_over(None)
             return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
         except SourceError as error:
             self._tell(error)
@@ -185,17 +164,15 @@ class DiscoveryPoller:
             self._tell(error)
             return self._backoff.next()
         self.error = None
-        self.refused = False
-        self.found = len(found)
         self._backoff.reset()
-        self._answer()
         return random.uniform(*self._timing.discovery)  # noqa: S311 - as above
 
-    def _answer(self) -> None:
-        if not self.answered:
-            self.answered = True
-            if not self._stopped:
-                self._on_change()
+    def _take_over(self, rows: tuple[Resource, ...] | None) -> None:
+        if self._stopped:
+            return
+        self.coverage = Coverage.REFUSED if rows is None else Coverage.WATCHED
+        self.found = self.found if rows is None else len(rows)
+        self._on_found(rows)
 
     def _tell(self, error: Exception) -> None:
         if self.error != str(error) and not self._stopped:

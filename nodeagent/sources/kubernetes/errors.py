@@ -1,7 +1,7 @@
 """What an API server may answer instead of the requested data, as errors that a person can act on.
 
-None of them ever means "there are no objects": the code that catches one keeps what is known.
-Codes and reasons: "API conventions: Response Status Kind" and "API concepts: Resource versions".
+None of them ever means "there are no objects": the code that catches one keeps what is known. Codes and
+reasons: "API conventions: Response Status Kind" and "API concepts: Resource versions".
 """
 
 import json
@@ -11,6 +11,13 @@ from msgspec import Struct
 
 from nodeagent.errors import SourceError
 from nodeagent.typed_values import from_json
+
+_ANONYMOUS = 'User "system:anonymous"'
+_LONGEST_QUOTE = 300
+"""Characters of a server's own words that an error repeats."""
+_RENEW = (
+    "check the kubeconfig user's token, tokenFile, certificate or exec plugin, or in a pod its ServiceAccount"
+)
 
 
 class ApiError(SourceError):
@@ -27,6 +34,10 @@ class ApiError(SourceError):
 
 class UnreachableError(ApiError):
     """No connection, no answer in time, or the connection was lost: nothing is known of the API's state."""
+
+
+class NoConnectionError(UnreachableError):
+    """There is not even a connection: no way of asking would help."""
 
 
 class UnauthorizedError(ApiError):
@@ -83,19 +94,10 @@ class TooLargeError(ApiError):
 
 
 class NotJsonError(ApiError):
-    """The answer is not JSON: most likely, something other than an API server answered."""
+    """The answer is not JSON, or not a list where one was requested: it must never count as an empty one.
 
-
-class NotAListError(ApiError):
-    """The answer is JSON, but not a list of objects: it must never count as an empty one."""
-
-
-# From an error answer to the error that says what to do. Pure.
-
-
-_ANONYMOUS = 'User "system:anonymous"'
-_LONGEST_QUOTE = 300
-"""Characters of a server's own words that an error repeats."""
+    Most likely, something other than an API server answered.
+    """
 
 
 class ApiRequest(Struct, frozen=True):
@@ -163,7 +165,7 @@ class Status(Struct):
 
 
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
-    """Return the error for an answer that is not a success.
+    """Return the error for an answer that is not a success. Pure.
 
     Args:
         request: the request.
@@ -205,11 +207,6 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
         case _:
             error = ServerTroubleError(f"{request}: {status}: {words}", status, wait)
     return error
-
-
-_RENEW = (
-    "check the kubeconfig user's token, tokenFile, certificate or exec plugin, or in a pod its ServiceAccount"
-)
 
 
 def missing_rule(request: ApiRequest) -> str:

@@ -58,7 +58,7 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     if uid:
         event["involvedObject"]["uid"] = uid
     try:
-        connection.post_json(f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
+        connection.write("create", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
     except AlreadyExistsError:
         return None
     except SourceError as error:

@@ -16,6 +16,7 @@ from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
+from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json
 
 
@@ -82,12 +83,6 @@ class _Version(Struct):
     gitVersion: str = ""  # noqa: N815 - the API's field
 
 
-class _Metadata(Struct):
-    name: str
-    namespace: str = "default"
-    labels: dict[str, str] | None = None
-
-
 class _Container(Struct):
     image: str = ""
 
@@ -97,8 +92,7 @@ class _PodSpec(Struct, rename="camel"):
     init_containers: list[_Container] | None = None
 
 
-class _Pod(Struct):
-    metadata: _Metadata
+class _Pod(api.Head):
     spec: _PodSpec
 
 
@@ -106,26 +100,12 @@ class _Pods(Struct):
     items: list[_Pod]
 
 
-class _NodeAddress(Struct):
-    type: str = ""
-    address: str = ""
-
-
-class _NodeStatus(Struct):
-    addresses: list[_NodeAddress] | None = None
-
-
-class _Node(Struct):
-    metadata: _Metadata
-    status: _NodeStatus = field(default_factory=_NodeStatus)
-
-
 class _ListMetadata(Struct):
     remaining: int | None = field(default=None, name="remainingItemCount")
 
 
 class _Nodes(Struct):
-    items: list[_Node]
+    items: list[api.Node]
     metadata: _ListMetadata = field(default_factory=_ListMetadata)
 
 
@@ -135,14 +115,6 @@ class _Served(Struct):
 
 class _Resources(Struct):
     resources: list[_Served]
-
-
-class _ServiceSpec(Struct):
-    clusterIP: str = ""  # noqa: N815 - the API's field
-
-
-class _Service(Struct):
-    spec: _ServiceSpec
 
 
 def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
@@ -174,7 +146,7 @@ def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
     answer = connection.get_json("/api/v1/pods", query, timeout=_SECONDS)
     return tuple(
         RunningPod(
-            ObjectRef("Pod", pod.metadata.namespace, pod.metadata.name),
+            ObjectRef("Pod", pod.metadata.namespace or "default", pod.metadata.name),
             (pod.metadata.labels or {}).get(_APP, ""),
             tuple(
                 one.image for one in (*(pod.spec.init_containers or ()), *pod.spec.containers) if one.image
@@ -186,7 +158,8 @@ def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
 
 def _dns(connection: Connection) -> IPAddress:
     answer = connection.get_json(_DNS_SERVICE, timeout=_SECONDS)
-    return ip_address(from_json(answer, _Service).spec.clusterIP)
+    spec = from_json(answer, api.Service).spec
+    return ip_address(spec.clusterIP or "" if spec else "")
 
 
 def read_node_names(connection: Connection) -> tuple[tuple[str, ...], int]:
@@ -207,7 +180,10 @@ def _list_nodes(connection: Connection) -> _Nodes:
 def _nodes(connection: Connection) -> NodeAddresses:
     found = _list_nodes(connection)
     texts = [
-        one.address for node in found.items for one in node.status.addresses or () if one.type == "InternalIP"
+        one.address
+        for node in found.items
+        for one in (node.status and node.status.addresses) or ()
+        if one.type == "InternalIP"
     ]
     return NodeAddresses(
         tuple(sorted(set(map(ip_address, texts)), key=sort_key)), found.metadata.remaining or 0

@@ -1,21 +1,19 @@
 """One resource kept up to date: list, then watch, over and over.
 
 It behaves as client-go's reflector (tools/cache/reflector.go) and as "API concepts: Efficient detection of
-changes" say: a watch resumes from the last resourceVersion; only 410 requires a new list. Whatever fails,
-what is known stays.
+changes" say: a watch resumes from the last resourceVersion; 410 requires a new list, and so do several
+watches in a row that bring nothing. Whatever fails, what is known stays.
 """
 
 import logging
-import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
+from enum import StrEnum
 
-from msgspec import Struct
-
+from nodeagent.backoff import Backoff
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import (
@@ -23,63 +21,68 @@ from nodeagent.sources.kubernetes.errors import (
     BadRequestError,
     ForbiddenError,
     GoneError,
+    NoConnectionError,
     NotFoundError,
     NotJsonError,
-    ServerTroubleError,
     TooLargeError,
     refusal,
 )
-from nodeagent.sources.kubernetes.list_watch import (
-    NOTHING,
+from nodeagent.sources.kubernetes.listing import read_list
+from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.kubernetes.store import Store
+from nodeagent.sources.kubernetes.transport import Response
+from nodeagent.sources.kubernetes.watch_events import (
     Bookmark,
     Deleted,
     Failed,
-    Key,
-    Unknown,
     Upserted,
-    number,
+    lines,
     read_event,
-    read_list,
 )
-from nodeagent.sources.kubernetes.resources import Item, Resource
-from nodeagent.sources.kubernetes.store import Store
-from nodeagent.sources.kubernetes.timing import Backoff, Timing
-from nodeagent.sources.kubernetes.transport import LineStream
 
 _LOG = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class Progress:
-    """A reflector's history; written only by its thread.
-
-    Attributes:
-        watches: watches begun.
-        lists: lists completed.
-        ignored: watch events ignored because their type is unknown.
-        error: what is wrong now, in words for a person; None while all is well.
-        failure: the kind of that error.
-        last_contact: monotonic time of the server's last sign of life; None before the first.
-    """
-
-    watches: int = 0
-    lists: int = 0
-    ignored: int = 0
-    error: str | None = None
-    failure: type[Exception] | None = None
-    last_contact: float | None = None
+_WATCH_SECONDS = (300, 600)
+"""The server is asked to end a watch after a random time in this range, so that nodes don't reconnect
+together, and move to another API server now and then."""
+_MOST_FRUITLESS = 3
+"""Watches in a row without a line. After that the resource is listed each time: a proxy that holds back
+streams, or a server that can't watch, makes changes late, not unknown."""
 
 
-class ReflectorCallbacks(Struct, frozen=True):
-    """What a reflector calls, in its own thread.
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The threads' durations; all in seconds.
 
     Attributes:
-        on_change: a value has changed.
-        on_refused: an optional kind does not exist or is denied; the argument is the kind of error.
+        idle_timeout: without a byte on a watch, after which it counts as dead. Bookmarks arrive about once
+            a minute (KEP-956).
+        shortest_watch: a watch that ends sooner without a line is a failure, to be followed by a wait.
+        backoff: the first wait after a failure, and the longest.
+        refused: a range of seconds, after which an optional kind that was denied is requested again.
+        discovery: a range of seconds, after which the server is asked again which optional kinds it has.
+        optional_wait: how long the first snapshot waits for optional kinds that neither arrive nor are
+            denied.
     """
 
-    on_change: Callable[[], None]
-    on_refused: Callable[[type[Exception]], None] = lambda _: None
+    idle_timeout: float = 150.0
+    shortest_watch: float = 1.0
+    backoff: tuple[float, float] = (0.5, 30.0)
+    refused: tuple[float, float] = (240.0, 360.0)
+    discovery: tuple[float, float] = (60.0, 90.0)
+    optional_wait: float = 10.0
+
+
+class Coverage(StrEnum):
+    """Whether the API server provides a resource."""
+
+    WATCHED = "watched"
+    PENDING = "pending"
+    """It is expected: a request is under way, or the server fails."""
+    REFUSED = "refused"
+    """RBAC denies it; what was known before stays."""
+    NOT_SERVED = "not-served"
+    """This server has no such kind."""
 
 
 @dataclass(slots=True)
@@ -90,47 +93,86 @@ class _Position:
         resource: what is requested, with its selector if the server knows it.
         version: the highest resourceVersion received, from which a watch continues; None if a list is needed.
         productive: whether the last watch received a line or lasted, so that no wait is needed.
+        fruitless: watches that have ended since the last line of one.
+        lost: whether the history was lost since the last productive watch: the first time leads to a new list
+            at once, however long the wait after a failure has grown; after that, it waits like any failure.
     """
 
     resource: Resource
     version: int | None = None
     productive: bool = False
+    fruitless: int = 0
+    lost: bool = False
 
 
 class Reflector:
     """Keeps a Store as the API has it, in a thread of its own.
 
+    Attributes:
+        resource: which objects.
+        store: where they are kept.
+        watches: watches begun.
+        lists: lists completed.
+        error: what is wrong now, in words for a person; None while all is well.
+
     Args:
         connection: to the API server.
         resource: which objects.
-        store: where they are kept.
         timing: its durations.
-        calls: what it calls.
+        on_change: called, in its thread, after a value has changed, and when an optional kind turns out not
+            to exist or is denied: the first snapshot waits until that is known.
+        on_missing: called, in its thread, when an optional kind does not exist.
+        store: where they are kept; None for an empty one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what is kept up to date, and what is called
         self,
         connection: Connection,
         resource: Resource,
-        store: Store,
         timing: Timing,
-        calls: ReflectorCallbacks,
+        on_change: Callable[[], None],
+        on_missing: Callable[[], None] = lambda: None,
+        store: Store | None = None,
     ) -> None:
         self.resource = resource
-        self.progress = Progress()
+        self.store = store or Store()
+        self.watches = self.lists = 0
+        self.error: str | None = None
+        self._failure: type[Exception] | None = None
         self._connection = connection
-        self._store = store
         self._timing = timing
-        self._calls = calls
+        self._on_change = on_change
+        self._on_missing = on_missing
         self._backoff = Backoff(*timing.backoff)
         self._at = _Position(resource)
-        self._listed = -math.inf
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._stream: LineStream | None = None
-        self._initial: dict[Key, Item] | None = None
-        self._known = NOTHING
+        self._stream: Response | None = None
         self._thread = threading.Thread(target=self._run, name=f"watch-{resource.name}", daemon=True)
+
+    @property
+    def coverage(self) -> Coverage:
+        """Whether the server provides it, by its last answer."""
+        if self.is_refused:
+            return Coverage.REFUSED
+        if self.resource.optional and self.is_missing:
+            return Coverage.NOT_SERVED
+        return Coverage.WATCHED if self.store.synced else Coverage.PENDING
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known, or the server said that it is not available."""
+        return self.store.synced or self.is_missing or self.is_refused
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the server says now that there is no such resource."""
+        return self._failure is NotFoundError
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server says now that RBAC denies it."""
+        return self._failure is ForbiddenError
 
     def start(self) -> None:
         """Start to list and watch."""
@@ -143,13 +185,12 @@ class Reflector:
             if self._stream is not None:
                 self._stream.interrupt()
 
-    def join(self, timeout: float) -> bool:
-        """Wait for the thread's end, at most `timeout` seconds; return whether it has ended.
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end, at most `timeout` seconds.
 
         A thread that waits for a slow list ends with it; being a daemon, it keeps no process alive.
         """
         self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -170,16 +211,12 @@ class Reflector:
 
     def _advance(self) -> None:
         """List if necessary, then watch until the stream ends; raise ApiError if something fails."""
-        if self._at.version is None and self._timing.streaming and self._connection.streams_lists:
-            if self._streamed():
-                return
-            # The answer is not a list: an older server, or a proxy that does not know streamed lists.
-            self._connection.streams_lists = False
         if self._at.version is None:
             self._list()
-        if self._stopping.is_set() or self._at.version is None:
-            return
-        self._watch(self._at.version)
+        if not self._stopping.is_set():
+            stream = self._open()
+            self._well()
+            self._follow(stream)
 
     def _fail(self, error: Exception) -> None:
         """Decide what is next after a failure, and wait as long as it requires."""
@@ -194,7 +231,7 @@ class Reflector:
         elif isinstance(error, NotJsonError | NotFoundError | TooLargeError):
             # A change may have been lost in the unreadable part; a kind that returns is another collection.
             self._at.version = None
-        if self.progress.error != str(error):
+        if self.error != str(error):
             # Servers restart, histories are compacted: that is normal as long as the next attempt works.
             everyday = self._at.productive or (self.resource.optional and isinstance(error, NotFoundError))
             level = logging.INFO if everyday else logging.WARNING
@@ -203,18 +240,23 @@ class Reflector:
                 "Could not read a resource; what is known stays",
                 extra={"fields": self._named(error)},
             )
-        self.progress.error = str(error)
-        self.progress.failure = type(error)
-        if self.resource.optional and isinstance(error, ForbiddenError | NotFoundError):
-            self._calls.on_refused(type(error))
+        self.error = str(error)
+        self._failure = type(error)
+        if self.resource.optional and (self.is_missing or self.is_refused):
+            self._on_change()
+        if self.resource.optional and self.is_missing:
+            self._on_missing()
         self._pause(error)
 
     def _pause(self, error: Exception | None) -> None:
         """Wait, unless the last watch received something: then it is resumed at once."""
-        if self._at.productive or (isinstance(error, GoneError) and self._is_calm()):
+        self._count_fruitless(error)
+        if self._at.productive:
             self._backoff.reset()
-            if isinstance(error, GoneError):
-                return
+            self._at.lost = False
+        if isinstance(error, GoneError) and not self._at.lost:
+            self._at.lost = True
+            return
         if self.resource.optional and isinstance(error, ForbiddenError):
             # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
@@ -223,139 +265,81 @@ class Reflector:
         if retry_after is not None or not self._at.productive:
             self._stopping.wait(self._backoff.next(retry_after))
 
-    def _is_calm(self) -> bool:
-        return time.monotonic() - self._listed >= self._timing.calm
+    def _count_fruitless(self, error: Exception | None) -> None:
+        """Count a watch without a line; after several, list instead."""
+        asked_to_wait = isinstance(error, ApiError) and error.retry_after is not None
+        if self._at.version is not None and not asked_to_wait and not isinstance(error, NoConnectionError):
+            self._at.fruitless += 1
+        if self._at.fruitless > _MOST_FRUITLESS:
+            self._at.version = None
 
     def _named(self, error: Exception | None = None) -> dict[str, str]:
         """Return the fields of a log record about this resource."""
         return {"resource": self.resource.name} | ({"err": str(error)} if error else {})
 
-    def _contact(self) -> None:
-        self.progress.last_contact = time.monotonic()
-
     def _well(self) -> None:
-        self._contact()
-        if self.progress.error is not None:
+        if self.error is not None:
             _LOG.info("Read a resource again", extra={"fields": self._named()})
-        self.progress.error = None
-        self.progress.failure = None
+        self.error = self._failure = None
 
     def _list(self) -> None:
-        known = self._store.by_key()
-        listing = read_list(
-            self._connection, self._at.resource, known, self._timing.list_timeout, self._contact
-        )
+        listing = read_list(self._connection, self._at.resource)
         if self._stopping.is_set():
             return
         self._at.resource = listing.resource
-        self._listed_all(listing.items, number(listing.version))
-
-    def _listed_all(self, items: Mapping[Key, Item], version: int) -> None:
-        changed = self._store.replace(items)
-        self._at.version = version
-        self.progress.lists += 1
-        if self._is_calm():
-            self._backoff.reset()
-        self._listed = time.monotonic()
         self._well()
+        changed = self.store.replace(listing.items)
+        self._at.version = listing.version
+        self.lists += 1
         if changed:
-            self._calls.on_change()
+            self._on_change()
 
-    def _streamed(self) -> bool:
-        """List and watch by one request; return whether the server can do that.
-
-        Without a resourceVersion, the objects are the newest, as in a list: nothing goes back in time ("API
-        concepts: Streaming lists"). Kubernetes 1.34 and later can; 1.33 answers 422.
-        """
-        try:
-            self._watch(None)
-        except (BadRequestError, GoneError, ServerTroubleError) as error:
-            status = (
-                error.status if isinstance(error, ServerTroubleError) else HTTPStatus.UNPROCESSABLE_ENTITY
-            )
-            refused = status == HTTPStatus.UNPROCESSABLE_ENTITY
-            if self._initial is None or not refused:
-                raise
-            _LOG.info("The server does not stream lists", extra={"fields": self._named(error)})
-            return False
-        finally:
-            unfinished, self._initial, self._known = self._initial is not None, None, NOTHING
-        return not unfinished or self._stopping.is_set()
-
-    def _watch(self, version: int | None) -> None:
-        """Watch from a version on; None: from all objects that exist, which replace what is known."""
-        low, high = self._timing.watch_seconds
+    def _open(self) -> Response:
         query = {
             **self._at.resource.selector,
+            "resourceVersion": str(self._at.version),
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(random.randint(low, high)),  # noqa: S311 - spreads load, guards nothing
+            "timeoutSeconds": str(random.randint(*_WATCH_SECONDS)),  # noqa: S311 - spreads load, guards nothing
         }
-        if version is None:
-            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-            self._initial, self._known = {}, self._store.by_key()
-        else:
-            query["resourceVersion"] = str(version)
-        stream = self._connection.stream_lines(
-            self._at.resource.path, query, self._timing.connect_timeout, self._timing.idle_timeout
-        )
-        began = time.monotonic()
+        stream = self._connection.open_stream(self._at.resource.path, query, self._timing.idle_timeout)
         with self._lock:
             self._stream = stream
-        try:
-            self.progress.watches += 1
-            self._well()
-            # A server's events on this stream are newer than `version`, and than deletions seen before.
-            self._store.forget_deletions()
-            self._follow(stream)
-        finally:
-            if self._initial is None and time.monotonic() - began >= self._timing.shortest_watch:
-                self._at.productive = True
-            with self._lock:
-                self._stream = None
-            stream.close()
-
-    def _follow(self, stream: LineStream) -> None:
         if self._stopping.is_set():
-            return
-        list_until = time.monotonic() + self._timing.list_timeout
-        for line in stream:
-            if self._stopping.is_set():
-                return
-            self._contact()
-            if self._initial is not None:
-                if time.monotonic() > list_until:
-                    return
-                self._take_initial(line, self._initial)
-                continue
-            if self._take(line) and not self._stopping.is_set():
-                self._calls.on_change()
-            self._at.productive = True
+            stream.interrupt()
+        self.watches += 1
+        return stream
 
-    def _take_initial(self, line: bytes, found: dict[Key, Item]) -> None:
-        """Gather what exists; at its end, it replaces what is known, in one step."""
-        match read_event(line, self._at.resource, self._known):
-            case Upserted(key, item):
-                found[key] = item
-            case Deleted(key, _):
-                found.pop(key, None)
-            case Bookmark(version, ends_initial=True):
-                self._initial, self._known = None, NOTHING
-                self._listed_all(found, version)
-            case Failed(code, body):
-                raise refusal(self._connection.request("watch", self.resource.path), code, body)
-            case Unknown():
-                self.progress.ignored += 1
+    def _close(self, stream: Response) -> None:
+        with self._lock:
+            self._stream = None
+        stream.close()
+
+    def _follow(self, stream: Response) -> None:
+        """Apply the events of a watch until it ends."""
+        began = time.monotonic()
+        try:
+            for line in lines(stream, self._connection.count):
+                if self._stopping.is_set():
+                    return
+                if self._take(line) and not self._stopping.is_set():
+                    self._on_change()
+                self._at.productive = True
+                self._at.fruitless = 0
+        finally:
+            if time.monotonic() - began >= self._timing.shortest_watch:
+                self._at.productive = True
+            self._close(stream)
 
     def _take(self, line: bytes) -> bool:
         """Apply one line to the held objects; return whether a value changed."""
         changed = False
         match read_event(line, self._at.resource):
             case Upserted(key, item):
-                changed = self._store.put(key, item)
+                changed = self.store.put(key, item)
                 self._reached(item.version)
             case Deleted(key, version):
-                changed = self._store.remove(key, version)
+                changed = self.store.remove(key, version)
                 self._reached(version)
             case Bookmark(version):
                 self._reached(version)
@@ -363,8 +347,6 @@ class Reflector:
                 # A new list is needed whatever the code, as in client-go.
                 self._at.version = None
                 raise refusal(self._connection.request("watch", self.resource.path), code, body)
-            case Unknown():
-                self.progress.ignored += 1
         return changed
 
     def _reached(self, version: int) -> None:

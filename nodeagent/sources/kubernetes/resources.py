@@ -7,16 +7,21 @@ from msgspec import Struct
 
 from nodeagent.model.objects import Unreadable
 from nodeagent.sources.objects.decoding import (
-    decode_config_map,
+    decode_api_servers,
     decode_ingress,
-    decode_ingress_class,
     decode_node,
     decode_relay_endpoints,
     decode_relay_service,
     decode_service,
 )
 from nodeagent.sources.objects.gateway_api import decode_namespace
-from nodeagent.sources.objects.kinds import GATEWAYS, OPTIONAL_KINDS, OptionalKind
+from nodeagent.sources.objects.kinds import (
+    GATEWAYS,
+    OPTIONAL_KINDS,
+    OptionalKind,
+    decode_config_map,
+    decode_ingress_class,
+)
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""
@@ -56,6 +61,10 @@ class Resource:
         return replace(self, selector={}, dispensable=False)
 
 
+Key = tuple[str, str]
+"""Namespace and name; the namespace is empty for objects without one."""
+
+
 class Item(Struct, frozen=True):
     """One held object: its value, at which resourceVersion.
 
@@ -81,6 +90,17 @@ INGRESS_CLASSES = Resource(
     decode_ingress_class,
     optional=True,
 )
+API_SERVERS = Resource(
+    "api-server-endpoints",
+    "EndpointSlice",
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+    decode_api_servers,
+    # The API servers write it, under this name. It is selected by name so that RBAC can be as narrow.
+    {"fieldSelector": "metadata.name=kubernetes"},
+    optional=True,
+)
+EVERYWHERE = (INGRESS_CLASSES, API_SERVERS)
+"""What every cluster serves, and may deny."""
 NAMESPACES = Resource(
     "namespaces",
     "Namespace",
@@ -90,7 +110,7 @@ NAMESPACES = Resource(
     only_with=GATEWAYS.name,
 )
 
-OPTIONAL_NAMES = (INGRESS_CLASSES.name, NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))
+OPTIONAL_NAMES = (*(row.name for row in EVERYWHERE), NAMESPACES.name, *(kind.name for kind in OPTIONAL_KINDS))
 RESOURCE_NAMES = (
     "services",
     "ingresses",

@@ -6,21 +6,19 @@ from typing import TypeVar
 
 from nodeagent.model.objects import Unreadable
 from nodeagent.plan.incremental import SortedRows
-from nodeagent.sources.kubernetes.list_watch import Key
-from nodeagent.sources.kubernetes.resources import Item
+from nodeagent.sources.kubernetes.resources import Item, Key
 
 
 class Store:
     """What is known of one resource; kept until something newer is known (fail static).
 
     Every method may be called from any thread; each change happens in one step. Each change is idempotent:
-    repeating it, or an older one after it, changes nothing.
+    repeating it changes nothing.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._items: dict[Key, Item] = {}
-        self._deleted: dict[Key, int] = {}
         self._synced = False
         self._values: SortedRows[Key, object] = SortedRows()
         self._unreadable: SortedRows[Key, Unreadable] = SortedRows()
@@ -41,20 +39,10 @@ class Store:
         with self._lock:
             return self._unreadable.rows()
 
-    def is_empty(self) -> bool:
-        """Whether no object is held, not even one that nodeagent does not use."""
+    def __len__(self) -> int:
+        """Return how many objects are in use."""
         with self._lock:
-            return not self._items
-
-    def by_key(self) -> Mapping[Key, Item]:
-        """Return a copy of the held objects."""
-        with self._lock:
-            return dict(self._items)
-
-    def counts(self) -> tuple[int, int]:
-        """Return how many objects are in use, and how many can't be read."""
-        with self._lock:
-            return len(self._values), len(self._unreadable)
+            return len(self._values)
 
     def replace(self, items: Mapping[Key, Item]) -> bool:
         """Take over a whole list: what is not in it is gone. Return whether any value changed.
@@ -66,7 +54,6 @@ class Store:
             changed: dict[Key, Item | None] = {key: None for key in before if key not in items}
             changed |= {k: item for k, item in items.items() if not self._hold(k, item, before.get(k))}
             news = self._show(changed) or not self._synced
-            self._deleted.clear()
             self._synced = True
             return news
 
@@ -78,10 +65,8 @@ class Store:
         """
         with self._lock:
             held = self._items.get(key)
-            newest = held.version if held is not None else self._deleted.get(key, -1)
-            if item.version <= newest:
+            if held is not None and item.version <= held.version:
                 return False
-            self._deleted.pop(key, None)
             return not self._hold(key, item, held) and self._show({key: item})
 
     def remove(self, key: Key, version: int) -> bool:
@@ -95,13 +80,7 @@ class Store:
             if held is not None and held.version > version:
                 return False
             self._items.pop(key, None)
-            self._deleted[key] = max(version, self._deleted.get(key, -1))
             return self._show({key: None})
-
-    def forget_deletions(self) -> None:
-        """Forget which objects were deleted at which version: a new watch sends nothing from before it."""
-        with self._lock:
-            self._deleted.clear()
 
     def _hold(self, key: Key, item: Item, before: Item | None) -> bool:
         """Hold an object; return whether its meaning is the same as before: then the old value stays."""

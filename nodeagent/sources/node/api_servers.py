@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nodeagent.model.addresses import Endpoint, IPAddress
 
@@ -24,11 +25,31 @@ KUBELET_KUBECONFIGS = (
 
 
 class ApiServers(Struct, frozen=True):
-    """Endpoints and names under which this node knows the API server; `notes` say what stayed unknown."""
+    """Endpoints and names under which this node knows the API server; `notes` say what stayed unknown.
+
+    `service` are those of `endpoints` that a pod's environment names: Service default/kubernetes, as a rule.
+    """
 
     endpoints: frozenset[Endpoint] = frozenset()
     names: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    service: frozenset[Endpoint] = frozenset()
+
+    def with_published(self, endpoints: frozenset[Endpoint]) -> "ApiServers":
+        """Return the same with what EndpointSlice default/kubernetes contains.
+
+        If only a Service's address and loopback are known in a pod, a note says so.
+        """
+        known = self.endpoints | endpoints
+        notes = self.notes
+        if self.service and all(each in self.service or each.address.is_loopback for each in known):
+            note = (
+                "the API server's real address is unknown: neither EndpointSlice default/kubernetes, as far "
+                "as it can be read, nor a kubeconfig of this node's kubelet names one. Only its Service's "
+                "address is protected from redirects; add the real ones to loadBalancers.refuse"
+            )
+            notes += (note,)
+        return replace(self, endpoints=known, notes=notes)
 
 
 class ServerLookups:
@@ -94,11 +115,12 @@ def find_api_servers(
     passes don't wait for DNS servers that don't answer.
     """
     hosts = set(servers)
+    service: set[tuple[str, int]] = set()
     notes: list[str] = []
     if environment.get("KUBERNETES_SERVICE_HOST"):
         port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
         if port.isdecimal():
-            hosts.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
+            service.add((environment["KUBERNETES_SERVICE_HOST"], int(port)))
         else:
             notes.append(
                 f"KUBERNETES_SERVICE_PORT={port!r} is not a port: the API server is not protected by it"
@@ -114,7 +136,11 @@ def find_api_servers(
             continue
         except (OSError, ValueError, yaml.YAMLError) as error:
             notes.append(f"{path}: can't be read ({error}): the API server it names is not protected by it")
-    return _resolve(hosts, lookups or ServerLookups(), notes)
+    found = _resolve(hosts | service, lookups or ServerLookups(), notes)
+    return replace(
+        found,
+        service=frozenset(each for each in found.endpoints if (str(each.address), each.port) in service),
+    )
 
 
 def _servers(text: str) -> list[str]:

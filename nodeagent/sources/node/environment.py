@@ -1,17 +1,20 @@
 """What decides whether a fix can take effect on this node: CNI, packet filter, name service, /etc, SELinux.
 
 Each value is read from one small file or a device's name; without root, some are denied, and the result says
-so.
+so. And what this host's own programs get for a hostname: from the C library's resolver, with the hosts file.
 """
 
 import array
 import fcntl
 import os
+import socket
 import subprocess
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
-from nodeagent.node_files import parse_resolv_conf
+from nodeagent.model.addresses import IPAddress
+from nodeagent.node_files import hosts_fields, parse_resolv_conf
 from nodeagent.programs import find_program, run_program
 
 _FS_IOC_GETFLAGS = 0x80086601
@@ -19,9 +22,10 @@ _FS_IMMUTABLE = 0x10
 _SECONDS = 10.0
 # Since 1.13, Cilium pins its socket load balancer's programs there (pkg/socketlb).
 _SOCKET_BALANCER = "sys/fs/bpf/cilium/socketlb"
+_CALICO_EBPF = "sys/class/net/bpfin.cali"
 _CNI_SIGNS = (
     ("Cilium", "sys/class/net/cilium_host"),
-    ("Calico's eBPF", "sys/class/net/bpfin.cali"),
+    ("Calico's eBPF", _CALICO_EBPF),
     ("kube-router", "sys/class/net/kube-bridge"),
     ("OVN-Kubernetes", "sys/class/net/ovn-k8s-mp0"),
     ("Antrea", "sys/class/net/antrea-gw0"),
@@ -46,7 +50,7 @@ class Environment:
     Attributes:
         cni: CNIs that handle Services themselves, each with the evidence.
         socket_balancer: evidence of a load balancer that rewrites `connect()`; empty for none; None if that
-            could not be read.
+            can't be seen from here.
         iptables: the variant of `iptables` here, as it reports itself; empty without the program.
         nft: the version of nft; empty without the program.
         hosts: the hosts file.
@@ -90,14 +94,16 @@ def read_environment(hosts_file: Path, root: Path = Path("/")) -> Environment:
 
 
 def _socket_balancer(root: Path) -> str | None:
+    bpf = root / "sys/fs/bpf"
     try:
-        found = (root / _SOCKET_BALANCER).exists()
+        if (root / _SOCKET_BALANCER).exists():
+            return f"/{_SOCKET_BALANCER}"
     except PermissionError:
         return None
-    # Only root can read bpffs; without root, a missing entry means nothing.
-    if not found and not os.access(root / "sys/fs/bpf", os.R_OK | os.X_OK):
-        return None if (root / "sys/fs/bpf").exists() else ""
-    return f"/{_SOCKET_BALANCER}" if found else ""
+    # A kernel without BPF has no such directory. Only root can read bpffs, and a container sees it only if it
+    # is mounted there: else, a missing entry means nothing. Calico's programs leave no trace in it.
+    visible = not bpf.exists() or (bpf.is_mount() and os.access(bpf, os.R_OK | os.X_OK))
+    return "" if visible and not (root / _CALICO_EBPF).exists() else None
 
 
 def _version(program: str) -> str:
@@ -170,3 +176,48 @@ def _selinux(root: Path) -> str:
     except OSError:
         return "off"
     return "enforcing" if state == "1" else "permissive"
+
+
+_OWN_HOSTS = Path("/etc/hosts")
+
+
+class HostResolver:
+    """Resolves as the node's programs do, from within a container, too.
+
+    Args:
+        hosts_file: The node's hosts file. If that is not this process's own (in a container, which has the
+            node's /etc elsewhere), it is read here, before the C library is asked.
+    """
+
+    def __init__(self, hosts_file: Path) -> None:
+        self._foreign = None if hosts_file == _OWN_HOSTS else hosts_file
+
+    def resolve(self, name: str) -> tuple[IPAddress, ...]:
+        """Return the addresses in the order in which a program tries them.
+
+        Empty for none, whatever the reason.
+        """
+        if self._foreign is not None and (found := _in_hosts_file(name, self._foreign)):
+            return found
+        try:
+            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            # UnicodeError: a label that IDNA can't encode.
+            return ()
+        return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
+
+
+def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError:
+        return ()
+    found: dict[IPAddress, None] = {}
+    for line in lines:
+        address, names = hosts_fields(line)
+        if name.lower() in names:
+            try:
+                found[ip_address(address)] = None
+            except ValueError:
+                continue  # not an address: such a line sets nothing
+    return tuple(found)

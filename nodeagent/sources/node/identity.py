@@ -1,4 +1,4 @@
-"""This node's names and addresses."""
+"""This node's names and addresses, and whether IPv6 is switched off here. EFFECTS: reads /proc."""
 
 import os
 import socket
@@ -10,6 +10,7 @@ from nodeagent.model.addresses import IPAddress
 # Documentation addresses (RFC 5737, RFC 3849): the kernel only looks up its route, nothing is sent.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _DISCARD_PORT = 9
+_ROOT = Path("/proc")
 
 
 def default_node_name() -> str:
@@ -40,12 +41,6 @@ def source_addresses() -> tuple[IPAddress, ...]:
         except OSError:
             continue  # No route, or the family is switched off: that family has no source address.
     return tuple(found)
-
-
-# Whether IPv6 is switched off on this node, and what switches it off. EFFECTS: reads /proc.
-
-
-_ROOT = Path("/proc")
 
 
 def ipv6_switched_off(proc: Path = _ROOT) -> str:

@@ -9,7 +9,7 @@ Data planes without such rules (Cilium's BPF maps, OVN's and Antrea's flows) can
 import json
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,7 +22,9 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.programs import find_program, run_program
 
-_IPVS_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if"})
+Mode = Literal["nftables", "iptables", "ipvs"]
+_IPVS_DEVICE = "kube-ipvs0"
+_IPVS_INTERFACES = frozenset({_IPVS_DEVICE, "kube-dummy-if"})
 _SECONDS = 10.0
 _ABSENT = "No such file or directory"
 # In nft's JSON, an address is a separate string: a map's key, or a rule's operand.
@@ -52,14 +54,30 @@ def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAd
     looked_for = frozenset(wanted)
     if not looked_for:
         return ServiceRules()
-    found = {each.address for each in standing if each.interface in _IPVS_INTERFACES}
-    notes = []
-    for read in (nftables_addresses, iptables_nft_addresses, iptables_legacy_addresses):
+    rules, unreadable = _rules()
+    found = {each.address for each in standing if each.interface in _IPVS_INTERFACES}.union(*rules.values())
+    notes = (f"ipMode: Proxy is believed where this node's rules can't be read: {why}" for why in unreadable)
+    return ServiceRules(frozenset(looked_for & found), tuple(notes))
+
+
+def _rules() -> tuple[dict[tuple[Mode, str], frozenset[IPAddress]], list[str]]:
+    """Return the addresses in kube-proxy's rules by its mode and the evidence, and what could not be read."""
+    found: dict[tuple[Mode, str], frozenset[IPAddress]] = {}
+    unreadable: dict[str, None] = {}
+    readers: tuple[tuple[Mode, str, Callable[[], frozenset[IPAddress] | None]], ...] = (
+        ("nftables", "table kube-proxy in nftables", nftables_addresses),
+        ("iptables", "chain KUBE-SERVICES of iptables-nft", iptables_nft_addresses),
+        ("iptables", "chain KUBE-SERVICES of iptables-legacy", iptables_legacy_addresses),
+    )
+    for mode, evidence, read in readers:
         try:
-            found |= read() or frozenset()
+            addresses = read()
         except UnreadableRulesError as error:
-            notes.append(f"ipMode: Proxy is believed where this node's rules can't be read: {error}")
-    return ServiceRules(frozenset(looked_for & found), tuple(dict.fromkeys(notes)))
+            unreadable[str(error)] = None
+        else:
+            if addresses is not None:
+                found[mode, evidence] = addresses
+    return found, list(unreadable)
 
 
 def nftables_addresses() -> frozenset[IPAddress] | None:
@@ -127,13 +145,6 @@ def _run(command: list[str]) -> str | None:
     raise UnreadableRulesError(f"{' '.join(command)}: {message}")
 
 
-# kube-proxy's mode here, and what else translates, by the kernel's rules. EFFECTS: reads.
-
-
-Mode = Literal["nftables", "iptables", "ipvs"]
-_IPVS_DEVICE = "kube-ipvs0"
-
-
 @dataclass(frozen=True, slots=True)
 class BaseChain:
     """A chain of nftables that translates addresses; a lower priority runs first."""
@@ -167,32 +178,14 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
     Args:
         standing: the addresses on this node's interfaces.
     """
-    modes: list[tuple[Mode, str]] = []
-    held: set[IPAddress] = set()
-    unreadable = []
-    kinds: tuple[tuple[Mode, str], ...] = (
-        ("nftables", "table kube-proxy in nftables"),
-        ("iptables", "chain KUBE-SERVICES of iptables-nft"),
-        ("iptables", "chain KUBE-SERVICES of iptables-legacy"),
-    )
-    readers = (nftables_addresses, iptables_nft_addresses, iptables_legacy_addresses)
-    for kind, read in zip(kinds, readers, strict=True):
-        try:
-            found = read()
-        except UnreadableRulesError as error:
-            unreadable.append(str(error))
-        else:
-            if found is not None:
-                modes.append(kind)
-                held |= found
+    rules, unreadable = _rules()
     ipvs = {each.address for each in standing if each.interface == _IPVS_DEVICE}
-    if ipvs:
-        modes.append(("ipvs", f"addresses on {_IPVS_DEVICE}"))
+    on_device: tuple[Mode, str] = ("ipvs", f"addresses on {_IPVS_DEVICE}")
     return KubeProxy(
-        modes=tuple(modes),
-        held=None if unreadable else frozenset(held | ipvs),
+        modes=(*rules, *((on_device,) if ipvs else ())),
+        held=None if unreadable else frozenset(ipvs.union(*rules.values())),
         chains=_chains(),
-        unreadable="; ".join(dict.fromkeys(unreadable)),
+        unreadable="; ".join(unreadable),
     )
 
 

@@ -52,6 +52,7 @@ class Port(Struct):
     """A Service's port."""
 
     port: int
+    nodePort: int | None = None  # noqa: N815 - the API's name
     name: str | None = None
     protocol: str | None = None
 

@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from nodeagent.errors import SourceError, one_line, quoted
-from nodeagent.model.addresses import IPAddress, IPNetwork
+from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
 from nodeagent.model.objects import (
     CLASS_ANNOTATION,
     EXCLUDE,
     NO_ANNOTATIONS,
-    ConfigMap,
+    ApiServerEndpoints,
     Ingress,
-    IngressClass,
     LoadBalancerPoint,
     Node,
     ObjectRef,
@@ -29,19 +28,66 @@ from nodeagent.model.objects import (
     RelayService,
     Service,
     ServicePort,
-    ServiceRange,
 )
 from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json, from_plain
 
-SERVICE_NAME_LABEL = "kubernetes.io/service-name"
-"""How an EndpointSlice names its Service (KEP-752)."""
-
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 """The label by which an implementation marks what it made for a Gateway of the same namespace (GEP-1762)."""
+_ENVOY_GATEWAY = "gateway.envoyproxy.io/owning-gateway"
+_ENVOY_GATEWAY_HOME = "envoy-gateway-system"
+"""Envoy Gateway makes Services in its own namespace, with two labels of its own (envoyproxy/gateway, v1.9.0:
+internal/gatewayapi/helpers.go:271-277). By default that is this one. In any other, anyone who can create a
+Service could say that it is the Gateway of others."""
+
+MOST_HOSTS = 10_000
+"""Hosts that one object may claim; the rest is not read."""
+
+LONGEST_HOST = 253
+"""Characters of a host that is read: DNS names have no more (RFC 1035, 2.3.4, without the last dot)."""
+
+_MOST_HOST_BYTES = 512 * 1024
+"""Bytes of all hosts of an object together."""
+
+MOST_PORTS = 1000
+"""Ports of one Service; nothing is relayed for one that has so many (limits.portsPerService)."""
+
+MOST_POINTS = 5000
+"""Entries of a load balancer's status: ServiceLB names every node, of which Kubernetes supports so many."""
+
+MOST_EXTERNAL_IPS = 1000
+"""External IPs of one Service."""
+
+_LONGEST_ANNOTATION = 4096
+"""Characters of an annotation's value that a decision may use; a longer one is not read."""
+
+_MOST_ANNOTATIONS = 32 * 1024
+"""Characters of all annotations that are kept of an object."""
+
+_LONGEST_LABEL = 63
+"""Characters of a port's name (RFC 1123 label)."""
+
+_LONGEST_CLASS = 253
+"""Characters of a class's name, which is an object's."""
+
+_MOST_PROBLEMS = 10
+"""Problems of one object that are reported."""
+
+_CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
+
+_DECIDING = frozenset({CLASS_ANNOTATION, EXCLUDE})
+
+
+def _gateway_of(metadata: api.Metadata) -> tuple[str | None, str]:
+    """Return name and namespace of the Gateway that a Service was made for; empty for its own namespace."""
+    labels = metadata.labels or {}
+    if metadata.namespace == _ENVOY_GATEWAY_HOME:
+        owner = labels.get(f"{_ENVOY_GATEWAY}-name"), labels.get(f"{_ENVOY_GATEWAY}-namespace")
+        if owner[0] and owner[1]:
+            return owner[0], owner[1]
+    return labels.get(_GATEWAY_NAME), ""
 
 
 def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
@@ -52,6 +98,7 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         return None
     problems: list[str] = []
     annotations = found.metadata.annotations or {}
+    gateway, gateway_namespace = _gateway_of(found.metadata)
     return Service(
         ref=ref_of("Service", found.metadata),
         uid=found.metadata.uid or "",
@@ -64,8 +111,9 @@ def decode_service(raw: bytes | dict[str, Any]) -> Service | None:
         annotations=short_annotations(
             {key: value for key, value in annotations.items() if key != _LAST_APPLIED}, problems
         ),
-        problems=tuple(problems),
-        gateway=(found.metadata.labels or {}).get(_GATEWAY_NAME),
+        problems=some_problems(problems),
+        gateway=gateway,
+        gateway_namespace=gateway_namespace,
         load_balancer_class=spec.loadBalancerClass,
         local_only=spec.internalTrafficPolicy == "Local",
     )
@@ -88,33 +136,18 @@ def decode_ingress(raw: bytes | dict[str, Any]) -> Ingress:
         hosts=some_hosts((host for host in asked if host), problems),
         points=_points(found.status, problems),
         annotations=deciding_annotations(found.metadata),
-        problems=tuple(problems),
+        problems=some_problems(problems),
     )
-
-
-def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
-    """Return the IngressClass. Raises DecodingError."""
-    found = decode(raw, api.IngressClass)
-    return IngressClass(
-        found.metadata.name,
-        found.spec.controller if found.spec else None,
-        (found.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
-    )
-
-
-def decode_config_map(raw: bytes | dict[str, Any]) -> ConfigMap:
-    """Return the ConfigMap. Raises DecodingError."""
-    found = decode(raw, api.ConfigMap)
-    return ConfigMap(ref_of("ConfigMap", found.metadata), found.data or {})
 
 
 def decode_node(raw: bytes | dict[str, Any]) -> Node:
     """Return the Node. Raises DecodingError, also for an invalid address range: pods depend on it."""
     found = decode(raw, api.Node)
+    check_size(raw, found.metadata.name, found.spec, found.status)
     spec = found.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
-        pod_cidrs = tuple(_network(text) for text in ranges)
+        pod_cidrs = tuple(network_of(text) for text in ranges)
     except ValueError as error:
         raise DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
     reported = found.status.addresses if found.status and found.status.addresses else []
@@ -129,16 +162,6 @@ def decode_node(raw: bytes | dict[str, Any]) -> Node:
         provider_id=one_line(spec.providerID or ""),
         external_addresses=tuple(address for address in external if address is not None),
     )
-
-
-def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
-    """Return the ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
-    found = decode(raw, api.ServiceCIDR)
-    texts = (found.spec.cidrs if found.spec else None) or []
-    try:
-        return ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(_network, texts)))
-    except ValueError as error:
-        raise DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
 
 
 def decode_relay_service(raw: bytes | dict[str, Any]) -> RelayService:
@@ -166,37 +189,37 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
         for port in found.ports or ()
         if port.port is not None and 0 < port.port < 65536 and (port.protocol or "TCP") == "TCP"
     ]
-    return tuple(
+    every = (
         RelayEndpoint(address, name, port, endpoint.node_name, _is_ready(endpoint))
         for endpoint in found.endpoints or ()
         if endpoint.addresses and (address := address_of(endpoint.addresses[0])) is not None
         for name, port in ports
     )
+    return tuple(islice(every, MOST_POINTS))
 
 
-def service_of_slice(raw: bytes | dict[str, Any]) -> tuple[str, str]:
-    """Return namespace and name of an EndpointSlice's Service; no name if no label has it."""
-    metadata = decode(raw, api.Head).metadata
-    return metadata.namespace or "default", (metadata.labels or {}).get(SERVICE_NAME_LABEL, "")
-
-
-def namespace_and_name(raw: bytes | dict[str, Any]) -> tuple[str, str]:
-    """Return namespace and name of any object. Raises DecodingError."""
-    metadata = decode(raw, api.Head).metadata
-    return metadata.namespace or "default", metadata.name
+def decode_api_servers(raw: bytes | dict[str, Any]) -> ApiServerEndpoints:
+    """Return the endpoints in EndpointSlice default/kubernetes, ready or not. Raises DecodingError."""
+    found = decode_relay_endpoints(raw)
+    return ApiServerEndpoints(frozenset(Endpoint(each.address, each.port) for each in found))
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:
-    """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind (unnamed)` at worst."""
+    """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind without a name` at worst."""
     try:
         return str(ref_of(kind, decode(raw, api.Head).metadata))
     except DecodingError:
-        return f"{kind} (unnamed)"
+        return f"{kind} without a name"
 
 
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
     found = [
-        ServicePort(port.name or "", (port.protocol or "TCP").upper(), port.port)
+        ServicePort(
+            (port.name or "")[:_LONGEST_LABEL],
+            (port.protocol or "TCP")[:_LONGEST_LABEL].upper(),
+            port.port,
+            port.nodePort or 0,
+        )
         for port in spec.ports or ()
         if _is_port(port.port, problems)
     ]
@@ -219,19 +242,21 @@ def _is_port(number: int, problems: list[str]) -> bool:
 
 def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
     given = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
-    found = []
-    for text in given:
-        address = address_of(text)
-        if address is not None:
-            found.append(address)
-        elif text != "None":
-            problems.append(f"spec.clusterIPs: {text!r} is not an IP address")
-    return tuple(found)
+    return _addresses(
+        "spec.clusterIPs", [text for text in given if text != "None"][:MOST_EXTERNAL_IPS], problems
+    )
 
 
 def _external_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
-    found = [(text, address_of(text)) for text in spec.externalIPs or ()]
-    problems += [f"spec.externalIPs: {quoted(text)} is not an IP address" for text, ip in found if ip is None]
+    given = spec.externalIPs or []
+    if len(given) > MOST_EXTERNAL_IPS:
+        problems.append(f"spec.externalIPs: the rest after {MOST_EXTERNAL_IPS} entries is not read")
+    return _addresses("spec.externalIPs", given[:MOST_EXTERNAL_IPS], problems)
+
+
+def _addresses(field: str, texts: Iterable[str], problems: list[str]) -> tuple[IPAddress, ...]:
+    found = [(text, address_of(text)) for text in texts]
+    problems += [f"{field}: {quoted(text)} is not an IP address" for text, ip in found if ip is None]
     return tuple(address for _, address in found if address is not None)
 
 
@@ -243,37 +268,19 @@ def _points(status: api.Status | None, problems: list[str]) -> tuple[LoadBalance
     for index, entry in enumerate(entries[:MOST_POINTS]):
         address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
-            problems.append(f"status.loadBalancer.ingress[{index}].ip: {entry.ip!r} is not an IP address")
-        if address is not None or entry.hostname:
-            hostname = one_line(entry.hostname) if entry.hostname else None
+            text = quoted(entry.ip)
+            problems.append(f"status.loadBalancer.ingress[{index}].ip: {text} is not an IP address")
+        hostname = one_line(entry.hostname)[:LONGEST_HOST] if entry.hostname else None
+        if address is not None or hostname:
             found.append(LoadBalancerPoint(address, hostname, entry.ip_mode))
     return shared(tuple(found))
 
 
-def _network(text: str) -> IPNetwork:
+def network_of(text: str) -> IPNetwork:
+    """Return the range; raises ValueError, also for one with a zone."""
     if "%" in text:
         raise ValueError(f"{text!r} has a zone")
     return ip_network(text, strict=False)
-
-
-# Shared by the decoders of all kinds: JSON to a Struct, an object's name and age, an address.
-
-
-MOST_HOSTS = 10_000
-"""Hosts that one object may claim; the rest is not read."""
-
-MOST_PORTS = 1000
-"""Ports of one Service; nothing is relayed for one that has so many (limits.portsPerService)."""
-
-MOST_POINTS = 5000
-"""Entries of a load balancer's status: ServiceLB names every node, of which Kubernetes supports so many."""
-
-_LONGEST_ANNOTATION = 4096
-"""Characters of an annotation's value that a decision may use; a longer one is not read."""
-
-_CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
-
-_DECIDING = frozenset({CLASS_ANNOTATION, EXCLUDE})
 
 
 class DecodingError(SourceError):
@@ -294,6 +301,22 @@ def decode(raw: bytes | dict[str, Any], expected: type[_Raw]) -> _Raw:
         return from_plain(raw, expected)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodingError(one_line(error)) from error
+
+
+_MOST_USED = 64 * 1024
+"""Bytes of the parts of an object that are used, for kinds whose lists have no bounds of their own."""
+
+
+def check_size(raw: bytes | dict[str, Any], *parts: object) -> None:
+    """Check that the parts of an object that are used are no larger than any real one's.
+
+    A label selector of 1.5 MB takes 22 MB as a value; one that is cut off would mean something else.
+
+    Raises:
+        DecodingError: they are.
+    """
+    if isinstance(raw, bytes) and len(raw) > _MOST_USED and len(msgspec.json.encode(parts)) > _MOST_USED:
+        raise DecodingError(f"more than {_MOST_USED} bytes besides annotations and hostnames")
 
 
 def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
@@ -321,29 +344,62 @@ def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
 
     Controllers write others all the time.
     """
-    found = {key: value for key, value in (metadata.annotations or {}).items() if key in _DECIDING}
+    given = metadata.annotations or {}
+    found = {
+        # No class has such a name, cut or not.
+        key: value if len(value) <= _LONGEST_CLASS else f"{value[:_LONGEST_CLASS]}…"
+        for key, value in given.items()
+        if key in _DECIDING
+    }
     return found or NO_ANNOTATIONS
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Return the annotations, except those with values longer than any provider writes.
+    """Return the annotations, except values longer than any provider writes, and the longest of too many.
 
     `problems` lists them.
     """
-    long = [key for key, value in annotations.items() if len(value) > _LONGEST_ANNOTATION]
-    problems += [
-        f"metadata.annotations: {quoted(key)}: longer than {_LONGEST_ANNOTATION} characters: not read"
-        for key in long
-    ]
-    return {key: value for key, value in annotations.items() if len(value) <= _LONGEST_ANNOTATION}
+    found: dict[str, str] = {}
+    left = _MOST_ANNOTATIONS
+    for key, value in sorted(annotations.items(), key=lambda item: len(item[1])):
+        left -= len(key) + len(value)
+        if len(value) > _LONGEST_ANNOTATION:
+            bound = f"longer than {_LONGEST_ANNOTATION} characters"
+        elif left < 0:
+            bound = f"more than {_MOST_ANNOTATIONS} characters in all"
+        else:
+            found[key] = value
+            continue
+        problems.append(f"metadata.annotations: {quoted(key)}: {bound}: not read")
+    return found
+
+
+def some_problems(problems: list[str]) -> tuple[str, ...]:
+    """Return an object's problems, the first of many."""
+    more = len(problems) - _MOST_PROBLEMS
+    return tuple(problems[:_MOST_PROBLEMS]) + ((f"{more} more problems like these",) if more > 0 else ())
 
 
 def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
     """Return the hosts in their order, each once, up to `MOST_HOSTS`; `problems` mentions the rest."""
-    found = tuple(islice(dict.fromkeys(hosts), MOST_HOSTS + 1))
-    if len(found) > MOST_HOSTS:
-        problems.append(f"more than {MOST_HOSTS} hosts: the rest is not read")
-    return found[:MOST_HOSTS]
+    found: dict[str, None] = {}
+    left = _MOST_HOST_BYTES
+    long = 0
+    for host in hosts:
+        if len(host) > LONGEST_HOST:
+            long += 1
+            continue
+        if host in found:
+            continue
+        left -= len(host.encode("utf-8", "surrogatepass"))
+        if left < 0 or len(found) == MOST_HOSTS:
+            bound = f"{MOST_HOSTS} hosts" if left >= 0 else f"{_MOST_HOST_BYTES} bytes of hosts"
+            problems.append(f"more than {bound}: the rest is not read")
+            break
+        found[host] = None
+    if long:
+        problems.append(f"hosts longer than {LONGEST_HOST} characters: {long} not read")
+    return tuple(found)
 
 
 def address_of(text: str) -> IPAddress | None:

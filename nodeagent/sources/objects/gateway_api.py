@@ -1,7 +1,6 @@
 """Decodes the Gateway API's objects, as JSON bytes or as plain dicts, into the model's values. Pure."""
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from nodeagent.errors import quoted
@@ -17,15 +16,18 @@ from nodeagent.model.objects import (
     ParentRef,
     Route,
 )
+from nodeagent.sharing import shared
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
     address_of,
+    check_size,
     created_of,
     deciding_annotations,
     decode,
     ref_of,
     some_hosts,
+    some_problems,
 )
 
 Raw = bytes | dict[str, Any]
@@ -34,12 +36,14 @@ Raw = bytes | dict[str, Any]
 def decode_namespace(raw: Raw) -> Namespace:
     """Return the Namespace with all of its labels: any selector may use any. Raises DecodingError."""
     metadata = decode(raw, api.Head).metadata
+    check_size(raw, metadata.labels)
     return Namespace(ref_of("Namespace", metadata).name, metadata.labels or {})
 
 
 def decode_gateway(raw: Raw) -> Gateway:
     """Return the Gateway. Raises DecodingError, also for a selector that can't be understood."""
     found = decode(raw, api.Gateway)
+    check_size(raw, found.spec, found.status)
     spec = found.spec or api.GatewaySpec()
     problems: list[str] = []
     allowed = spec.allowed_listeners.namespaces if spec.allowed_listeners else None
@@ -50,41 +54,18 @@ def decode_gateway(raw: Raw) -> Gateway:
         points=_points(found.status, problems),
         allowed_listeners=_allowed(allowed, "None"),
         annotations=deciding_annotations(found.metadata),
-        problems=tuple(problems),
+        problems=some_problems(problems),
     )
-
-
-def decode_listener_set(raw: Raw) -> ListenerSet:
-    """Return the ListenerSet of the standard channel. Raises DecodingError."""
-    return _listener_set(raw, "ListenerSet", GATEWAY_API)
-
-
-def decode_experimental_listener_set(raw: Raw) -> ListenerSet:
-    """Return the XListenerSet, its predecessor. Raises DecodingError."""
-    return _listener_set(raw, "XListenerSet", EXPERIMENTAL_GROUP)
 
 
 EXPERIMENTAL_GROUP = "gateway.networking.x-k8s.io"
 """The API group of the Gateway API's experimental kinds."""
 
 
-def decode_http_route(raw: Raw) -> Route:
-    """Return the HTTPRoute. Raises DecodingError."""
-    return _route(raw, "HTTPRoute")
-
-
-def decode_grpc_route(raw: Raw) -> Route:
-    """Return the GRPCRoute. Raises DecodingError."""
-    return _route(raw, "GRPCRoute")
-
-
-def decode_tls_route(raw: Raw) -> Route:
-    """Return the TLSRoute. Raises DecodingError."""
-    return _route(raw, "TLSRoute")
-
-
-def _listener_set(raw: Raw, kind: str, group: str) -> ListenerSet:
+def decode_listener_set(raw: Raw, kind: str = "ListenerSet", group: str = GATEWAY_API) -> ListenerSet:
+    """Return the ListenerSet, or the XListenerSet, its predecessor. Raises DecodingError."""
     found = decode(raw, api.ListenerSet)
+    check_size(raw, found.spec)
     ref = ref_of(kind, found.metadata)
     return ListenerSet(
         ref=ref,
@@ -95,9 +76,11 @@ def _listener_set(raw: Raw, kind: str, group: str) -> ListenerSet:
     )
 
 
-def _route(raw: Raw, kind: str) -> Route:
+def decode_route(raw: Raw, kind: str) -> Route:
+    """Return the HTTPRoute, GRPCRoute or TLSRoute. Raises DecodingError."""
     found = decode(raw, api.Route)
     spec = found.spec or api.RouteSpec()
+    check_size(raw, spec.parent_refs, found.status)
     ref = ref_of(kind, found.metadata)
     parents = found.status.parents if found.status else None
     problems: list[str] = []
@@ -109,7 +92,7 @@ def _route(raw: Raw, kind: str) -> Route:
         parents=tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ()),
         declined=_declined(parents or (), ref.namespace, found.metadata.generation),
         annotations=deciding_annotations(found.metadata),
-        problems=tuple(problems),
+        problems=some_problems(problems),
     )
 
 
@@ -130,22 +113,17 @@ def _declined(
 
 
 def _parent(found: api.Reference, namespace: str) -> ParentRef:
-    return _shared_parent(
-        GATEWAY_API if found.group is None else found.group,
-        found.kind or "Gateway",
-        found.namespace or namespace,
-        found.name,
-        found.section_name,
-        found.port,
+    # Thousands of Routes have the same parent.
+    return shared(
+        ParentRef(
+            GATEWAY_API if found.group is None else found.group,
+            found.kind or "Gateway",
+            found.namespace or namespace,
+            found.name,
+            found.section_name,
+            found.port,
+        )
     )
-
-
-@lru_cache(maxsize=4096)
-def _shared_parent(  # noqa: PLR0913, PLR0917 - a ParentRef's fields
-    group: str, kind: str, namespace: str, name: str, section: str | None, port: int | None
-) -> ParentRef:
-    """Return one value for all equal ones: thousands of Routes have the same parent."""
-    return ParentRef(group, kind, namespace, name, section, port)
 
 
 def _listener(found: api.Listener) -> GatewayListener:

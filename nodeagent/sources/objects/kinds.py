@@ -6,6 +6,7 @@ expression, a chain of references) is not read: DNAT serves it without a hostnam
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, cast
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from nodeagent.errors import one_line
 from nodeagent.model.objects import (
     GATEWAY_API,
+    ApiServerEndpoints,
     ConfigMap,
     ControllerRoute,
     Gateway,
@@ -33,21 +35,20 @@ from nodeagent.model.objects import (
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
+    check_size,
     created_of,
     deciding_annotations,
     decode,
-    decode_service_range,
+    network_of,
     ref_of,
     some_hosts,
+    some_problems,
 )
 from nodeagent.sources.objects.gateway_api import (
     EXPERIMENTAL_GROUP,
-    decode_experimental_listener_set,
     decode_gateway,
-    decode_grpc_route,
-    decode_http_route,
     decode_listener_set,
-    decode_tls_route,
+    decode_route,
 )
 from nodeagent.typed_values import from_json
 
@@ -81,8 +82,7 @@ def hosts_in_rule(rule: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-# Controllers' own APIs.
-
+_DEFAULT_CLASS = "ingressclass.kubernetes.io/is-default-class"
 
 HostReader = Callable[[str], tuple[str, ...]]
 
@@ -93,82 +93,42 @@ def _istio_host(text: str) -> tuple[str, ...]:
     return (host,) if host != "*" else ()
 
 
-class ControllerKind(Struct, frozen=True):
-    """One kind.
+def decode_controller_route(  # noqa: PLR0913 - where the hosts of a kind are
+    raw: bytes | dict[str, Any],
+    *,
+    kind: str,
+    controller: str,
+    hosts: str,
+    read: HostReader,
+    only_with: str = "",
+) -> ControllerRoute | None:
+    """Return an object of a controller's own kind; None for one that does not concern load balancers.
 
-    Attributes:
-        group: its API group.
-        versions: those that are read, the best first; the fields are the same in all of them.
-        plural: its name in paths.
-        kind: its name in objects.
+    Args:
+        raw: the object.
+        kind: its kind.
         controller: the name in IngressClasses of the controller that serves it.
         hosts: where the texts with hosts are; `[]` is every item of a list.
         read: turns one such text into its hosts.
         only_with: a list that must contain something other than `mesh` (the sidecars, for Istio).
+
+    Raises:
+        DecodingError: it can't be read.
     """
-
-    group: str
-    versions: tuple[str, ...]
-    plural: str
-    kind: str
-    controller: str
-    hosts: str
-    read: HostReader
-    only_with: str = ""
-
-    def decode(self, raw: bytes | dict[str, Any]) -> ControllerRoute | None:
-        """Return the object; None for one that does not concern load balancers. Raises DecodingError."""
-        document = _document(raw)
-        if self.only_with and not any(text != "mesh" for text in _texts(document, self.only_with)):
-            return None
-        metadata = decode(document, api.Head).metadata
-        problems: list[str] = []
-        hosts = some_hosts(
-            (host for text in _texts(document, self.hosts) for host in self.read(text)), problems
-        )
-        return ControllerRoute(
-            ref=ref_of(self.kind, metadata),
-            controller=self.controller,
-            created=created_of(metadata),
-            hosts=hosts,
-            annotations=deciding_annotations(metadata),
-            problems=tuple(problems),
-        )
-
-
-_TRAEFIK = "traefik.io/ingress-controller"
-_ISTIO = "istio.io/ingress-controller"
-_ISTIO_VERSIONS = ("v1", "v1beta1", "v1alpha3")
-
-CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
-    *(
-        ControllerKind(
-            group, ("v1alpha1",), f"{kind.lower()}s", kind, _TRAEFIK, "spec.routes[].match", hosts_in_rule
-        )
-        # traefik.containo.us is the group of Traefik before 2.10, which continued to serve it until 3.0.
-        for group in ("traefik.io", "traefik.containo.us")
-        for kind in ("IngressRoute", "IngressRouteTCP")
-    ),
-    ControllerKind(
-        "networking.istio.io",
-        _ISTIO_VERSIONS,
-        "gateways",
-        "Gateway",
-        _ISTIO,
-        "spec.servers[].hosts[]",
-        _istio_host,
-    ),
-    ControllerKind(
-        "networking.istio.io",
-        _ISTIO_VERSIONS,
-        "virtualservices",
-        "VirtualService",
-        _ISTIO,
-        "spec.hosts[]",
-        _istio_host,
-        only_with="spec.gateways[]",
-    ),
-)
+    document = _document(raw)
+    if only_with and not any(text != "mesh" for text in _texts(document, only_with)):
+        return None
+    metadata = decode(document, api.Head).metadata
+    problems: list[str] = []
+    found = some_hosts((host for text in _texts(document, hosts) for host in read(text)), problems)
+    return ControllerRoute(
+        ref=ref_of(kind, metadata),
+        controller=controller,
+        created=created_of(metadata),
+        hosts=found,
+        annotations=deciding_annotations(metadata),
+        problems=some_problems(problems),
+    )
 
 
 def _document(raw: bytes | dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +155,32 @@ def _texts(value: object, path: str) -> Iterator[str]:
         yield from _texts(value.get(path[:cut]), path[cut:].removeprefix("."))
 
 
-# All optional kinds.
+def decode_ingress_class(raw: bytes | dict[str, Any]) -> IngressClass:
+    """Return the IngressClass. Raises DecodingError."""
+    found = decode(raw, api.IngressClass)
+    check_size(raw, found.metadata.name, found.spec)
+    return IngressClass(
+        found.metadata.name,
+        found.spec.controller if found.spec else None,
+        (found.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
+    )
+
+
+def decode_config_map(raw: bytes | dict[str, Any]) -> ConfigMap:
+    """Return the ConfigMap. Raises DecodingError."""
+    found = decode(raw, api.ConfigMap)
+    return ConfigMap(ref_of("ConfigMap", found.metadata), found.data or {})
+
+
+def decode_service_range(raw: bytes | dict[str, Any]) -> ServiceRange:
+    """Return the ServiceCIDR. Raises DecodingError, also for a range that can't be read."""
+    found = decode(raw, api.ServiceCIDR)
+    check_size(raw, found.spec)
+    texts = (found.spec.cidrs if found.spec else None) or []
+    try:
+        return ServiceRange(ref_of("ServiceCIDR", found.metadata).name, tuple(map(network_of, texts)))
+    except ValueError as error:
+        raise DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
 
 
 class OptionalKind(Struct, frozen=True):
@@ -203,7 +188,7 @@ class OptionalKind(Struct, frozen=True):
 
     Attributes:
         group: its API group.
-        versions: those that can be read, the best first.
+        versions: those that can be read, the best first; the fields are the same in all of them.
         plural: its name in paths.
         kind: its name in objects.
         decode: one object to its value; None for one that nodeagent does not use; raises DecodingError.
@@ -221,27 +206,58 @@ class OptionalKind(Struct, frozen=True):
         return f"{self.plural}.{self.group}"
 
 
+def _route(kind: str, *versions: str) -> OptionalKind:
+    return OptionalKind(GATEWAY_API, versions, f"{kind.lower()}s", kind, partial(decode_route, kind=kind))
+
+
+def _traefik(group: str, kind: str) -> OptionalKind:
+    read = partial(
+        decode_controller_route,
+        kind=kind,
+        controller="traefik.io/ingress-controller",
+        hosts="spec.routes[].match",
+        read=hosts_in_rule,
+    )
+    return OptionalKind(group, ("v1alpha1",), f"{kind.lower()}s", kind, read)
+
+
+def _istio(kind: str, hosts: str, only_with: str = "") -> OptionalKind:
+    read = partial(
+        decode_controller_route,
+        kind=kind,
+        controller="istio.io/ingress-controller",
+        hosts=hosts,
+        read=_istio_host,
+        only_with=only_with,
+    )
+    versions = ("v1", "v1beta1", "v1alpha3")
+    return OptionalKind("networking.istio.io", versions, f"{kind.lower()}s", kind, read)
+
+
 GATEWAYS = OptionalKind(GATEWAY_API, ("v1", "v1beta1"), "gateways", "Gateway", decode_gateway)
 
 OPTIONAL_KINDS: tuple[OptionalKind, ...] = (
     GATEWAYS,
     OptionalKind(GATEWAY_API, ("v1",), "listenersets", "ListenerSet", decode_listener_set),
-    OptionalKind(GATEWAY_API, ("v1", "v1beta1"), "httproutes", "HTTPRoute", decode_http_route),
-    OptionalKind(GATEWAY_API, ("v1", "v1alpha2"), "grpcroutes", "GRPCRoute", decode_grpc_route),
-    OptionalKind(GATEWAY_API, ("v1", "v1alpha3", "v1alpha2"), "tlsroutes", "TLSRoute", decode_tls_route),
+    _route("HTTPRoute", "v1", "v1beta1"),
+    _route("GRPCRoute", "v1", "v1alpha2"),
+    _route("TLSRoute", "v1", "v1alpha3", "v1alpha2"),
     OptionalKind(
         EXPERIMENTAL_GROUP,
         ("v1alpha1",),
         "xlistenersets",
         "XListenerSet",
-        decode_experimental_listener_set,
+        partial(decode_listener_set, kind="XListenerSet", group=EXPERIMENTAL_GROUP),
     ),
     OptionalKind("networking.k8s.io", ("v1", "v1beta1"), "servicecidrs", "ServiceCIDR", decode_service_range),
-    *(OptionalKind(row.group, row.versions, row.plural, row.kind, row.decode) for row in CONTROLLER_KINDS),
+    _traefik("traefik.io", "IngressRoute"),
+    _traefik("traefik.io", "IngressRouteTCP"),
+    # The group of Traefik before 2.10, which continued to serve it until 3.0.
+    _traefik("traefik.containo.us", "IngressRoute"),
+    _traefik("traefik.containo.us", "IngressRouteTCP"),
+    _istio("Gateway", "spec.servers[].hosts[]"),
+    _istio("VirtualService", "spec.hosts[]", only_with="spec.gateways[]"),
 )
-
-
-# From decoded values of all kinds to one Snapshot. Pure.
 
 
 _Value = TypeVar("_Value")
@@ -282,6 +298,7 @@ def assembled(
         relay_service=next(iter(of(RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
         relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
+        api_servers=frozenset(chain.from_iterable(found.endpoints for found in of(ApiServerEndpoints))),
         unreadable=tuple(unreadable),
         not_covered=tuple(not_covered),
     )

@@ -8,18 +8,23 @@ import errno
 import socket
 import ssl
 import struct
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from nodeagent.errors import one_line
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 
 class Probe(Struct, frozen=True):
@@ -83,9 +88,6 @@ class CertificateOutcome(Struct, frozen=True):
     words: str
 
 
-# The certificate authorities that a node trusts, also if read from within a container.
-
-
 _OWN = Path("/etc")
 # Where distributions keep all of them in one file: Debian and Alpine, Red Hat, SUSE. Links that lead out of a
 # mounted /etc are broken: so the files themselves.
@@ -110,9 +112,6 @@ def verifying_context(etc: Path = _OWN) -> ssl.SSLContext:
             with contextlib.suppress(OSError):
                 return ssl.create_default_context(cafile=str(etc / name))
     return ssl.create_default_context()
-
-
-# The PROXY protocol's header for a connection (haproxy.org/download/3.0/doc/proxy-protocol.txt). Pure.
 
 
 _SIGNATURE_V2 = b"\r\n\r\n\0\r\nQUIT\n"
@@ -150,6 +149,13 @@ _TRUST = {
 }
 
 
+def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_Item, _Answer]:
+    """Ask about each item once, 24 at the same time: one that is dead costs its time only once."""
+    wanted = list(dict.fromkeys(items))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(wanted, pool.map(ask, wanted), strict=True))
+
+
 def ask_all(
     probes: Iterable[Probe], seconds: float = PROBE_SECONDS, all_seconds: float = _ALL_SECONDS
 ) -> dict[Probe, ProbeOutcome]:
@@ -163,14 +169,12 @@ def ask_all(
     Returns:
         How each ended.
     """
-    wanted = list(dict.fromkeys(probes))
     over = time.monotonic() + all_seconds
 
     def one(probe: Probe) -> ProbeOutcome:
         return ask(probe, seconds) if time.monotonic() < over else ProbeOutcome(Ending.NOT_ASKED)
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(one, wanted), strict=True))
+    return ask_each(probes, one)
 
 
 def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
@@ -190,14 +194,32 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
             return _request(handshake, probe, b"", deadline)
 
 
-def ask_certificates(
-    probes: Iterable[Probe], context: ssl.SSLContext, seconds: float = PROBE_SECONDS
-) -> dict[Probe, CertificateOutcome]:
-    """Fetch all of them, 24 at the same time: see `ask_certificate`."""
-    wanted = list(dict.fromkeys(probes))
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        answers = pool.map(lambda probe: ask_certificate(probe, context, seconds), wanted)
-        return dict(zip(wanted, answers, strict=True))
+def arrives_at(target: Endpoint, local: Endpoint, seconds: float = PROBE_SECONDS) -> bool | None:
+    """Connect to `target`, and see in the kernel whether the connection arrived at the socket `local` here.
+
+    DNAT leads it there; what rewrites `connect()` or translates the address elsewhere leads it past.
+
+    Returns:
+        None if there was no connection, or the kernel's list of sockets can't be read.
+    """
+    connected = _connect(target, time.monotonic() + seconds)
+    if isinstance(connected, ProbeOutcome):
+        return None
+    with connected:
+        name = connected.getsockname()
+        ends = f" {_proc_text(local)} {_proc_text(Endpoint(ip_address(name[0]), name[1]))} "
+        table = Path("/proc/thread-self/net", "tcp" if local.address.version == 4 else "tcp6")
+        try:
+            return ends in table.read_text(encoding="ascii")
+        except OSError:
+            return None
+
+
+def _proc_text(end: Endpoint) -> str:
+    """Return an address and port as in /proc/net/tcp: words of four bytes, in the machine's order."""
+    packed = end.address.packed
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return f"{''.join(f'{int.from_bytes(word, sys.byteorder):08X}' for word in words)}:{end.port:04X}"
 
 
 def ask_certificate(

@@ -7,7 +7,7 @@ Nothing is stored, no credentials are requested or sent: an anonymous token is f
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -31,6 +31,7 @@ from nodeagent.typed_values import from_json
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
 _NOBODY = frozenset({Ending.REFUSED, Ending.UNREACHABLE, Ending.CONNECT_TIMEOUT})
+_AFTER_TLS = frozenset({Ending.STATUS, Ending.NOT_HTTP, Ending.EMPTY_REPLY, Ending.RESET, Ending.SILENT})
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -102,9 +103,15 @@ class PullStep(Struct, frozen=True):
 class _Stopped(Exception):  # noqa: N818 - no error: the rehearsal ends here
     """The step that failed."""
 
-    def __init__(self, step: PullStep) -> None:
-        super().__init__(step.seen)
-        self.step = step
+    def __init__(
+        self,
+        stage: Stage,
+        seen: str,
+        outcome: ProbeOutcome | None = None,
+        certificate: CertificateOutcome | None = None,
+    ) -> None:
+        super().__init__(seen)
+        self.step = PullStep(stage, ok=False, seen=seen, outcome=outcome, certificate=certificate)
 
 
 def rehearse(
@@ -122,10 +129,8 @@ def rehearse(
     """
     steps: list[PullStep] = []
     try:
-        for step in _steps(image, resolve, context):
-            steps.append(step)
-            if not step.ok:
-                break
+        for stage, seen in _steps(image, resolve, context):
+            steps.append(PullStep(stage, ok=True, seen=seen))
     except _Stopped as stopped:
         steps.append(stopped.step)
     return tuple(steps)
@@ -133,59 +138,49 @@ def rehearse(
 
 def _steps(
     image: ImageReference, resolve: Callable[[str], tuple[IPAddress, ...]], context: ssl.SSLContext
-) -> Iterator[PullStep]:
+) -> Iterator[tuple[Stage, str]]:
+    """Yield each step that succeeded, and what was seen; raise _Stopped for the first that does not."""
     addresses = resolve(image.host)
     if not addresses:
-        yield PullStep(Stage.NAME, ok=False, seen=f"{image.host} has no address on this host")
-        return
-    yield PullStep(Stage.NAME, ok=True, seen=f"{image.host} is {', '.join(map(str, addresses))}")
-    yield from _connection(image, [Endpoint(address, image.port) for address in addresses], context)
+        raise _Stopped(Stage.NAME, f"{image.host} has no address on this host")
+    yield Stage.NAME, f"{image.host} is {', '.join(map(str, addresses))}"
+    endpoint, outcome = _connected(image, addresses)
+    yield Stage.CONNECT, f"{endpoint} accepts the connection"
+    yield Stage.TLS, f"certificate: {_certified(image, endpoint, outcome, context)}"
     session = _Session(image, RegistryHttp(image, resolve, context))
-    yield session.registry()
+    yield Stage.REGISTRY, session.registry()
     if session.challenge:
-        yield session.token()
-    layers = session.layers()
-    yield PullStep(Stage.MANIFEST, ok=True, seen=session.told)
-    yield session.layer(layers)
+        yield Stage.CREDENTIALS, session.token()
+    seen, layers = session.layers()
+    yield Stage.MANIFEST, seen
+    yield Stage.LAYER, session.layer(layers)
 
 
-def _connection(
-    image: ImageReference, endpoints: list[Endpoint], context: ssl.SSLContext
-) -> Iterator[PullStep]:
-    """Test TCP and TLS separately from HTTP, to distinguish a rejected connection from a bad certificate.
-
-    The first address that accepts a connection is used, in the resolver's order, as a runtime does.
-    """
+def _connected(image: ImageReference, addresses: Iterable[IPAddress]) -> tuple[Endpoint, ProbeOutcome]:
+    """Return the first address that accepts a connection, in the resolver's order, as a runtime does."""
     silent = []
-    for endpoint in endpoints:
+    for endpoint in (Endpoint(address, image.port) for address in addresses):
         outcome = ask(Probe(endpoint, None, tls=True, host=image.host))
         if outcome.ending not in _NOBODY:
-            break
+            return endpoint, outcome
         silent.append(f"{endpoint}: {outcome}")
-    else:
-        yield PullStep(Stage.CONNECT, ok=False, seen="; ".join(silent), outcome=outcome)
-        return
-    yield PullStep(Stage.CONNECT, ok=True, seen=f"{endpoint} accepts the connection")
-    if outcome.ending not in {
-        Ending.STATUS,
-        Ending.NOT_HTTP,
-        Ending.EMPTY_REPLY,
-        Ending.RESET,
-        Ending.SILENT,
-    }:
-        yield PullStep(Stage.TLS, ok=False, seen=f"{endpoint}: {outcome}", outcome=outcome)
-        return
+    raise _Stopped(Stage.CONNECT, "; ".join(silent), outcome)
+
+
+def _certified(
+    image: ImageReference, endpoint: Endpoint, outcome: ProbeOutcome, context: ssl.SSLContext
+) -> str:
+    """Test TLS separately from HTTP, to distinguish a rejected connection from a bad certificate."""
+    if outcome.ending not in _AFTER_TLS:
+        raise _Stopped(Stage.TLS, f"{endpoint}: {outcome}", outcome)
     certificate = ask_certificate(Probe(endpoint, None, tls=True, host=image.host), context)
-    yield PullStep(
-        Stage.TLS,
-        ok=certificate.trust == "valid",
-        seen=f"certificate: {certificate.words}",
-        certificate=certificate,
-    )
+    if certificate.trust != "valid":
+        raise _Stopped(Stage.TLS, f"certificate: {certificate.words}", certificate=certificate)
+    return certificate.words
 
 
 class _Session:
-    """The HTTP part: one registry, one image."""
+    """The HTTP part: one registry, one image. Each step returns what was seen, or raises _Stopped."""
 
     def __init__(self, image: ImageReference, http: RegistryHttp) -> None:
         self._base = f"https://{image.authority}/v2/"
@@ -193,30 +188,22 @@ class _Session:
         self._http = http
         self._headers: dict[str, str] = {}
         self.challenge: dict[str, str] = {}
-        self.told = ""
 
-    def registry(self) -> PullStep:
+    def registry(self) -> str:
         """Request `/v2/`: 200 for everyone, or 401 with a challenge (end-1 of the specification)."""
         answer = self._get(Stage.REGISTRY, self._base)
         if answer.status == 200:
-            return PullStep(Stage.REGISTRY, ok=True, seen="200: open to anyone")
+            return "200: open to anyone"
+        if answer.status != 401:
+            raise _Stopped(Stage.REGISTRY, f"HTTP {answer.status}: this is not a registry")
         scheme, _, parameters = answer.headers.get("www-authenticate", "").partition(" ")
-        if answer.status == 401 and scheme.lower() == "bearer":
-            self.challenge = dict(_PARAMETER.findall(parameters))
-            realm = quoted(self.challenge.get("realm", "nobody"), 200)
-            return PullStep(Stage.REGISTRY, ok=True, seen=f"401 with a challenge by {realm}")
-        if answer.status == 401:
-            raise _Stopped(
-                PullStep(
-                    Stage.CREDENTIALS,
-                    ok=False,
-                    seen=f"401: it requires credentials ({quoted(scheme) if scheme else 'no scheme'})",
-                )
-            )
-        seen = f"HTTP {answer.status}: this is not a registry"
-        return PullStep(Stage.REGISTRY, ok=False, seen=seen)
+        if scheme.lower() != "bearer":
+            what = quoted(scheme) if scheme else "no scheme"
+            raise _Stopped(Stage.CREDENTIALS, f"401: it requires credentials ({what})")
+        self.challenge = dict(_PARAMETER.findall(parameters))
+        return f"401 with a challenge by {quoted(self.challenge.get('realm', 'nobody'), 200)}"
 
-    def token(self) -> PullStep:
+    def token(self) -> str:
         """Fetch an anonymous token from the place that the challenge names."""
         realm = self.challenge.get("realm", "")
         query = {"scope": f"repository:{self._image.repository}:pull"}
@@ -224,63 +211,53 @@ class _Session:
             query["service"] = self.challenge["service"]
         answer = self._get(Stage.CREDENTIALS, f"{realm}?{urlencode(query)}")
         if answer.status != 200:
-            return PullStep(Stage.CREDENTIALS, ok=False, seen=f"no anonymous token: HTTP {answer.status}")
+            raise _Stopped(Stage.CREDENTIALS, f"no anonymous token: HTTP {answer.status}")
         found = _decoded(Stage.CREDENTIALS, answer.data, _Token)
         token = found.token or found.access_token or ""
         if not _TOKEN.fullmatch(token):
-            return PullStep(Stage.CREDENTIALS, ok=False, seen="the token server returned no token")
+            raise _Stopped(Stage.CREDENTIALS, "the token server returned no token")
         self._headers["Authorization"] = f"Bearer {token}"
-        return PullStep(Stage.CREDENTIALS, ok=True, seen="got an anonymous token")
+        return "got an anonymous token"
 
-    def layers(self) -> list[_Descriptor]:
+    def layers(self) -> tuple[str, list[_Descriptor]]:
         """Fetch the manifest, through the index to this machine's platform, and return its layers."""
         found = self._manifest(self._image.reference)
         if found.manifests is None:
             layers = found.layers or []
-            self.told = f"{self._image.reference}: {len(layers)} layers"
-            return layers
+            return f"{self._image.reference}: {len(layers)} layers", layers
         machine = os.uname().machine
         wanted = _MACHINES.get(machine, machine)
         for entry in found.manifests:
             platform = entry.platform or _Platform()
             if platform.os == "linux" and platform.architecture == wanted:
                 layers = self._manifest(_digest(Stage.MANIFEST, entry)).layers or []
-                self.told = f"index, linux/{wanted}: {len(layers)} layers"
-                return layers
-        raise _Stopped(PullStep(Stage.MANIFEST, ok=False, seen=f"the index has no image for linux/{wanted}"))
+                return f"index, linux/{wanted}: {len(layers)} layers", layers
+        raise _Stopped(Stage.MANIFEST, f"the index has no image for linux/{wanted}")
 
-    def layer(self, layers: list[_Descriptor]) -> PullStep:
+    def layer(self, layers: list[_Descriptor]) -> str:
         """Read the beginning of the first layer."""
         if not layers:
-            return PullStep(Stage.LAYER, ok=True, seen="the image has no layers")
+            return "the image has no layers"
         digest = _digest(Stage.LAYER, layers[0])
         url = f"{self._base}{self._image.repository}/blobs/{digest}"
         answer = self._get(Stage.LAYER, url, {"Range": f"bytes=0-{_FIRST_BYTES - 1}"}, _FIRST_BYTES)
         if answer.status not in {200, 206}:
-            return PullStep(Stage.LAYER, ok=False, seen=f"HTTP {answer.status} for {digest[:19]}")
+            raise _Stopped(Stage.LAYER, f"HTTP {answer.status} for {digest[:19]}")
         expected = min(layers[0].size, _FIRST_BYTES)
         if len(answer.data) < expected:
-            return PullStep(
-                Stage.LAYER, ok=False, seen=f"{len(answer.data)} of {expected} bytes of {digest[:19]} arrived"
-            )
-        return PullStep(Stage.LAYER, ok=True, seen=f"the first {max(expected, 0)} bytes arrived")
+            seen = f"{len(answer.data)} of {expected} bytes of {digest[:19]} arrived"
+            raise _Stopped(Stage.LAYER, seen)
+        return f"the first {max(expected, 0)} bytes arrived"
 
     def _manifest(self, reference: str) -> _Manifest:
         url = f"{self._base}{self._image.repository}/manifests/{reference}"
-        answer = self._get(
-            Stage.MANIFEST, url, {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}, _LONGEST_MANIFEST
-        )
+        accept = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
+        answer = self._get(Stage.MANIFEST, url, accept, _LONGEST_MANIFEST)
         if answer.status in {401, 403}:
-            raise _Stopped(
-                PullStep(
-                    Stage.CREDENTIALS,
-                    ok=False,
-                    seen=f"HTTP {answer.status}: not available without credentials",
-                )
-            )
+            raise _Stopped(Stage.CREDENTIALS, f"HTTP {answer.status}: not available without credentials")
         if answer.status != 200:
             what = "no such image or tag" if answer.status == 404 else "the registry returns no manifest"
-            raise _Stopped(PullStep(Stage.MANIFEST, ok=False, seen=f"HTTP {answer.status}: {what}"))
+            raise _Stopped(Stage.MANIFEST, f"HTTP {answer.status}: {what}")
         return _decoded(Stage.MANIFEST, answer.data, _Manifest)
 
     def _get(
@@ -290,13 +267,13 @@ class _Session:
         try:
             return self._http.get(url, sent, most)
         except NoAnswerError as error:
-            raise _Stopped(PullStep(stage, ok=False, seen=str(error))) from error
+            raise _Stopped(stage, str(error)) from error
 
 
 def _digest(stage: Stage, found: _Descriptor) -> str:
     """Return the digest, which becomes a part of an address: only a valid one."""
     if not _DIGEST.fullmatch(found.digest):
-        raise _Stopped(PullStep(stage, ok=False, seen=f"{quoted(found.digest)} is not a digest"))
+        raise _Stopped(stage, f"{quoted(found.digest)} is not a digest")
     return found.digest
 
 
@@ -305,4 +282,4 @@ def _decoded(stage: Stage, data: bytes, expected: type[_Decoded]) -> _Decoded:
         return from_json(data, expected)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         seen = f"the answer is not what a registry sends: {one_line(error)}"
-        raise _Stopped(PullStep(stage, ok=False, seen=seen)) from error
+        raise _Stopped(stage, seen) from error

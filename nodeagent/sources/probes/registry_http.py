@@ -5,17 +5,19 @@ node reaches (loopback, link-local, the cluster's own) nor fill its memory or ke
 """
 
 import re
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from http.client import HTTPException
-from urllib.parse import urljoin
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import SplitResult, urljoin, urlsplit
 
-import urllib3
 from msgspec import Struct
 
 from nodeagent.errors import NodeagentError, one_line, quoted
 from nodeagent.model.addresses import IPAddress
+from nodeagent.plan.address_rules import never_redirected
 
 _PATH = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -65,7 +67,6 @@ class ImageReference(Struct, frozen=True):
 _SECONDS = 10.0
 _ALL_SECONDS = 60.0
 _MOST_REDIRECTS = 5
-_READ_AT_ONCE = 65536
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Resolve = Callable[[str], tuple[IPAddress, ...]]
@@ -115,7 +116,7 @@ class RegistryHttp:
             sent = {
                 name: value
                 for name, value in headers.items()
-                if name != "Authorization" or (here.host, here.port) == (first.host, first.port)
+                if name != "Authorization" or (here.hostname, here.port) == (first.hostname, first.port)
             }
             answer = self._get(here, sent, most)
             location = answer.headers.get("location")
@@ -124,54 +125,67 @@ class RegistryHttp:
             url = _joined(url, location)
         raise NoAnswerError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
 
-    def _get(self, url: urllib3.util.Url, headers: Mapping[str, str], most: int) -> RegistryAnswer:
-        host, port = (url.host or "").strip("[]"), url.port or _HTTPS
+    def _get(self, url: SplitResult, headers: Mapping[str, str], most: int) -> RegistryAnswer:
+        host, port = url.hostname or "", url.port or _HTTPS
         authority = f"[{host}]" if ":" in host else host
         named = authority if port == _HTTPS else f"{authority}:{port}"
         sent = {**headers, "Host": named, "Accept-Encoding": "identity"}
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         error: Exception | None = None
-        for address in self._allowed(str(url), host, port):
+        for address in self._allowed(url.geturl(), host, port):
+            seconds = min(self._deadline - time.monotonic(), _SECONDS)
+            if seconds <= 0:
+                error = TimeoutError(f"given up after {_ALL_SECONDS:.0f} s")
+                break
             try:
-                return self._get_at(address, (host, port), url.request_uri, sent, most)
-            except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as failed:
+                connected = socket.create_connection((str(address), port), seconds)
+            except OSError as failed:
                 error = failed  # The next address, as a runtime does.
-            except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as failed:
+                continue
+            try:
+                return self._exchange(connected, host, (path, sent, most), seconds)
+            except (HTTPException, OSError, ValueError) as failed:
                 error = failed
                 break
-        raise NoAnswerError(f"{_shown(str(url))}: {one_line(error)}") from error
+        raise NoAnswerError(f"{_shown(url.geturl())}: {one_line(error)}") from error
 
-    def _get_at(
-        self, address: IPAddress, server: tuple[str, int], path: str, headers: Mapping[str, str], most: int
+    def _exchange(
+        self,
+        connected: socket.socket,
+        host: str,
+        request: tuple[str, Mapping[str, str], int],
+        seconds: float,
     ) -> RegistryAnswer:
-        host, port = server
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"given up after {_ALL_SECONDS:.0f} s")
-        seconds = min(left, _SECONDS)
-        deadline = time.monotonic() + seconds
-        pool = urllib3.HTTPSConnectionPool(
-            str(address),
-            port,
-            timeout=urllib3.Timeout(connect=seconds, read=seconds),
-            ssl_context=self._context,
-            server_hostname=host,
-            assert_hostname=host,
-        )
-        try:
-            response = pool.urlopen(
-                "GET",
-                path,
-                headers=headers,
-                redirect=False,
-                retries=False,
-                preload_content=False,
-                decode_content=False,
-            )
-            found = {name.lower(): value for name, value in response.headers.items()}
-            body = b"" if response.status >= 300 else _read(response, most, deadline)
-            return RegistryAnswer(response.status, found, body)
-        finally:
-            pool.close()
+        """Send one request (path, headers, most bytes of the answer) over TLS, and read its answer.
+
+        A server that trickles is cut off after `seconds`, whatever part of the answer it is at.
+        """
+        path, headers, most = request
+        over = time.monotonic() + seconds
+        with self._context.wrap_socket(
+            connected, server_hostname=host, do_handshake_on_connect=False
+        ) as secured:
+            # The plain socket's own: that of TLS would take away what the reading thread is using.
+            watch = threading.Timer(seconds, socket.socket.shutdown, (secured, socket.SHUT_RDWR))
+            watch.daemon = True
+            watch.start()
+            try:
+                secured.do_handshake()
+                http = HTTPConnection(host)
+                http.sock = secured
+                http.request("GET", path, headers=dict(headers))
+                with http.getresponse() as response:
+                    found = {name.lower(): value for name, value in response.getheaders()}
+                    body = b"" if response.status >= 300 else response.read(most)
+            except (HTTPException, OSError) as error:
+                if time.monotonic() >= over:
+                    raise TimeoutError("the answer took too long") from error
+                raise
+            finally:
+                watch.cancel()
+        if time.monotonic() >= over:
+            raise TimeoutError("the answer took too long")
+        return RegistryAnswer(response.status, found, body)
 
     def _allowed(self, url: str, host: str, port: int) -> tuple[IPAddress, ...]:
         """Return the addresses to connect to, in the resolver's order: all of them, or none."""
@@ -192,16 +206,16 @@ class RegistryHttp:
 
 
 def _is_public(address: IPAddress) -> bool:
-    embedded = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
-    return (embedded or address).is_global and not address.is_multicast
+    return address.is_global and never_redirected(address) is None
 
 
-def _parsed(url: str) -> urllib3.util.Url:
+def _parsed(url: str) -> SplitResult:
     try:
-        found = urllib3.util.parse_url(url)
-    except urllib3.exceptions.LocationParseError as error:
+        found = urlsplit(url)
+        found.port  # noqa: B018 - raises for one that is no number
+    except ValueError as error:
         raise NoAnswerError(f"{_shown(url)}: no address: {one_line(error)}") from error
-    if found.scheme != "https" or not found.host:
+    if found.scheme != "https" or not found.hostname:
         raise NoAnswerError(f"{_shown(url)}: not followed: no https address")
     return found
 
@@ -211,19 +225,6 @@ def _joined(url: str, location: str) -> str:
         return urljoin(url, location)
     except ValueError as error:
         raise NoAnswerError(f"{_shown(url)}: redirects to {quoted(location)}: {one_line(error)}") from error
-
-
-def _read(response: urllib3.BaseHTTPResponse, most: int, deadline: float) -> bytes:
-    """Read at most `most` bytes; a server that trickles is given up at the deadline."""
-    found = bytearray()
-    while len(found) < most:
-        if time.monotonic() > deadline:
-            raise TimeoutError("the answer took too long")
-        piece = response.read1(min(_READ_AT_ONCE, most - len(found)))
-        if not piece:
-            break
-        found += piece
-    return bytes(found)
 
 
 def _shown(url: str) -> str:

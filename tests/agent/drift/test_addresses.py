@@ -33,22 +33,22 @@ class Watched:
         """Make these the relay's addresses, as the agent does."""
         with self.node.inside(), self.watcher.quiet():
             desired = Desired(addresses=tuple(RelayAddress(each, WEB) for each in addresses))
-            grown = self.component.grow(self.component.diff(self.component.read(), desired))
-            self.watcher.expect(self.component.shrink(self.component.diff(grown, desired)))
+            grown = self.component.diff(self.component.read(), desired).grow.apply()
+            self.watcher.expect(self.component.diff(grown, desired).shrink.apply())
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: drift, which must be the first that is reported."""
         self.node.ip("addr add 169.254.66.99/32 dev lo")
-        assert self.said.next() == "169.254.66.99 was added to lo"
+        # What precedes it may take a busy machine longer than a single notification.
+        assert self.said.next(5) == "169.254.66.99 was added to lo"
 
 
 @pytest.fixture
 def relay(as_root: None) -> Iterator[Watched]:
     node = Namespace()
     said = Recorder()
-    made = Watched(
-        node, AddressWatcher("hairpin0", RANGES, said), Addresses("hairpin0", RANGES, "bridge"), said
-    )
+    component = Addresses("hairpin0", RANGES, "bridge")
+    made = Watched(node, AddressWatcher(component, "hairpin0", RANGES, said), component, said)
     with node.inside(), running(made.watcher):
         made.keep(ONE, SIX)
         yield made
@@ -61,8 +61,8 @@ def relay(as_root: None) -> Iterator[Watched]:
         ("addr del 169.254.66.5/32 dev hairpin0", "169.254.66.5 was removed from hairpin0"),
         ("addr del fd68:6169:7270::5/128 dev hairpin0", "fd68:6169:7270::5 was removed from hairpin0"),
         ("addr flush dev hairpin0", "was removed from hairpin0"),
-        ("link del hairpin0", "hairpin0 was deleted"),
-        ("link set hairpin0 down", "hairpin0 was set down"),
+        ("link del hairpin0", "hairpin0 was up and is absent"),
+        ("link set hairpin0 down", "hairpin0 was up and is down"),
         ("addr add 169.254.66.77/32 dev lo", "169.254.66.77 was added to lo"),
     ],
 )
@@ -78,12 +78,12 @@ def test_a_relay_address_on_another_device_is_seen(relay: Watched) -> None:
 
 def test_a_device_renamed_is_seen(relay: Watched) -> None:
     relay.node.ip("link set hairpin0 down")
-    relay.said.until("was set down")
+    relay.said.until("is down")
     relay.node.ip("link set hairpin0 name mine")
-    relay.said.until("renamed to mine")
+    relay.said.until("is absent")
 
 
-def test_a_failed_duplicate_detection_is_seen(relay: Watched) -> None:
+def test_one_that_is_a_duplicate_is_seen(relay: Watched) -> None:
     node = relay.node
     node.sysctl("net/ipv6/conf/default/accept_dad", "1")
     node.ip(
@@ -94,7 +94,7 @@ def test_a_failed_duplicate_detection_is_seen(relay: Watched) -> None:
     )
     relay.said.until("was added to left")
     node.ip("addr add fd68:6169:7270::9/128 dev right")
-    relay.said.until("duplicate address detection failed", 5)
+    relay.said.until("was added to right")
 
 
 def test_own_changes_cause_no_pass(relay: Watched) -> None:
@@ -133,16 +133,17 @@ def test_pods_that_start_and_end_cause_no_pass(relay: Watched) -> None:
 def test_lost_notifications_are_reported_and_the_watch_continues(relay: Watched) -> None:
     notifications = relay.watcher._source  # noqa: SLF001 - at its full size it is read faster than filled
     assert notifications is not None
-    notifications._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # noqa: SLF001
+    notifications._source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # noqa: SLF001
     deadline = time.monotonic() + 10
     told = "nothing"
     number = 0
-    while "lost" not in told:
+    while "No buffer space" not in told:
         assert time.monotonic() < deadline
         batch = "\n".join(f"addr add 10.1.{number % 250}.{each}/32 dev lo" for each in range(1, 250))
         with relay.node.inside():
             subprocess.run(["ip", "-batch", "-"], input=batch, text=True, check=True)
         number += 1
         told = relay.said.next(0.01)
+    relay.said.until("restarted", 5)
     relay.node.ip("link del hairpin0")
-    relay.said.until("hairpin0 was deleted")
+    relay.said.until("hairpin0 was up and is absent", 5)

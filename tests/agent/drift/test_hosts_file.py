@@ -1,4 +1,3 @@
-import errno
 import os
 import shutil
 import subprocess
@@ -13,8 +12,8 @@ from nodeagent.agent.drift.hosts_file import HostsFileWatcher
 from nodeagent.components.hosts.component import Hosts
 from nodeagent.model.desired import HostsLine
 from tests.agent.drift.recorder import Recorder, running
-from tests.components.hosts.private_mounts import bind, in_private_mounts
 from tests.components.hosts.samples import NETWORKS, make
+from tests.isolation import bind, isolated
 
 USER = b"127.0.0.1 localhost\n"
 
@@ -156,7 +155,7 @@ def test_a_directory_that_is_replaced_is_watched_again(hosts: Watched, tmp_path:
     assert hosts.said.next() != "nothing"
 
 
-@in_private_mounts
+@isolated
 def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -> None:
     node, mine = tmp_path / "node", tmp_path / "mine"
     for directory in (node, mine):
@@ -175,19 +174,12 @@ def test_a_file_mounted_alone_is_watched_through_its_other_end(tmp_path: Path) -
         made.said.until("mounted as a single file")
 
 
-def test_an_overflow_of_the_queue_is_reported_and_the_watch_continues(hosts: Watched) -> None:
+def test_after_an_overflow_of_the_queue_the_file_is_read(hosts: Watched) -> None:
     source = hosts.watcher._source  # noqa: SLF001 - the real queue's size is the whole machine's (sysctl)
     assert source is not None
-    source.on_queue_overflow()
-    assert "inotify's queue" in hosts.said.next()
-    replace(hosts.path)
+    with hosts.watcher.quiet():
+        replace(hosts.path)
+        source.on_queue_overflow()  # it drops the events of the line above
     hosts.said.until("replaced")
-
-
-def test_an_inotify_that_breaks_is_opened_again(hosts: Watched) -> None:
-    source = hosts.watcher._source  # noqa: SLF001 - the kernel gives no way to break it
-    assert source is not None
-    source.fail(OSError(errno.EIO, "Input/output error"))
-    hosts.said.until("was restarted")
     replace(hosts.path)
-    hosts.said.until("replaced")
+    hosts.said.until("another program")  # the inode's number may be the first one's

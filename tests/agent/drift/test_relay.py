@@ -35,8 +35,8 @@ def watched() -> Iterator[tuple[RelayWatcher, Relay, Recorder]]:
 def apply(watcher: RelayWatcher, relay: Relay, *listeners: object) -> None:
     wanted = [each for each in (A, B) if each in listeners]
     with watcher.quiet():
-        relay.grow(difference(relay, wanted))
-        watcher.expect(relay.shrink(difference(relay, wanted)))
+        difference(relay, wanted).grow.apply()
+        watcher.expect(difference(relay, wanted).shrink.apply())
     assert eventually(lambda: bool(watcher.state().error) != bool(wanted))
 
 

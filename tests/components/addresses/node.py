@@ -4,6 +4,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from nodeagent.components.addresses.component import Addresses
 from nodeagent.components.addresses.state import AddressChange, AddressState
+from nodeagent.components.component import Change
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired, RelayAddress
 from nodeagent.model.objects import ObjectRef
@@ -22,19 +23,19 @@ def apply(component: Addresses, *addresses: str) -> AddressChange:
     """One whole pass, in which nothing may fail; returns the change."""
     desired = Desired(addresses=relay(*addresses))
     change = component.diff(component.read(), desired)
-    left = component.shrink(component.diff(component.grow(change), desired))
+    left = component.diff(change.grow.apply(), desired).shrink.apply()
     assert held(left) == {ip_address(address) for address in addresses}
-    return change
+    return change.detail
 
 
-def difference(component: Addresses, *addresses: str) -> AddressChange:
+def difference(component: Addresses, *addresses: str) -> Change[AddressState, AddressChange]:
     """What leads to these relay addresses, as read now."""
     return component.diff(component.read(), Desired(addresses=relay(*addresses)))
 
 
 def clean_up(component: Addresses) -> AddressState:
     """Remove all that is ours."""
-    return component.shrink(difference(component))
+    return difference(component).shrink.apply()
 
 
 def held(state: AddressState) -> set[IPAddress]:

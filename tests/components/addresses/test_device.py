@@ -64,7 +64,7 @@ def test_a_device_of_another_program_is_rejected(
     change = difference(on_device, FOUR, SIX)
     assert not change
     with pytest.raises(PartlyAppliedError) as caught:
-        on_device.grow(change)
+        change.grow.apply()
     assert caught.value.applied == ""
     for address, line in zip((FOUR, SIX), str(caught.value).splitlines(), strict=True):
         assert line.startswith(f"relay address {address}: ")
@@ -94,10 +94,10 @@ def test_addresses_move_from_lo_to_a_device_that_came_later(
     node.ip("link add hairpin0 type ifb")
     change = difference(on_device, address)
     with Server(node, address, 443, "relay"), _echo_pair(address) as (client, server):
-        on_device.grow(change)
+        change.grow.apply()
         assert {one.interface for one in on_device.read().ours} == {"lo", "hairpin0"}
         assert node.answer(address, 443) == f"relay {address}"
-        on_device.shrink(change)
+        change.shrink.apply()
         assert {one.interface for one in on_device.read().ours} == {"hairpin0"}
         assert node.answer(address, 443) == f"relay {address}"
         client.sendall(b"still here")

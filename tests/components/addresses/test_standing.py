@@ -24,10 +24,10 @@ def test_an_ipv6_address_is_never_one_moment_late(component: Addresses) -> None:
     """The kernel makes its route after its answer: one connection in fifty got "unreachable"."""
     with socket.create_server(("::", 443), family=socket.AF_INET6) as listener:
         for _ in range(200):
-            component.grow(difference(component, SIX))
+            difference(component, SIX).grow.apply()
             with socket.create_connection((SIX, 443), timeout=3):
                 listener.accept()[0].close()
-            component.shrink(difference(component))
+            difference(component).shrink.apply()
 
 
 def test_the_second_pass_has_nothing_to_do(node: Namespace, component: Addresses) -> None:
@@ -65,10 +65,10 @@ def test_a_stale_change_is_no_failure(component: Addresses) -> None:
     """Another program was faster, and did what was wanted."""
     change = difference(component, FOUR, SIX)
     apply(component, FOUR, SIX)
-    component.grow(change)
+    change.grow.apply()
     gone = difference(component)
-    component.shrink(gone)
-    assert held(component.shrink(gone)) == set()
+    gone.shrink.apply()
+    assert held(gone.shrink.apply()) == set()
 
 
 TO_IPV4 = ["198.51.100.1", "192.0.2.77", "169.254.66.200", "169.254.1.1"]

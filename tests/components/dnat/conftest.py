@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import DnatBackend
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import World
 

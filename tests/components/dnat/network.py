@@ -4,30 +4,27 @@ A namespace is held by a file descriptor and ends with it: nothing stays behind,
 calling thread enters one, so the machine's own rules and interfaces are never touched.
 """
 
-import ctypes
 import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Self
 
-_CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
+from tests.isolation import NEWNET, enter, in_network, own_network, unshare
 
 
 class Namespace:
     """A new network namespace with `lo` up."""
 
     def __init__(self) -> None:
-        home = _current()
+        home = own_network()
         try:
-            _checked(_libc.unshare(_CLONE_NEWNET))
-            self.descriptor = _current()
+            unshare(NEWNET)
+            self.descriptor = own_network()
             _ip("link set lo up")
         finally:
-            _checked(_libc.setns(home, _CLONE_NEWNET))
+            enter(home)
             os.close(home)
         # Veth pairs made here can use IPv6 at once, without a second or two of address detection.
         self.sysctl("net/ipv6/conf/default/accept_dad", "0")
@@ -36,16 +33,9 @@ class Namespace:
         """Let go of the namespace; the kernel removes it with the last socket in it."""
         os.close(self.descriptor)
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """Run the calling thread, and what it starts, in this namespace."""
-        home = _current()
-        _checked(_libc.setns(self.descriptor, _CLONE_NEWNET))
-        try:
-            yield
-        finally:
-            _checked(_libc.setns(home, _CLONE_NEWNET))
-            os.close(home)
+        return in_network(self.descriptor)
 
     @property
     def path(self) -> str:
@@ -131,15 +121,6 @@ class Server:
                 return
             with connection:
                 connection.sendall(f"{self._says} {peer[0]}".encode())
-
-
-def _current() -> int:
-    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _checked(result: int) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _ip(*commands: str) -> None:

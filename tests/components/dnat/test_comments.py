@@ -1,7 +1,6 @@
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.state import COMMENT_LIMIT, comment_of, difference
+from nodeagent.components.dnat.state import COMMENT_LIMIT, DnatBackend, comment_of, difference
 from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.network import Namespace

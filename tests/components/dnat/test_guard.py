@@ -1,18 +1,36 @@
 """Only this node and its pods reach the relay addresses."""
 
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.state import difference
-from nodeagent.model.desired import DnatRules
-from tests.components.dnat.world import LB, NODE, OUTSIDE, POD, RELAY, World, apply, both_families, guarded
+from nodeagent.components.dnat import nft_script
+from nodeagent.components.dnat.component import Dnat
+from nodeagent.components.dnat.state import DnatBackend, difference, normalised
+from nodeagent.model.desired import Desired, DnatRules
+from tests.components.dnat.network import Namespace
+from tests.components.dnat.world import (
+    LB,
+    NODE,
+    OUTSIDE,
+    POD,
+    RELAY,
+    World,
+    apply,
+    both_families,
+    guarded,
+    redirect,
+)
 
 FAMILIES = pytest.mark.parametrize("family", [4, 6])
 OTHER_POD = {4: "10.244.2.5/24", 6: "fd00:244:2::5/64"}
 # Seconds in which a dropped connection gets no answer; one that is let through gets its answer in some ms.
 PATIENCE = 0.7
+CLUSTER_IP = {4: "10.96.0.10", 6: "fd00:96::10"}
+PLACES = {family: (NODE[family], CLUSTER_IP[family]) for family in (4, 6)}
 
 
 @FAMILIES
@@ -59,6 +77,50 @@ def test_pods_of_other_nodes_are_strangers(world: World, backend: DnatBackend, f
 
 
 @FAMILIES
+def test_nobody_gets_past_the_guard_by_another_programs_translation(
+    world: World, backend: DnatBackend, family: int
+) -> None:
+    """As kube-proxy makes them: a NodePort, a Service whose EndpointSlice names the relay, another's port."""
+    word, to = ("ip", RELAY[4]) if family == 4 else ("ip6", f"[{RELAY[6]}]")
+    rules = "".join(f"{word} daddr {one} tcp dport 30443 dnat {word} to {to}:443; " for one in PLACES[family])
+    world.node.nft(
+        f"table inet kube-proxy {{\nchain out {{ type nat hook output priority -100; {rules}}}\n"
+        f"chain pre {{ type nat hook prerouting priority -100; {rules}}}\n}}\n"
+    )
+    world.outside.ip(f"route add {CLUSTER_IP[family]} via {NODE[family]}")
+    clients = (world.node, world.outside, world.pod)
+    apply(backend, both_families())
+    for place in (NODE[family], CLUSTER_IP[family]):
+        for client in clients:
+            assert client.answer(place, 30443).startswith("relay ")
+    apply(backend, guarded())
+    for place in (NODE[family], CLUSTER_IP[family]):
+        for client in clients:
+            assert client.answer(place, 30443, PATIENCE) == "nothing"
+    assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
+    assert world.pod.answer(LB[family], 443) == f"relay {POD[family]}"
+
+
+@FAMILIES
+def test_a_strangers_connection_to_a_redirected_address_does_not_pass(
+    world: World, backend: DnatBackend, family: int
+) -> None:
+    """Where another program leads the load balancer's address to the relay, for connections from outside."""
+    word, to = ("ip", RELAY[4]) if family == 4 else ("ip6", f"[{RELAY[6]}]")
+    world.node.nft(
+        "table inet kube-proxy {\nchain pre { type nat hook prerouting priority -100; "
+        f"{word} daddr {CLUSTER_IP[family]} tcp dport 443 dnat {word} to {to}:443; }}\n}}\n"
+    )
+    world.outside.ip(f"route add {CLUSTER_IP[family]} via {NODE[family]}")
+    mine = (*guarded().redirects, redirect(CLUSTER_IP[family], RELAY[family]))
+    apply(backend, replace(both_families(), redirects=mine))
+    assert world.outside.answer(CLUSTER_IP[family], 443) == f"relay {OUTSIDE[family]}"
+    apply(backend, replace(guarded(), redirects=mine))
+    assert world.outside.answer(CLUSTER_IP[family], 443, PATIENCE) == "nothing"
+    assert world.node.answer(CLUSTER_IP[family], 443) == f"relay {NODE[family]}"
+
+
+@FAMILIES
 def test_the_guard_exists_without_any_redirect(world: World, backend: DnatBackend, family: int) -> None:
     """As before the relay's first listener does; and it is removed without a trace."""
     before = world.node.rules()
@@ -81,3 +143,62 @@ def test_a_guard_is_read_back_and_named_in_the_change(backend: DnatBackend) -> N
     assert not difference(state, guarded())
     removal = difference(state, both_families())
     assert "- guard fd68:6169:7270::/112" in str(removal)
+
+
+_HOLD = """
+import select, socket, sys
+held = []
+for address in sys.argv[1].split(","):
+    for _ in range(8):
+        held.append(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
+        held[-1].setblocking(False)
+        held[-1].connect_ex((address, 443))
+print(sum(bool(select.select([], [each], [], 0.3)[1]) for each in held), flush=True)
+sys.stdin.read()
+"""
+
+
+@FAMILIES
+def test_local_users_leave_connections_for_root(world: World, backend: DnatBackend, family: int) -> None:
+    """By the load balancer's address and straight; what they close, they can open again."""
+    apply(backend, replace(guarded(), users=5))
+    assert not difference(backend.read(), replace(guarded(), users=5))
+    for _ in range(2):
+        with _held_by(65534, LB[family], RELAY[family]) as count:
+            assert count == 5
+            assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
+            assert world.pod.answer(LB[family], 443) == f"relay {POD[family]}"
+    with _held_by(0, LB[family], RELAY[family]) as count:
+        assert count == 16
+    apply(backend, replace(guarded(), users=7))
+    with _held_by(65534, LB[family]) as count:
+        assert count == 7
+    apply(backend, guarded())
+    with _held_by(65534, LB[family]) as count:
+        assert count == 8
+
+
+@contextmanager
+def _held_by(user: int, *addresses: str) -> Iterator[int]:
+    """A process of this user with eight connections to each address; yields how many are there."""
+    command = ["/usr/bin/python3", "-c", _HOLD, ",".join(addresses)]
+    with subprocess.Popen(
+        command, user=user, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        assert process.stdin
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+def test_a_kernel_without_the_limit_for_users_gets_all_other_rules(
+    node: Namespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one does that has no nft_connlimit."""
+    monkeypatch.setattr(nft_script, "_users", lambda *_: "\t\tct unknown 5 drop\n")
+    dnat = Dnat("nftables")
+    desired = Desired(dnat=replace(guarded(), users=5))
+    dnat.diff(dnat.read(), desired).shrink.apply()
+    assert "Could not limit the connections of local users" in caplog.text
+    assert not dnat.diff(dnat.read(), desired)
+    assert normalised(guarded()) == dnat.read().rules

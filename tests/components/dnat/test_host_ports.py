@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.nft_listing import state_of
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import apply, both_families

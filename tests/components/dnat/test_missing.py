@@ -94,7 +94,7 @@ def test_with_neither_auto_names_what_each_lacks() -> None:
     said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), _serve_by_auto)
     assert "neither nftables nor legacy iptables works on this node; no DNAT rule was changed" in said
     assert "nftables: This kernel can't do DNAT" in said
-    assert "nf_tables, nft_chain_nat and nft_nat" in said
+    assert "nf_tables, nft_chain_nat, nft_ct and nft_nat" in said
     assert "iptables: the kernel has no legacy table nat of iptables" in said
     assert "modprobe iptable_nat" in said
     assert "modprobe ip6table_nat" in said
@@ -109,9 +109,12 @@ def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) ->
     assert node.rules() == before
 
 
-def test_a_lock_that_another_program_holds_for_long(world: World, own_lock: Path) -> None:
+def test_a_lock_that_another_program_holds_for_long(
+    world: World, own_lock: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The existing rules work, reading works, and the change is made when the lock is free."""
-    backend = IptablesBackend(lock_wait=0.1)
+    monkeypatch.setattr("nodeagent.components.dnat.xt_tables._WAIT_SECONDS", 0.1)
+    backend = IptablesBackend()
     apply(backend, guarded())
     with locked(own_lock):
         assert not apply(backend, guarded())

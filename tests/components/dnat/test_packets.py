@@ -3,9 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import difference
+from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.world import (

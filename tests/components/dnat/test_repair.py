@@ -1,8 +1,7 @@
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend, NotConverged
 from nodeagent.components.dnat.nftables import NftablesBackend, NftProgram
-from nodeagent.components.dnat.state import DnatState
+from nodeagent.components.dnat.state import DnatBackend, DnatState, NotConverged
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import NODE, World, apply, guarded
 
@@ -24,6 +23,8 @@ RULES = {
     f"add rule {TABLE} output dnat ip6 to ip6 daddr . tcp dport map @lb6",
     "a missing chain": f"delete chain {TABLE} prerouting",
     "a flushed guard": f"flush chain {TABLE} guard",
+    "a flushed guard after translations": f"flush chain {TABLE} guard_input",
+    "a guard after translations that lets pass": f"insert rule {TABLE} guard_input ct state new accept",
     "a missing guard": f"delete chain {TABLE} guard",
     "a guard that lets pass": f"insert rule {TABLE} guard accept",
     "a missing set of the guard": f"flush table {TABLE}\ndelete set {TABLE} admitted6",
@@ -57,6 +58,8 @@ OF_ELEMENTS = {
     "a wrong value": f"delete element {TABLE} lb4 {{ 203.0.113.10 . 443 }}\n"
     f"add element {TABLE} lb4 {{ 203.0.113.10 . 443 : 169.254.66.9 . 443 }}",
     "a range no more guarded": f"delete element {TABLE} guarded4 {{ 169.254.66.0/24 }}",
+    "another address let through": f"add element {TABLE} balancers4 {{ 203.0.113.99 }}",
+    "an address no longer let through": f"delete element {TABLE} balancers4 {{ 203.0.113.10 }}",
     "a stranger admitted": f"add element {TABLE} admitted4 {{ 192.0.2.0/24 }}",
     "a foreign element": f"add element {TABLE} lb4 {{ 192.0.2.77 . 80 : 169.254.66.9 . 80 }}",
     "a foreign comment": f"add element {TABLE} lb4 "

@@ -8,9 +8,8 @@ from select import select
 
 import pytest
 
-from nodeagent.components.dnat.backend import DnatBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatChange, DnatState, difference
+from nodeagent.components.dnat.state import DnatBackend, DnatChange, DnatState, difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import apply, redirect
@@ -28,14 +27,13 @@ def many(count: int) -> DnatRules:
 
 @pytest.mark.usefixtures("node")
 def test_five_thousand_entries_come_change_by_one_and_go(backend: DnatBackend) -> None:
-    """Each in a fraction of a second; the bound is generous for slow machines."""
-    started = time.monotonic()
+    """Far more than a cluster has."""
     apply(backend, many(COUNT))
     assert len(backend.read().rules.redirects) == COUNT
     change = apply(backend, many(COUNT - 1))
     assert len(change.removed.redirects) == 1
     apply(backend, DnatRules())
-    assert time.monotonic() - started < 30
+    assert not backend.read().present
 
 
 def test_a_kill_at_any_moment_leaves_all_or_nothing(node: Namespace, backend: DnatBackend) -> None:

@@ -30,11 +30,14 @@ ALTERED = {
     "a jump twice": "*nat\n-A PREROUTING -j NODEAGENT-PREROUTING\nCOMMIT\n",
     "no guard": "*mangle\n-F NODEAGENT-GUARD\nCOMMIT\n",
     "a guard that lets pass": "*mangle\n-I NODEAGENT-GUARD -p tcp -j RETURN\nCOMMIT\n",
+    "a translated connection that passes": "*mangle\n-F NODEAGENT-TRANSLATED\nCOMMIT\n",
+    "no look after translations": "*mangle\n-F INPUT\nCOMMIT\n",
     "a guard that nothing leads to": "*mangle\n-F PREROUTING\nCOMMIT\n",
 }
 DISPLACED = {
     "a rule before the jump": "*nat\n-I OUTPUT -p tcp -m tcp --dport 443 -j ACCEPT\nCOMMIT\n",
     "rules before both jumps": "*nat\n-I OUTPUT -j ACCEPT\n-I PREROUTING -j ACCEPT\nCOMMIT\n",
+    "a rule before the guard's second look": "*mangle\n-I INPUT -j ACCEPT\nCOMMIT\n",
     "a rule before the guard": "*mangle\n-I PREROUTING -j ACCEPT\nCOMMIT\n",
 }
 OF_ENTRIES = {
@@ -81,6 +84,18 @@ def test_a_jump_pushed_down_comes_back_on_top(node: Namespace, backend: Iptables
     assert "-j ACCEPT" in node.rules()
 
 
+def test_rules_of_others_among_several_jumps_stay(node: Namespace, backend: IptablesBackend) -> None:
+    """Each jump is removed by its place, not the first one that looks like it."""
+    apply(backend, guarded())
+    others = [f"-A PREROUTING -s 10.9.9.{number}/32 -j ACCEPT" for number in range(4)]
+    jumps = ["-j NODEAGENT-PREROUTING", "-i eth7 -j NODEAGENT-PREROUTING", "-j NODEAGENT-PREROUTING"]
+    between = "\n".join(f"{other}\n-A PREROUTING {jump}" for other, jump in zip(others, jumps, strict=False))
+    node.legacy(f"*nat\n{between}\n{others[-1]}\nCOMMIT\n")
+    apply(backend, guarded())
+    listed = node.output("iptables-legacy -t nat -S PREROUTING").splitlines()
+    assert listed == ["-P PREROUTING ACCEPT", "-A PREROUTING -j NODEAGENT-PREROUTING", *others]
+
+
 @pytest.mark.parametrize("damage", OF_ENTRIES.values(), ids=OF_ENTRIES.keys())
 def test_entries_of_others_are_drift(node: Namespace, backend: IptablesBackend, damage: str) -> None:
     """They are reported as entries, not as damage."""
@@ -110,7 +125,7 @@ def test_a_rule_inserted_before_nodeagents_loses_its_packets_again(
 def test_the_rules_are_what_iptables_lists_and_can_restore(node: Namespace, backend: IptablesBackend) -> None:
     """The transaction's text and iptables-save agree, and a saved table is one that can be restored."""
     more = (*guarded().redirects, *many(60).redirects, redirect("2001:db8::1", RELAY[6]))
-    desired = replace(guarded(), redirects=more)
+    desired = replace(guarded(), redirects=more, users=250)
     text = backend.script(apply(backend, desired))
     state, standing = backend.read(), _ours(node)
     assert standing == _as_listed(text)
@@ -119,20 +134,6 @@ def test_the_rules_are_what_iptables_lists_and_can_restore(node: Namespace, back
     for family in (4, 6):
         node.legacy(saved[family], family=family)
     assert backend.read() == state
-
-
-@pytest.mark.parametrize("revision", [0, 2])
-def test_rules_of_every_revision_are_read(
-    node: Namespace, backend: IptablesBackend, revision: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Linux before 4.18 knows DNAT in older forms, one for each family."""
-    older = {4: 0, 6: 1}
-    monkeypatch.setattr(
-        "nodeagent.components.dnat.xt_tables._dnat_revision", lambda family: revision or older[family]
-    )
-    apply(backend, guarded())
-    assert not apply(backend, guarded())
-    assert ("unsupported revision" in node.rules()) == (revision == 0)
 
 
 def _ours(node: Namespace) -> set[str]:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Self
 
-from nodeagent.components.dnat.backend import DnatBackend
-from nodeagent.components.dnat.state import DnatChange, difference
+from nodeagent.components.dnat.state import DnatBackend, DnatChange, difference
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
+from nodeagent.components.component import Change
 from nodeagent.components.hosts.block import BlockLines, assemble, parse
-from nodeagent.components.hosts.component import Hosts
+from nodeagent.components.hosts.component import Hosts, HostsChange, HostsState
 from nodeagent.components.hosts.lines import OwnLines
-from nodeagent.components.hosts.state import HostsChange, HostsState
 from nodeagent.model.desired import Desired, HostsLine
 
 NETWORKS = (ip_network("169.254.66.0/24"), ip_network("fd68:6169:7270::/112"), ip_network("10.96.7.7/32"))
@@ -50,7 +50,7 @@ def apply(path: Path, wanted: tuple[HostsLine, ...] = ONE) -> None:
     assert not difference(subject, wanted)
 
 
-def difference(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsChange:
+def difference(subject: Hosts, wanted: Iterable[HostsLine]) -> Change[HostsState, HostsChange]:
     """What makes the file hold these, as it is now."""
     return subject.diff(subject.read(), Desired(hosts=tuple(wanted)))
 
@@ -58,8 +58,8 @@ def difference(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsChange:
 def make(subject: Hosts, wanted: Iterable[HostsLine]) -> HostsState:
     """Make the file hold these, in both halves of one change; returns the state that it left."""
     lines = tuple(wanted)
-    left = subject.grow(difference(subject, lines))
-    return subject.shrink(subject.diff(left, Desired(hosts=lines)))
+    left = difference(subject, lines).grow.apply()
+    return subject.diff(left, Desired(hosts=lines)).shrink.apply()
 
 
 def left_beside(path: Path) -> list[str]:

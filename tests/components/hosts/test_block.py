@@ -71,13 +71,6 @@ def test_the_users_bytes_come_back_exactly(user: bytes) -> None:
     assert render(user, ()) == user
 
 
-def test_ten_thousand_names_are_written_and_removed() -> None:
-    """With the file's size in the order of hundreds of kB."""
-    written = render(USER, lines(10_000))
-    assert (parse(written, OWN).block or b"").count(b"\n") == 10_000
-    assert remove(written) == USER
-
-
 @pytest.mark.parametrize(
     ("user", "end"),
     [
@@ -161,6 +154,18 @@ def test_a_marker_without_its_twin_takes_no_user_line_along(content: bytes, user
     healed = render(parsed.user, ONE)
     assert parse(healed, OWN).user == user
     assert parse(healed, OWN).problems == ()
+
+
+def test_a_line_that_was_cut_off_counts_among_those_that_are_replaced() -> None:
+    lines = OURS.count(b"\n") + 1
+    (problem,) = parse(BEGIN + b"\n" + OURS + b"169.254.6", OWN).problems
+    assert f"the {lines} line(s) of nodeagent right below it are replaced" in problem.text
+
+
+@pytest.mark.parametrize("start", [b"#", b"# BEG", b"# BEGIN"])
+def test_a_comment_that_only_starts_like_the_marker_is_the_users(start: bytes) -> None:
+    parsed = parse(b"a\n" + start, OWN)
+    assert (parsed.user, parsed.problems) == (b"a\n" + start, ())
 
 
 def test_a_block_cut_off_at_any_byte_leaves_the_users_lines_alone() -> None:

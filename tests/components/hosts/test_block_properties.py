@@ -1,7 +1,6 @@
 """Everything outside the block survives whatever happens: searched for counterexamples."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,5 +143,5 @@ def test_torn_is_what_its_definition_says(old: bytes, new: bytes, current: bytes
 def test_every_broken_off_write_is_recognised(old: bytes, new: bytes, written: int) -> None:
     """Wherever it broke off, the journal shows how it would have ended."""
     k = min(written, len(new))
-    judged = write_state(Journal(Path("/etc/hosts"), old, new), new[:k] + old[k:])
+    judged = write_state(Journal(b"/etc/hosts", old, new), new[:k] + old[k:])
     assert judged is not WriteState.FOREIGN

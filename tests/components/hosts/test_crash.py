@@ -13,8 +13,8 @@ from nodeagent.components.hosts import in_place
 from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.file import read, write_atomic
 from nodeagent.components.hosts.in_place import write_in_place
-from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
 from tests.components.hosts.samples import USER, apply, component, hosts_file, left_beside, lines, render
+from tests.isolation import bind, isolated, mount
 
 _SPREAD_SECONDS = 0.042
 
@@ -67,7 +67,7 @@ def _users_lines(path: Path) -> list[bytes]:
     return user.removeprefix(b"# above\n").splitlines(keepends=True)
 
 
-@in_private_mounts
+@isolated
 def test_killed_while_replacing(
     tmp_path: Path,
     contents: tuple[bytes, ...],
@@ -90,7 +90,7 @@ def test_killed_while_replacing(
     assert left_beside(path) == []
 
 
-@in_private_mounts
+@isolated
 def test_killed_while_writing_in_place(
     tmp_path: Path,
     contents: tuple[bytes, ...],
@@ -141,7 +141,7 @@ def _die_before_dropping_the_journal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(in_place, "drop_journal", _die)
 
 
-@in_private_mounts
+@isolated
 @pytest.mark.parametrize("number", [1, 2], ids=["shorter", "with a line of the user's moved"])
 @pytest.mark.parametrize(
     "arm",

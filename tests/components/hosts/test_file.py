@@ -9,7 +9,6 @@ import pytest
 
 from nodeagent.components.hosts.block import BEGIN
 from nodeagent.components.hosts.file import (
-    TEMPORARY_PREFIX,
     ChangedMeanwhileError,
     RefusedPathError,
     guard_path,
@@ -17,7 +16,6 @@ from nodeagent.components.hosts.file import (
     write_atomic,
 )
 from nodeagent.errors import ApplyError
-from tests.components.hosts.private_mounts import bind, in_private_mounts, mount, needs_root
 from tests.components.hosts.samples import (
     ONE,
     USER,
@@ -29,6 +27,8 @@ from tests.components.hosts.samples import (
     lines,
     make,
 )
+from tests.isolation import bind, isolated, mount
+from tests.root import needs_root
 
 ACL = "system.posix_acl_access"
 
@@ -95,11 +95,11 @@ def test_a_reader_that_holds_the_old_file_sees_it_whole(tmp_path: Path) -> None:
 def test_leftovers_of_a_crashed_run_are_removed_and_nothing_else(tmp_path: Path) -> None:
     """By their name, and only plain files."""
     path = hosts_file(tmp_path)
-    path.with_name(TEMPORARY_PREFIX + "0123").write_bytes(b"half a fi")
-    path.with_name(TEMPORARY_PREFIX + "directory").mkdir()
+    path.with_name(".hosts.nodeagent-0123").write_bytes(b"half a fi")
+    path.with_name(".hosts.nodeagent-directory").mkdir()
     path.with_name(".hosts.swp").touch()
     apply(path)
-    assert left_beside(path) == [TEMPORARY_PREFIX + "directory", ".hosts.swp"]
+    assert left_beside(path) == [".hosts.nodeagent-directory", ".hosts.swp"]
 
 
 def test_an_absent_file_is_made_readable_for_all_and_removed_by_cleanup(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     """The kernel's word, and that nothing was done."""
     path = tmp_path / "etc" / "hosts"
     with pytest.raises(ApplyError, match=r"can't replace .*No such file or directory \(ENOENT\)"):
-        component(path).grow(difference(component(path), ONE))
+        difference(component(path), ONE).grow.apply()
 
 
 @needs_root
@@ -242,7 +242,7 @@ def test_an_immutable_file_is_left_as_it_was(tmp_path: Path) -> None:
     assert left_beside(path) == []
 
 
-@in_private_mounts
+@isolated
 def test_a_read_only_directory_is_reported(tmp_path: Path) -> None:
     """EROFS, with what to do."""
     path = hosts_file(tmp_path)
@@ -252,7 +252,7 @@ def test_a_read_only_directory_is_reported(tmp_path: Path) -> None:
     assert path.read_bytes() == USER
 
 
-@in_private_mounts
+@isolated
 def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     """And no temporary file that would keep it full."""
     (tmp_path / "etc").mkdir()
@@ -266,7 +266,7 @@ def test_a_full_file_system_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     apply(path)
 
 
-@in_private_mounts
+@isolated
 def test_a_mounted_directory_lets_the_file_be_replaced(tmp_path: Path) -> None:
     """How the DaemonSet mounts /etc; a replacement on the host's side is then seen, too."""
     path = hosts_file(tmp_path)

@@ -18,7 +18,6 @@ from nodeagent.components.hosts.file import (
 )
 from nodeagent.components.hosts.in_place import write_in_place
 from nodeagent.errors import ApplyError
-from tests.components.hosts.private_mounts import bind, in_private_mounts, mount
 from tests.components.hosts.samples import (
     ONE,
     USER,
@@ -29,6 +28,7 @@ from tests.components.hosts.samples import (
     left_beside,
     lines,
 )
+from tests.isolation import bind, isolated, mount
 
 
 def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
@@ -63,24 +63,26 @@ def test_a_mounted_file_with_a_space_in_its_name_is_found(tmp_path: Path) -> Non
     assert not is_mount_point(tmp_path / "hosts", mountinfo)
 
 
-@in_private_mounts
+@isolated
 def test_a_mounted_file_is_written_in_place_and_restored_to_the_byte(tmp_path: Path) -> None:
     """The inode stays, so the host sees it; nothing is left next to it."""
     on_host, path = _mounted(tmp_path, USER + b"no newline")
     on_host.chmod(0o640)
     inode = on_host.stat().st_ino
-    assert difference(component(path), ONE).before.how == "in place"
+    opened = len([*Path("/proc/self/fd").iterdir()])
+    assert difference(component(path), ONE).detail.before.how == "in place"
     for wanted in (ONE, lines(3000), lines(10, 9), lines(2000, 9), ()):
         apply(path, wanted)
         assert on_host.read_bytes().count(b"\t") == len(wanted)
         assert left_beside(path) == []
     assert on_host.read_bytes() == USER + b"no newline"
     assert on_host.stat().st_ino == inode
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened
     assert stat.S_IMODE(on_host.stat().st_mode) == 0o640
     assert stat.S_IMODE((path.parent.parent / "run").stat().st_mode) == 0o700
 
 
-@in_private_mounts
+@isolated
 def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's lines above the block are not touched even for a moment."""
     _, path = _mounted(tmp_path)
@@ -98,7 +100,7 @@ def test_only_the_bytes_that_differ_are_written(tmp_path: Path, monkeypatch: pyt
     assert writes == [content.index(b"169.254.66.2\thost00005")]
 
 
-@in_private_mounts
+@isolated
 def test_an_edit_on_the_host_is_kept(tmp_path: Path) -> None:
     """Made in place, above and below the block."""
     on_host, path = _mounted(tmp_path)
@@ -109,7 +111,7 @@ def test_an_edit_on_the_host_is_kept(tmp_path: Path) -> None:
     assert on_host.read_bytes() == b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n"
 
 
-@in_private_mounts
+@isolated
 def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) -> None:
     """The journal of the write that did not happen is removed, too."""
     on_host, path = _mounted(tmp_path)
@@ -121,7 +123,7 @@ def test_an_edit_between_reading_and_writing_is_not_overwritten(tmp_path: Path) 
     assert list((tmp_path / "run").iterdir()) == []
 
 
-@in_private_mounts
+@isolated
 def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     """As when cloud-init or an editor replaces /etc/hosts on the host: the mount keeps the old file."""
     on_host, path = _mounted(tmp_path)
@@ -132,11 +134,11 @@ def test_a_mount_whose_source_was_replaced_is_an_error_that_says_what_to_do(tmp_
     with pytest.raises(OrphanedMountError, match="mount the directory"):
         component(path).read()
     with pytest.raises(OrphanedMountError, match="Restart the pod"):
-        component(path).grow(change)
+        change.grow.apply()
     assert on_host.read_bytes() == b"new\n"
 
 
-@in_private_mounts
+@isolated
 def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> None:
     """The rename gives EBUSY, and the component then writes in place."""
     on_host, path = _mounted(tmp_path)
@@ -145,12 +147,12 @@ def test_an_unnoticed_mount_point_is_reported_by_the_kernel(tmp_path: Path) -> N
     assert [entry.name for entry in path.parent.iterdir()] == ["hosts"]
     mount("tmpfs", "/proc", "tmpfs")  # no mountinfo any more
     change = difference(component(path), ONE)
-    assert change.before.how == "rename"
-    component(path).grow(change)
+    assert change.detail.before.how == "rename"
+    change.grow.apply()
     assert BEGIN in on_host.read_bytes()
 
 
-@in_private_mounts
+@isolated
 def test_a_read_only_mount_is_reported(tmp_path: Path) -> None:
     """EROFS occurs when the file is opened for writing, before anything else is done."""
     on_host = hosts_file(tmp_path)
@@ -161,7 +163,7 @@ def test_a_read_only_mount_is_reported(tmp_path: Path) -> None:
     assert left_beside(on_host) == []
 
 
-@in_private_mounts
+@isolated
 def test_a_full_file_system_gets_its_old_content_back(tmp_path: Path) -> None:
     """The kernel writes what fits before it says ENOSPC: that is undone."""
     (tmp_path / "small").mkdir()
@@ -178,7 +180,7 @@ def test_a_full_file_system_gets_its_old_content_back(tmp_path: Path) -> None:
     apply(path, lines(21))
 
 
-@in_private_mounts
+@isolated
 def test_a_full_state_directory_stops_before_the_file_is_touched(tmp_path: Path) -> None:
     """There is no write in place without its journal."""
     on_host, path = _mounted(tmp_path)
@@ -191,7 +193,7 @@ def test_a_full_state_directory_stops_before_the_file_is_touched(tmp_path: Path)
     assert list(state_dir.iterdir()) == []
 
 
-@in_private_mounts
+@isolated
 def test_a_file_that_we_made_is_emptied_when_it_is_a_mount_point(tmp_path: Path) -> None:
     """It can't be removed then."""
     path = hosts_file(tmp_path, None)

@@ -9,8 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nodeagent.components.relay.draining import DrainProgress, drain, idle_of
+from nodeagent.components.relay.draining import DrainProgress, drain, fair_share, idle_of
 from tests.components.relay.backend import Download, backend, connect
 from tests.components.relay.namespace import RELAY, RELAY_2, apply, isolated, listener, relay_component
 from tests.testbed.waiting import wait_until
@@ -239,3 +241,10 @@ def test_haproxys_own_sessions_are_none_of_a_client() -> None:
         is None
     )
     assert idle_of("") is None
+
+
+@given(st.lists(st.integers(1, 100)), st.integers(0, 500))
+def test_a_fair_share_is_the_largest_that_fits(counts: list[int], most: int) -> None:
+    share = fair_share(counts, most)
+    assert sum(min(count, share) for count in counts) <= most or not share
+    assert share >= max(counts, default=0) or sum(min(count, share + 1) for count in counts) > most

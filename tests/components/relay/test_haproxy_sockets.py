@@ -10,7 +10,6 @@ import pytest
 from nodeagent.components.relay.haproxy_sockets import (
     Processes,
     Reload,
-    ReloadReply,
     Silence,
     Unreachable,
     ask,
@@ -78,12 +77,12 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("", Reload(ReloadReply.TAKEN)),
+        ("", Reload()),
         (
             "Success=1\n--\n[NOTICE] ready\n",
-            Reload(ReloadReply.DONE, "[NOTICE] ready"),
+            Reload(log="[NOTICE] ready"),
         ),
-        ("Success=0\n--\n[ALERT] bad\n", Reload(ReloadReply.REFUSED, "[ALERT] bad")),
+        ("Success=0\n--\n[ALERT] bad\n", Reload(refused=True, log="[ALERT] bad")),
     ],
 )
 def test_what_old_and_new_versions_say_to_a_reload(tmp_path: Path, answer: str, expected: Reload) -> None:

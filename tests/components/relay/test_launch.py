@@ -33,7 +33,7 @@ A = listener()
 @isolated
 def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
     relays = relay_component()
-    assert str(difference(relays, [A])) == (
+    assert str(difference(relays, [A]).detail) == (
         "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
         "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
     )
@@ -68,8 +68,8 @@ def test_applying_twice_changes_nothing_the_second_time() -> None:
     before = alive("haproxy")
     change = difference(relays, [A])
     assert not change
-    assert str(change) == ""
-    relays.shrink(change)
+    assert str(change.detail) == ""
+    change.shrink.apply()
     assert alive("haproxy") == before
 
 
@@ -79,9 +79,9 @@ def test_no_listeners_stops_it_and_nothing_is_to_do_then() -> None:
     assert not difference(relays, [])
     apply(relays, [A])
     change = difference(relays, [])
-    assert change.action == "stop"
-    assert change.removed == (A,)
-    relays.shrink(change)
+    assert change.detail.action == "stop"
+    assert change.detail.removed == (A,)
+    change.shrink.apply()
     assert alive("haproxy") == []
     assert not difference(relays, [])
 
@@ -96,9 +96,9 @@ def test_a_killed_haproxy_is_noticed_and_started_again(victim: str) -> None:
         os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: not relays.read().running and not relays.ready([A]))
     change = difference(relays, [A])
-    assert change.action == "start"
+    assert change.detail.action == "start"
     with backend(A.server):
-        relays.shrink(change)
+        change.shrink.apply()
         assert who(A.bind) == f"v1 {RELAY}"
     clean_up(relays)
     assert alive("haproxy") == []
@@ -115,7 +115,7 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
             stream.flush()
             assert stream.readline() == "1\n"
             shutil.rmtree(RUN)
-            assert difference(relays, [A]).action == "start"
+            assert difference(relays, [A]).detail.action == "start"
             apply(relays, [A])
             stream.write("2\n")
             stream.flush()
@@ -129,7 +129,8 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
 
 @isolated
 def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeagent.components.relay.component._ASK_SECONDS", 0.2)
+    for module in ("activation", "component"):
+        monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
     relays = relay_component(drain_seconds=0.1)
     apply(relays, [A])
     hung = alive("haproxy")
@@ -194,7 +195,7 @@ def test_a_start_that_fails_says_why_and_leaves_no_process() -> None:
     with pytest.raises(ApplyError, match=r"did not start(?s:.*)169\.254\.66\.99:443"):
         apply(relays, [listener("169.254.66.99")])
     assert alive("haproxy") == []
-    relays.shrink(difference(relays, [A]))
+    difference(relays, [A]).shrink.apply()
     assert relays.read().listeners == (A,)
 
 
@@ -225,7 +226,7 @@ def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
     state = relays.read()
     assert not state.running
     assert any("can't be read" in note for note in state.notes)
-    assert difference(relays, [A]).added == (A,)
+    assert difference(relays, [A]).detail.added == (A,)
 
 
 @isolated

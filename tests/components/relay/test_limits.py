@@ -1,11 +1,14 @@
 """Idle connections of some clients take nothing from the node or from other clients."""
 
+import re
 import resource
 import select
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +19,11 @@ from nodeagent.config.options import Config, DnatOptions, RelayOptions
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired
+from nodeagent.model.objects import ObjectRef
 from tests.components.relay.backend import backend, who
 from tests.components.relay.namespace import (
     NODE,
     POD,
-    RELAY,
     apply,
     difference,
     isolated,
@@ -125,10 +128,40 @@ def test_too_few_file_descriptors_are_reported_before_haproxy_is_touched() -> No
     assert fewer.ready([A]) == {A.bind}
 
 
+_COUNTED = """\
+table ip counted {
+    chain output {
+        type filter hook output priority 0
+        ip daddr 10.96.0.99 tcp flags & (syn | ack) == syn counter drop
+    }
+}
+"""
+_MANY = 384
+_SECONDS = 10
+
+
 @isolated
-def test_many_servers_are_checked_slower() -> None:
-    """At most a hundred checks each second, however many are down."""
+def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other_one() -> None:
+    """Anyone who can write an EndpointSlice chooses where the health checks of each node go."""
+    subprocess.run(["ip", "route", "add", "10.96.0.99", "dev", "lo"], check=True)
+    subprocess.run(["nft", "-f", "-"], input=_COUNTED, text=True, check=True)
+    tenant = ObjectRef("Service", "tenant", "web")
+    dead = [
+        replace(listener(port=port, server="10.96.0.99"), load_balancer=tenant)
+        for port in range(2000, 2000 + _MANY)
+    ]
     relays = relay_component()
-    apply(relays, [listener(port=port) for port in range(2000, 2500)])
-    assert "inter 10s fastinter 5s downinter 5s" in Path("/run/nodeagent/haproxy.cfg").read_text()
-    assert len(relays.ready([listener(RELAY, port) for port in range(2000, 2500)])) == 500
+    apply(relays, [A, *dead])
+    before = _syns()
+    time.sleep(_SECONDS)
+    # Up to five for each of ten checks a second (net.ipv4.tcp_syn_linear_timeouts).
+    assert 0 < (_syns() - before) / _SECONDS < 65
+    # The others' are a hundred a second, in all.
+    assert "inter 10s fastinter 4s downinter 4s" in Path("/run/nodeagent/haproxy.cfg").read_text()
+    assert relays.ready([A, *dead]) == {each.bind for each in (A, *dead)}
+
+
+def _syns() -> int:
+    told = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+    (count,) = re.findall(r"counter packets (\d+)", told)
+    return int(count)

@@ -4,12 +4,21 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay.ports import PortSocket, from_tables, held_by, port_holders, port_sockets
-from nodeagent.model.addresses import Family
+from nodeagent.components.relay import ports
+from nodeagent.components.relay.ports import (
+    PortSocket,
+    from_tables,
+    held_by,
+    listening_sockets,
+    port_holders,
+    port_sockets,
+)
+from nodeagent.model.addresses import Endpoint, Family
 from tests.components.dnat.network import Namespace
 from tests.root import needs_root
 
@@ -102,6 +111,25 @@ def test_the_kernels_own_table_is_understood() -> None:
         assert wildcards(port_sockets()) - before == set()
         table = Path("/proc/self/net/tcp").read_text(encoding="ascii")
         assert f"0100007F:{port:04X} 00000000:0000 0A" in table
+
+
+def _fails(states: Iterable[int]) -> Iterable[object]:
+    raise RuntimeError(states)
+
+
+@pytest.mark.parametrize(
+    "tcp_sockets",
+    [_fails, lambda _: (), lambda _: ({},), lambda _: ({"idiag_src": "", "idiag_sport": 0},)],
+    ids=["fails", "nothing", "no fields", "no address"],
+)
+def test_whatever_is_wrong_with_sock_diag_the_tables_of_proc_show_who_listens(
+    tcp_sockets: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that refuses answers with nothing; whatever else it answers, the slow way is asked."""
+    monkeypatch.setattr(ports, "tcp_sockets", tcp_sockets)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = Endpoint(ip_address("127.0.0.1"), server.getsockname()[1])
+        assert PortSocket(here, os.geteuid()) in listening_sockets()
 
 
 @needs_root

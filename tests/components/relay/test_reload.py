@@ -1,19 +1,26 @@
-import threading
+import re
+import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import Relay, component, haproxy_config
-from nodeagent.components.relay.haproxy_sockets import Unreachable, read_processes
+from nodeagent.components.relay import Relay, activation, haproxy_config
+from nodeagent.components.relay.haproxy_sockets import Unreachable, ask, read_processes
+from nodeagent.config.options import RelayOptions
 from nodeagent.errors import ApplyError
-from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
 from tests.components.relay.backend import Download, backend, connect, who
+from tests.components.relay.condition import eventually
+from tests.components.relay.load import load, start_site
 from tests.components.relay.namespace import (
+    NODE,
+    POD,
     RELAY,
     RELAY_2,
+    SERVICE,
     apply,
     difference,
     isolated,
@@ -33,85 +40,36 @@ def _serving(*listeners: Listener) -> Iterator[Relay]:
         yield relays
 
 
-class _Load:
-    """New connections without pause, from some threads, each asked and answered."""
-
-    def __init__(self, endpoint: Endpoint, at_most: int) -> None:
-        self.answered = 0
-        self.failures: list[str] = []
-        self._endpoint = endpoint
-        self._at_most = at_most
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._reached: dict[int, threading.Event] = {}
-        self._threads = [threading.Thread(target=self._run) for _ in range(4)]
-        for thread in self._threads:
-            thread.start()
-
-    def wait_for_more(self, count: int) -> None:
-        """Returns when that many more connections were tried (or the bound is reached)."""
-        with self._lock:
-            target = min(self.answered + len(self.failures) + count, self._at_most)
-            event = self._reached.setdefault(target, threading.Event())
-        assert event.wait(20)
-
-    def finish(self) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            failure = ""
-            try:
-                answer = who(self._endpoint)
-                failure = "" if answer == f"v1 {self._endpoint.address}" else f"answer {answer!r}"
-            except OSError as error:
-                failure = repr(error)
-            with self._lock:
-                if failure:
-                    self.failures.append(failure)
-                else:
-                    self.answered += 1
-                tried = self.answered + len(self.failures)
-                for target, event in self._reached.items():
-                    if tried >= target:
-                        event.set()
-                if tried >= self._at_most:
-                    self._over.set()
-
-
 @isolated
 def test_a_master_that_executes_itself_does_not_count_as_ended() -> None:
     with _serving(A) as relay:
         for wanted in ((A, B), (A,), (A, B), (A,), (A, B)):
-            relay.grow(difference(relay, wanted))
+            difference(relay, wanted).grow.apply()
             assert relay.read().running
-            relay.shrink(difference(relay, wanted))
+            difference(relay, wanted).shrink.apply()
             assert relay.read().running
         for wanted in ((A,), (A, B)) * 5:
-            grown = relay.grow(difference(relay, wanted))
+            grown = difference(relay, wanted).grow.apply()
             # The old worker, which does not have all of them, may still answer.
             assert relay.ready(wanted) == {each.bind for each in wanted}
-            relay.shrink(relay.diff(grown, Desired(listeners=wanted)))
+            relay.diff(grown, Desired(listeners=wanted)).shrink.apply()
             # As other commands and the watcher do, who know nothing of the reload.
             assert not isinstance(read_processes(CONFIG.parent / "master.sock", 5), Unreachable)
 
 
 @isolated
 def test_reloads_under_load_fail_no_connection_and_cut_no_download() -> None:
-    with _serving(A) as relays:
+    site = listener(RELAY_2, server=POD)
+    start_site(site.server)
+    with _serving(A, site) as relays:
         downloads = [Download(A.bind, 48 << 20) for _ in range(5)]
-        load = _Load(A.bind, at_most=20_000)
-        for port in range(1001, 1007):
-            load.wait_for_more(400)
-            for download in downloads:
-                assert download.read(2 << 20) == 2 << 20
-            apply(relays, [A, *(listener(port=each) for each in range(1001, port + 1))])
-        load.wait_for_more(400)
-        load.finish()
-        assert load.failures == []
-        assert load.answered >= 2800
+        with load(site.bind, 1000) as result:
+            for port in range(1001, 1007):
+                for download in downloads:
+                    assert download.read(2 << 20) == 2 << 20
+                apply(relays, [A, site, *(listener(port=each) for each in range(1001, port + 1))])
+        assert result.failures == ()
+        assert result.answered >= 100
         assert all(download.whole() for download in downloads)
 
 
@@ -164,7 +122,7 @@ def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: 
 
         monkeypatch.setattr(haproxy_config, "render", render_badly)
         with pytest.raises(ApplyError, match="carrier-pigeon"):
-            relays.shrink(difference(relays, [A, B]))
+            difference(relays, [A, B]).shrink.apply()
         assert CONFIG.read_bytes() == before
         assert who(A.bind) == f"v1 {RELAY}"
 
@@ -173,15 +131,15 @@ def test_a_configuration_that_haproxy_refuses_is_not_left_in_place(monkeypatch: 
 def test_a_crash_between_writing_and_reloading_heals(monkeypatch: pytest.MonkeyPatch) -> None:
     with _serving(A) as relays:
         with monkeypatch.context() as patched:
-            patched.setattr(component, "reload_haproxy", _die)
+            patched.setattr(activation, "reload_haproxy", _die)
             with pytest.raises(KeyboardInterrupt):
                 apply(relays, [A, B])
         assert relays.read().listeners == (A, B)
         assert not relays.read().current
         change = difference(relays, [A, B])
-        assert change.action == "reload"
-        assert str(change) == "reload HAProxy: the process does not run the file's configuration"
-        relays.shrink(change)
+        assert change.detail.action == "reload"
+        assert str(change.detail) == "reload HAProxy: the process does not run the file's configuration"
+        change.shrink.apply()
         assert relays.read().current
         assert who(B.bind) == f"v1 {RELAY_2}"
 
@@ -191,8 +149,8 @@ def test_a_manually_changed_file_is_written_again() -> None:
     with _serving(A) as relays:
         CONFIG.write_text(CONFIG.read_text().replace("timeout client 3600s", "timeout client 1s"))
         change = difference(relays, [A])
-        assert str(change) == "reload HAProxy: the file is not as nodeagent writes it"
-        relays.shrink(change)
+        assert str(change.detail) == "reload HAProxy: the file is not as nodeagent writes it"
+        change.shrink.apply()
         assert "timeout client 3600s" in CONFIG.read_text()
         CONFIG.write_bytes(b"listen \xff what\n")
         assert "will be written again" in relays.read().notes[0]
@@ -226,3 +184,71 @@ def test_reloads_leave_no_more_than_so_many_processes(monkeypatch: pytest.Monkey
         found = read_processes(CONFIG.parent / "master.sock", 5)
         assert not isinstance(found, Unreachable)
         assert len(found.old_workers) <= 11
+
+
+_HOLDERS = [f"127.0.1.{number}" for number in range(1, 8)]
+_MOST = 160
+
+
+@isolated
+def test_stalled_transfers_and_reloads_together_hold_no_more_than_twice_the_limit() -> None:
+    """HAProxy's own limits count in each process alone, and each reload leaves one."""
+    options = RelayOptions(launch=True, max_connections=_MOST, max_connections_per_client=20)
+    served = listener(node=NODE)
+    relays = Relay(options)
+    with backend(served.server), ExitStack() as stack:
+        apply(relays, [served])
+        stream = stack.enter_context(stack.enter_context(connect(served.bind, POD)).makefile("rw"))
+        stream.write("echo\nbefore\n")
+        stream.flush()
+        assert stream.readline() == "before\n"
+        for number in range(6):
+            for client in _HOLDERS:
+                for _ in range(20):
+                    stalled = stack.enter_context(connect(served.bind, client))
+                    stalled.sendall(b"send 1000000\n")
+            assert who(served.bind) == f"v1 {NODE}"
+            assert _held() <= 2 * _MOST
+            apply(relays, [served, B] if number % 2 else [served, listener(port=1001)])
+            assert who(served.bind) == f"v1 {NODE}"
+        # The one that has a single connection lost it to none of them.
+        stream.write("after\n")
+        stream.flush()
+        assert stream.readline() == "after\n"
+
+
+def _held() -> int:
+    """How many connections of clients all processes have together."""
+    master = CONFIG.parent / "master.sock"
+    found = read_processes(master, 5)
+    assert not isinstance(found, Unreachable)
+    total = 0
+    for pid in (*found.workers, *found.old_workers):
+        told = ask(master, f"@!{pid} show sess", 10)
+        assert isinstance(told, str)
+        total += told.count(" proto=tcpv4 ")
+    return total
+
+
+_STALLED = 20
+
+
+@isolated
+def test_a_stalled_transfer_holds_little_of_the_kernels_memory() -> None:
+    """Which counts as the container's. Left to itself, the kernel grows the buffers of what was fast."""
+    with _serving(A), ExitStack() as stack:
+        for _ in range(_STALLED):
+            stalled = stack.enter_context(connect(A.bind))
+            stalled.sendall(b"send 100000000\n")
+            for _ in range(40):
+                assert stalled.recv(1 << 18, socket.MSG_WAITALL)
+        assert eventually(lambda: _of_sockets() > _STALLED * 100_000)
+        assert _of_sockets() < _STALLED * 600_000
+
+
+def _of_sockets() -> int:
+    """Bytes in the buffers of HAProxy's sockets: those of its clients, and those to the server."""
+    mine = f"( src {RELAY} and sport = :443 ) or ( dst {SERVICE} and dport = :443 )".split()
+    told = subprocess.run(["ss", "-tmnH", *mine], capture_output=True, text=True, check=True).stdout
+    buffers = re.findall(r"skmem:\(r(\d+),rb\d+,t\d+,tb\d+,f\d+,w(\d+)", told)
+    return sum(int(received) + int(sent) for received, sent in buffers)

@@ -65,10 +65,10 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     relays = relay_component(launch=False)
     assert not difference(relays, [])
     change = difference(relays, [A])
-    assert change.action == "reload"
+    assert change.detail.action == "reload"
     started = time.monotonic()
     with pytest.raises(ApplyError) as caught:
-        relays.shrink(change)
+        change.shrink.apply()
     assert time.monotonic() - started < 5
     for words in ("no HAProxy answers at /run/nodeagent/master.sock", "relay.launch: true", str(CONFIG)):
         assert words in str(caught.value)
@@ -81,7 +81,7 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
 
 @isolated
 def test_cleanup_without_a_sidecar_removes_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodeagent.components.relay.component._SIDECAR_SECONDS", 0.1)
+    monkeypatch.setattr("nodeagent.components.relay.activation._SIDECAR_SECONDS", 0.1)
     relays = relay_component(launch=False)
     with pytest.raises(ApplyError):
         apply(relays, [A])

@@ -53,7 +53,7 @@ def test_a_port_taken_between_plan_and_reload_is_left_out_with_its_user() -> Non
     with _squatter(5000) as bound, backend(A.server):
         assert bound
         with pytest.raises(PartlyAppliedError, match=f"^{_TAKEN}$") as caught:
-            relays.grow(change)
+            change.grow.apply()
         assert caught.value.applied.startswith("+ listen 169.254.66.5:443 ")
         assert relays.read().listeners == (A,)
         assert relays.ready([A, B]) == {A.bind}
@@ -96,7 +96,7 @@ def _later(relays: Relay) -> Relay:
     later = relay_component()
     change = difference(later, relays.read().listeners)
     assert not change
-    assert later.grow(change) == change.before
+    assert change.grow.apply() == change.detail.before
     return later
 
 

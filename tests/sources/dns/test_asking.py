@@ -13,8 +13,7 @@ import pytest
 
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import DnsOutcome, DnsReply
-from nodeagent.sources.dns import Resolver
-from nodeagent.sources.node.name_resolution import Upstreams
+from nodeagent.sources.dns import Resolver, Upstreams
 from tests.sources.dns.made_up_server import MadeUpServer, Message, Replying, Transport, answer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from nodeagent.config.options import HostsOptions
 from nodeagent.config.reading import parse_config
-from nodeagent.sources.node.name_resolution import Upstreams, find_upstreams
+from nodeagent.sources.dns import Upstreams, find_upstreams
 
 STUB = "nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch example.org\n"
 CLUSTER = (

@@ -21,11 +21,10 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def api() -> Iterator[ApiServer]:
+def api(api: ApiServer) -> ApiServer:
     """Provide a server with this node's Node."""
-    with ApiServer() as server:
-        server.store.create(objects.node(NODE))
-        yield server
+    api.store.create(objects.node(NODE))
+    return api
 
 
 @pytest.fixture

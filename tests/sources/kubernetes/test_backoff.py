@@ -1,6 +1,6 @@
 import pytest
 
-from nodeagent.sources.kubernetes.timing import Backoff
+from nodeagent.backoff import Backoff
 
 
 def test_waits_double_up_to_the_longest_and_restart_after_success() -> None:

@@ -16,7 +16,7 @@ from nodeagent.sources.kubernetes.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from nodeagent.sources.kubernetes.workloads import Container, execute
+from nodeagent.sources.kubernetes.pod_exec import Container, execute
 from tests.apiserver import ApiServer, Rule, faults
 from tests.apiserver.containers import Ended
 

@@ -7,9 +7,8 @@ import pytest
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ApiError
-from nodeagent.sources.kubernetes.informers import Coverage
+from nodeagent.sources.kubernetes.reflector import Coverage, Timing
 from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
-from nodeagent.sources.kubernetes.timing import Timing
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import GATEWAY_API, ApiServer, Ending, Object, Rule, custom, faults, objects
 
@@ -22,6 +21,7 @@ TRAEFIK = custom("traefik.io", "v1alpha1", "IngressRoute")
 ALL_BUT_ROUTES = [
     Rule([""], ["services", "nodes", "namespaces"], ["list", "watch"]),
     Rule(["networking.k8s.io"], ["*"], ["list", "watch"]),
+    Rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"], ["kubernetes"]),
     Rule([GROUP], ["gateways"], ["list", "watch"]),
 ]
 
@@ -72,6 +72,7 @@ def test_a_cluster_without_them_is_no_error(api: ApiServer, connection: Connecti
             "/apis",
             "/apis/networking.k8s.io/v1/ingresses",
             "/apis/networking.k8s.io/v1/ingressclasses",
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
             "/apis/networking.k8s.io/v1",
             "/apis/networking.k8s.io/v1/servicecidrs",
         }
@@ -101,7 +102,8 @@ def test_namespaces_are_read_for_the_sake_of_gateways_alone(api: ApiServer, conn
         assert watched.snapshot().namespaces == ()
         assert api.traffic.seen("*", "/api/v1/namespaces") == []
         api.store.serve(*GATEWAY_API)
-        until(lambda: [one.labels for one in watched.snapshot().namespaces] == [{"a": "b"}], "the labels")
+        labels = {"a": "b", "kubernetes.io/metadata.name": "web"}
+        until(lambda: [one.labels for one in watched.snapshot().namespaces] == [labels], "the labels")
         api.withdraw(*GATEWAY_API)
         until(lambda: watched.snapshot().namespaces == (), "the namespaces to be forgotten")
         until(lambda: coverage(watched, "namespaces") is Coverage.NOT_SERVED, "their watch to end")
@@ -280,19 +282,3 @@ def test_read_once_is_what_the_watches_know(api: ApiServer, connection: Connecti
         assert once == watched.snapshot()
     assert (len(once.gateways), len(once.routes), len(once.controller_routes)) == (1, 1, 1)
     assert [found.name for found in once.ingress_classes] == ["nginx"]
-
-
-def test_a_status_that_means_nothing_causes_no_pass(api: ApiServer, connection: Connection) -> None:
-    """Controllers write Routes' statuses all the time."""
-    api.store.serve(*GATEWAY_API)
-    api.store.create_many([objects.http_route("a"), objects.http_route("b")])
-    with watching(api, connection) as watched:
-        until_looked(api, 2)
-        before = watched.changes
-        route = objects.http_route("a")
-        condition = route["status"]["parents"][0]["conditions"][0]
-        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        api.store.patch("httproutes", "a", "default", {"status": route["status"]})
-        api.store.patch("httproutes", "b", "default", {"spec": {"hostnames": ["new.example"]}})
-        until_hostnames(watched, "new.example", "www.example.com")
-        assert watched.changes == before + 1

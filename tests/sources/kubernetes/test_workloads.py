@@ -4,10 +4,10 @@ import pytest
 
 from nodeagent.errors import SourceError
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.workloads import OwnDaemonSet, is_going
+from nodeagent.sources.kubernetes.workloads import Workload, is_going
 from tests.apiserver import ApiServer, faults
 
-OWN = OwnDaemonSet("nodeagent", "nodeagent")
+OWN = Workload("DaemonSet", "nodeagent", "nodeagent")
 
 
 def _create(api: ApiServer) -> None:

@@ -9,21 +9,17 @@ from pathlib import Path
 from nodeagent.model.objects import Snapshot
 from nodeagent.sources.kubernetes.cluster import Cluster, ResourceState, read_cluster
 from nodeagent.sources.kubernetes.connection import Connection, connect
-from nodeagent.sources.kubernetes.informers import Coverage
+from nodeagent.sources.kubernetes.reflector import Coverage, Timing
 from nodeagent.sources.kubernetes.resources import DISCOVERY, ConfigMapName, RelayName
-from nodeagent.sources.kubernetes.timing import Timing
 from tests.apiserver import ApiServer
 from tests.testbed.waiting import wait_until
 
 NODE = "n1"
 QUICK = Timing(
-    list_timeout=5.0,
-    connect_timeout=2.0,
     idle_timeout=5.0,
     backoff=(0.01, 0.05),
     refused=(0.05, 0.1),
     discovery=(0.05, 0.1),
-    streaming=False,
 )
 
 
@@ -118,6 +114,7 @@ class Watched:
         """Return when every watch is open."""
         for state in self.watched():
             plural = {"node": "nodes", "relay-service": "services", "relay-endpoints": "endpointslices"}
+            plural |= {"api-server-endpoints": "endpointslices"}
             name = "configmaps" if state.name.startswith("configmap ") else state.name.partition(".")[0]
             self.api.wait_for_watch(plural.get(name, name))
 

@@ -7,8 +7,10 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +25,7 @@ from nodeagent.doctor.findings import Code
 from nodeagent.doctor.names import pull_finding
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome, verifying_context
 from nodeagent.sources.probes.image_pull import PullStep, Stage, rehearse
-from nodeagent.sources.probes.registry_http import ImageReference
+from nodeagent.sources.probes.registry_http import ImageReference, NoAnswerError, RegistryHttp
 from tests.testbed.certificates import make_certificates
 
 if TYPE_CHECKING:
@@ -235,7 +237,19 @@ def test_a_redirect_leads_to_no_inner_service(pull: Puller, url: str, place: str
 
 @pytest.mark.parametrize(
     "address",
-    ["127.0.0.2", "169.254.169.254", "10.96.0.1", "::1", "fe80::1", "::ffff:127.0.0.2", "0.0.0.0", "fd00::1"],
+    [
+        *(
+            "127.0.0.2",
+            "169.254.169.254",
+            "10.96.0.1",
+            "::1",
+            "fe80::1",
+            "::ffff:127.0.0.2",
+            "0.0.0.0",
+            "fd00::1",
+        ),
+        *("64:ff9b::a9fe:a9fe", "168.63.129.16", "192.0.0.192", "fec0::1", "::ffff:0:169.254.169.254"),
+    ],
 )
 def test_a_name_of_an_inner_address_is_not_followed(certificates: Certificates, address: str) -> None:
     resolved = {"localhost": ("127.0.0.1",), "odd.example.com": (address,)}
@@ -248,6 +262,37 @@ def test_a_name_of_an_inner_address_is_not_followed(certificates: Certificates, 
         )
     assert steps[-1].stage is Stage.LAYER
     assert f"not followed: {ip_address(address)} is neither" in steps[-1].seen
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"]
+)
+def test_a_server_that_trickles_is_given_up_in_time(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Wherever it does so: in its status line, its headers, or the body."""
+    monkeypatch.setattr("nodeagent.sources.probes.registry_http._SECONDS", 1.0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    trusting = ssl.create_default_context(cafile=str(certificates.ca))
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as server:
+        trickling = server.submit(_trickle, listening, context, sent)
+        image = ImageReference.parse(f"localhost:{listening.getsockname()[1]}/image")
+        http = RegistryHttp(image, lambda _: (ip_address("127.0.0.1"),), trusting)
+        began = time.monotonic()
+        with pytest.raises(NoAnswerError, match="the answer took too long"):
+            http.get(f"https://{image.authority}/v2/", {}, 4096)
+        assert time.monotonic() - began < 5
+        trickling.result()
+
+
+def _trickle(listening: socket.socket, context: ssl.SSLContext, sent: bytes) -> None:
+    """Answer one client with a byte in each tenth of a second, until it goes."""
+    with context.wrap_socket(listening.accept()[0], server_side=True) as client, suppress(OSError):
+        client.sendall(sent)
+        while True:
+            client.sendall(b"x")
+            time.sleep(0.1)  # the pace of the trickle
 
 
 def test_a_realm_leads_to_no_inner_service(pull: Puller) -> None:

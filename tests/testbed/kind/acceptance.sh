@@ -66,11 +66,15 @@ mkdir "$work/context"
 cp "$work/certificates/ca.crt" tests/testbed/vagrant/lb_address.py "$work/context/"
 build nodeagent:vagrant daemonset/image/Dockerfile .
 build localhost/testbed:1 tests/testbed/vagrant/image/Dockerfile "$work/context" --build-arg "BASE=$base"
+# What is pulled has a content of its own: a kubelet that has pulled an image by one name takes no other name for
+# it, however the image came to the node (since Kubernetes 1.35).
+build localhost/pulled:1 tests/testbed/vagrant/image/Dockerfile "$work/context" --build-arg "BASE=$base" --label pulled=1
 
 docker network create --subnet "$subnet" --ip-range "$dynamic" "$cluster" >/dev/null
 kind create cluster --name "$cluster" --config tests/testbed/kind/cluster.yaml --wait 5m \
     ${NODE_IMAGE:+--image "$NODE_IMAGE"}
 kind load docker-image --name "$cluster" nodeagent:vagrant localhost/testbed:1
+kind load docker-image --name "$cluster" --nodes "$cluster-control-plane" localhost/pulled:1
 
 # Every node trusts the authority: curl at once, containerd when it starts again.
 mapfile -t nodes < <(kubectl get nodes --output name | sed 's|^node/||')
@@ -95,10 +99,10 @@ aliases=()
 while read -r _ name; do
     aliases+=(--network-alias "$name")
 done < <("$python" -m tests.testbed.vagrant.render names)
-tag=$(sed -n '/name: haproxy/{n;s/.*newTag: //p}' daemonset/base/kustomization.yaml)
 docker create --quiet --name "$lb" --network "$cluster" --ip "$LB_ADDRESS" "${aliases[@]}" \
-    --sysctl net.ipv4.ip_unprivileged_port_start=0 "haproxy:$tag" >/dev/null
-docker cp --quiet "$work/haproxy.cfg" "$lb:/usr/local/etc/haproxy/haproxy.cfg"
+    --sysctl net.ipv4.ip_unprivileged_port_start=0 --entrypoint haproxy \
+    nodeagent:vagrant -W -db -f /etc/haproxy/haproxy.cfg >/dev/null
+docker cp --quiet "$work/haproxy.cfg" "$lb:/etc/haproxy/haproxy.cfg"
 docker start "$lb" >/dev/null
 
 "$python" -m tests.testbed.kind.render objects "$work/certificates" | kubectl apply -f -
@@ -108,12 +112,13 @@ kubectl --namespace ingress-nginx wait service/ingress-nginx-controller --timeou
     --for="jsonpath={.status.loadBalancer.ingress[0].ip}=$LB_ADDRESS"
 # By name no node can push yet: that is the trouble.
 docker exec "$cluster-control-plane" ctr --namespace k8s.io images push --plain-http \
-    10.96.0.50:5000/testbed:1 localhost/testbed:1
+    10.96.0.50:5000/testbed:1 localhost/pulled:1
 
 looked_at=()
 for node in "${workers[@]}"; do
     looked_at+=(--node "$node")
 done
-"$python" -m tests.acceptance cluster --kubeconfig "$KUBECONFIG" --docker "${looked_at[@]}" \
-    --load-balancer "$LB_ADDRESS" --image registry.example.test/testbed:1 --pod-image localhost/testbed:1 \
+"$python" -m tests.acceptance cluster --kubeconfig "$KUBECONFIG" --node-command 'docker exec {node}' \
+    "${looked_at[@]}" --load-balancer "$LB_ADDRESS" \
+    --image registry.example.test/testbed:1 --pod-image localhost/testbed:1 \
     --kustomization tests/testbed/vagrant/nodeagent

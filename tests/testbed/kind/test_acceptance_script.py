@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from tests.testbed.addresses import NAMES
 from tests.testbed.certificates import make_certificates
 from tests.testbed.kind.render import objects
 from tests.testbed.services import INGRESS_SERVICE
-from tests.testbed.vagrant.machine_root import REPOSITORY
 from tests.testbed.vagrant.manifests import IMAGE
 
 if TYPE_CHECKING:
@@ -79,7 +77,8 @@ def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_steps_are_played_on_the_workers_and_nothing_is_left(accepted: Path) -> None:
     noted = _noted(accepted)
     played = next(line for line in noted if "tests.acceptance cluster" in line)
-    assert f"--docker --node {_NODES[1]} --node {_NODES[2]} --load-balancer 172.30.99.10" in played
+    nodes = f"--node {_NODES[1]} --node {_NODES[2]}"
+    assert f"--node-command docker exec {{node}} {nodes} --load-balancer 172.30.99.10" in played
     assert "--pod-image localhost/testbed:1" in played
     kubeconfig = Path(played.split("--kubeconfig ")[1].split()[0])
     assert noted[noted.index(played) + 1 :] == [
@@ -97,16 +96,15 @@ def test_the_load_balancer_sends_proxy_to_both_workers_and_has_every_name(accept
         assert any(f"server {node} {address}:30443 send-proxy " in line for line in lines)
     (made,) = (line for line in _noted(accepted) if line.startswith("docker create"))
     assert all(f"--network-alias {name}" in made for name in NAMES)
-    haproxy = yaml.safe_load((REPOSITORY / "daemonset/base/kustomization.yaml").read_text("utf-8"))["images"]
-    tag = next(image["newTag"] for image in haproxy if image["name"] == "haproxy")
-    assert made.endswith(f" haproxy:{tag}")
+    assert made.endswith("--entrypoint haproxy nodeagent:vagrant -W -db -f /etc/haproxy/haproxy.cfg")
 
 
 def test_every_image_that_a_pod_must_have_is_loaded(accepted: Path) -> None:
-    (loaded,) = (line for line in _noted(accepted) if line.startswith("kind load"))
+    loaded, pulled = (line for line in _noted(accepted) if line.startswith("kind load"))
     assert loaded.endswith(f"nodeagent:vagrant {IMAGE}")
+    assert pulled.endswith(f"--nodes {_CLUSTER}-control-plane localhost/pulled:1")
     built = {line.split("--tag ")[1].split()[0] for line in _noted(accepted) if "buildx build" in line}
-    assert built == {"nodeagent:vagrant", IMAGE}
+    assert built == {"nodeagent:vagrant", IMAGE, "localhost/pulled:1"}
 
 
 def test_what_is_applied_leaves_the_clusters_dns_its_address(accepted: Path, tmp_path: Path) -> None:

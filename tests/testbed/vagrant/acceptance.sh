@@ -22,6 +22,7 @@ nodes=()
 for ((number = 1; number <= ${NODES:-2}; number++)); do
     nodes+=(--node "node$number")
 done
-exec "$python" -m tests.acceptance cluster --kubeconfig .vagrant/kubeconfig --ssh-config .vagrant/ssh-config \
+exec "$python" -m tests.acceptance cluster --kubeconfig .vagrant/kubeconfig \
+    --node-command 'ssh -F .vagrant/ssh-config -o LogLevel=ERROR {node} sudo -n -- {command}' \
     "${nodes[@]}" --load-balancer "$LB_ADDRESS" --image registry.example.test/testbed:1 \
     --pod-image localhost/testbed:1 --kustomization tests/testbed/vagrant/nodeagent

@@ -20,4 +20,4 @@ python3 -m tests.testbed.vagrant.manifests /etc/testbed/certificates | kubectl a
 
 # The image that is pulled by name is pushed to the Service's address: by name, this node can't reach it.
 kubectl --namespace registry rollout status deployment/registry --timeout=300s
-buildah push --quiet --tls-verify=false localhost/testbed:1 "docker://10.96.0.50:5000/testbed:1"
+buildah push --quiet --tls-verify=false localhost/pulled:1 "docker://10.96.0.50:5000/testbed:1"

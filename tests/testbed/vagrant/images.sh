@@ -30,5 +30,8 @@ trap 'rm -rf -- "$context"' EXIT
 cp /srv/testbed/ca.crt tests/testbed/vagrant/lb_address.py "$context/"
 build localhost/testbed:1 tests/testbed/vagrant/image/Dockerfile "$context"
 save localhost/testbed:1 testbed.tar
+# What is pulled has a content of its own: a kubelet that has pulled an image by one name takes no other name for
+# it, however the image came to the node (since Kubernetes 1.35).
+build localhost/pulled:1 tests/testbed/vagrant/image/Dockerfile "$context" --label pulled=1
 
 (cd /srv/testbed && sha256sum -- *.tar >SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS)

@@ -82,7 +82,7 @@ def test_the_steps_are_played_on_the_machines_that_there_are(tree: Path, nodes: 
     kustomization = "tests/testbed/vagrant/nodeagent"
     assert {name: value for name, value in pairs if name != "--node"} == {
         "--kubeconfig": ".vagrant/kubeconfig",
-        "--ssh-config": ".vagrant/ssh-config",
+        "--node-command": "ssh -F .vagrant/ssh-config -o LogLevel=ERROR {node} sudo -n -- {command}",
         "--load-balancer": _PINNED["LB_ADDRESS"],
         "--image": f"{REGISTRY}/testbed:1",
         "--pod-image": IMAGE,

@@ -17,7 +17,7 @@ from tests.daemonset.kustomize import render
 from tests.testbed.addresses import REGISTRY_PORT
 from tests.testbed.fixtures import needs_root
 from tests.testbed.vagrant.machine_root import REPOSITORY
-from tests.testbed.vagrant.manifests import IMAGE, REGISTRY_CLUSTER_IP, manifests
+from tests.testbed.vagrant.manifests import REGISTRY_CLUSTER_IP, manifests
 from tests.testbed.vagrant.render import settings
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _NOT_INSTALLED = (
 _ASKED = "k3s kubectl get serviceaccount default"
 _APPLY = "k3s kubectl apply -f -"
 _ROLLOUT = "k3s kubectl --namespace registry rollout status deployment/registry --timeout=300s"
-_PUSH = f"buildah push --quiet --tls-verify=false {IMAGE} docker://{REGISTRY_CLUSTER_IP}:{REGISTRY_PORT}/testbed:1"
+_PUSH = f"buildah push --quiet --tls-verify=false localhost/pulled:1 docker://{REGISTRY_CLUSTER_IP}:{REGISTRY_PORT}/testbed:1"
 _APPLY_AGENT = f"k3s kubectl apply --kustomize {_AGENT}"
 _DELETE_PODS = (
     "k3s kubectl delete --ignore-not-found --cascade=foreground --namespace nodeagent daemonset/nodeagent"

@@ -1,0 +1,139 @@
+"""Replacing a file whole: a reader gets its old content or its new one, at any moment.
+
+A new file is written next to it, and renamed over it. What each of nodeagent's files is promised:
+
+| file | after a power failure | mode | who writes it |
+|---|---|---|---|
+| the hosts file | old or new | owner, mode and attributes of the old one | hosts/file.py |
+| the journal of a write in place | old or new | 0600 | hosts/in_place.py |
+| haproxy.cfg | old or new | 0600 | relay/run_directory.py |
+| the status file | anything: it is in /run | 0600 | agent/status_file.py |
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_COMPUTED_BY_KERNEL = frozenset({"security.ima", "security.evm"})
+"""Checksums of the file's content and metadata: a copy of the old ones would make the new file invalid."""
+_ACL = "system.posix_acl_access"
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool, mode: int = 0o600) -> None:
+    """Make `content` the file's content. After a failure, the file is as it was. Idempotent.
+
+    Args:
+        path: The file; if it is a symbolic link, the link is replaced, not its target.
+        content: Its new content.
+        durable: Whether it must survive a power failure; costs a few milliseconds on a disk.
+        mode: Its mode, whatever the umask.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    with drafted(path, content, durable=durable, mode=mode) as draft:
+        draft.rename(path)
+    if durable:
+        sync_directory(path.parent)
+
+
+@contextmanager
+def drafted(
+    path: Path, content: bytes, *, durable: bool, mode: int = 0o600, like: Path | None = None
+) -> Iterator[Path]:
+    """Write a new file next to `path`, for the block to rename or link; afterwards, no draft is left.
+
+    Removes the drafts of crashed runs first.
+
+    Args:
+        path: The file that is to be replaced.
+        content: The new file's content.
+        durable: Whether to flush it to the disk.
+        mode: Its mode, whatever the umask, unless `like` is given.
+        like: The file whose owner, mode and extended attributes (SELinux label, ACL) it takes over.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    remove_drafts(path)
+    draft = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(draft, flags, 0o600), "wb") as file:  # noqa: PTH123 - pathlib opens no descriptors
+            file.write(content)
+            file.flush()
+            if like is None:
+                os.fchmod(file.fileno(), mode)
+            else:
+                _copy_metadata(like, file.fileno())
+            if durable:
+                os.fsync(file.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def remove_drafts(path: Path) -> None:
+    """Remove what crashed runs left next to `path`. Idempotent.
+
+    Raises:
+        OSError: the directory can't be read, or a file can't be removed.
+    """
+    for entry in path.parent.iterdir():
+        if entry.name.startswith(_prefix(path)) and stat.S_ISREG(entry.lstat().st_mode):
+            entry.unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush a directory, so that a rename in it survives a power failure.
+
+    Raises:
+        OSError: the kernel reported an error; the rename is visible, but might be lost.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}.nodeagent-"
+
+
+def _copy_metadata(like: Path, target: int) -> None:
+    source = os.open(like, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(source)
+        # The owner first: chown(2) may clear mode bits and attributes. The mode last: it also sets the mask
+        # of an ACL, which the attribute has.
+        os.fchown(target, status.st_uid, status.st_gid)
+        _copy_attributes(source, target)
+        os.fchmod(target, stat.S_IMODE(status.st_mode))
+    finally:
+        os.close(source)
+
+
+def _copy_attributes(source: int, target: int) -> None:
+    wanted = _attributes(source)
+    given = _attributes(target)
+    for name, value in wanted.items():
+        # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
+        if given.get(name) != value:
+            os.setxattr(target, name, value)
+    if _ACL in given and _ACL not in wanted:
+        os.removexattr(target, _ACL)  # from the directory's default ACL
+
+
+def _attributes(descriptor: int) -> dict[str, bytes]:
+    try:
+        names = os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:  # a file system without extended attributes
+            return {}
+        raise
+    return {name: os.getxattr(descriptor, name) for name in names if name not in _COMPUTED_BY_KERNEL}

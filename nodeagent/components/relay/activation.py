@@ -1,0 +1,192 @@
+"""Makes HAProxy run a configuration: a reload of the one that runs, or a start. EFFECTS."""
+
+import time
+from collections.abc import Iterable
+
+from nodeagent.components.relay import haproxy_config, process
+from nodeagent.components.relay.haproxy_sockets import (
+    Silence,
+    Unreachable,
+    Worker,
+    read_processes,
+    read_worker,
+    reload_haproxy,
+)
+from nodeagent.components.relay.ports import missing
+from nodeagent.components.relay.run_directory import RunDirectory
+from nodeagent.errors import ApplyError
+from nodeagent.model.desired import Listener
+
+_ASK_SECONDS = 2.0
+# `reload` of 2.7 and newer answers only when the new worker is ready or has failed.
+_RELOAD_SECONDS = 15.0
+# HAProxy binds for two seconds before it gives up, so a failure shows well within this.
+_ACTIVE_SECONDS = 10.0
+# A sidecar that waits for its configuration starts at once; a missing one never does.
+_SIDECAR_SECONDS = 3.0
+_PAUSE_SECONDS = 0.002
+
+
+class Activation:
+    """The HAProxy of a run directory, by its master's socket, or as a process that nodeagent launches.
+
+    Args:
+        directory: its run directory.
+        drain_seconds: how long connections may continue when it is stopped.
+        launch: whether nodeagent starts and stops it.
+    """
+
+    def __init__(self, directory: RunDirectory, drain_seconds: float, *, launch: bool) -> None:
+        self._directory = directory
+        self._drain_seconds = drain_seconds
+        self._launch = launch
+        self._master_due = 0.0
+
+    def install(self, text: str, listeners: tuple[Listener, ...]) -> Worker | None:
+        """Make HAProxy run this configuration, and return its worker; None if it was started. Idempotent.
+
+        A configuration that HAProxy rejects is not left in place: the earlier file is restored and the
+        earlier worker continues. It is checked beforehand only if no HAProxy runs: a reload would reject it
+        as well.
+
+        Raises:
+            ApplyError: the text says what is there now.
+        """
+        haproxy = process.program()
+        if haproxy is None and self._launch:
+            raise ApplyError(
+                "relay.launch is true but there is no haproxy program in PATH. The relay was left as it was. "
+                "Install it (apt-get install haproxy)."
+            )
+        self.await_master()
+        before = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        if isinstance(before, Unreachable) and haproxy is not None:
+            process.check(text, haproxy)
+        previous = self._directory.read()
+        if text != previous:
+            self._directory.install(text)
+        if not isinstance(before, Unreachable):
+            return self._reload(text, previous, before.reloads, listeners)
+        if haproxy is not None and self._launch:
+            if before.why is Silence.LATE:
+                # It hangs, and would continue to take its share of the new connections.
+                process.stop(self._directory.config, self._drain_seconds)
+            self._start(haproxy, text)
+        else:
+            self._await_sidecar(text, before, needed=bool(listeners))
+        return None
+
+    def stop(self) -> None:
+        """End the HAProxy that nodeagent launched, and remove its files. Errors as in `process.stop`."""
+        process.stop(self._directory.config, self._drain_seconds)
+        self._directory.remove()
+
+    def _start(self, haproxy: str, text: str) -> None:
+        # nodeagent's processes without a socket (something emptied the run directory): the new one takes over
+        # their ports, then they end with their last connection.
+        strays = process.running(self._directory.config)
+        process.start(haproxy, self._directory.config, self._directory.master_socket)
+        process.drain(strays, self._directory.config)
+        if not self._await_active(text, _ACTIVE_SECONDS):
+            raise ApplyError(
+                f"HAProxy was started with {self._directory.config} but {self._directory.stats_socket} "
+                f"does not answer within {_ACTIVE_SECONDS:.0f} s. It was left running; apply again."
+            )
+
+    def _reload(
+        self, text: str, previous: str | None, reloads: int, listeners: tuple[Listener, ...]
+    ) -> Worker:
+        answer = reload_haproxy(self._directory.master_socket, _RELOAD_SECONDS)
+        if isinstance(answer, Unreachable):
+            raise ApplyError(
+                f"Could not make HAProxy reload: {answer}. The new configuration is in "
+                f"{self._directory.config}, the earlier one is still active; apply again."
+            )
+        if not answer.refused and (worker := self._await_active(text, _ACTIVE_SECONDS, reloads)):
+            return worker
+        if answer.refused or self._has_failed(reloads):
+            self._directory.restore(previous)
+            haproxy = process.program()
+            if haproxy is not None and not answer.log:
+                process.check(text, haproxy)  # Only this shows why HAProxy 2.6 and older reject a reload.
+            raise ApplyError(
+                "HAProxy could not use its new configuration; the earlier file was restored and the "
+                f"earlier process continues.{_causes(listeners, answer.log)}"
+            )
+        raise ApplyError(
+            f"HAProxy was asked to reload but does not run {self._directory.config} "
+            f"after {_ACTIVE_SECONDS:.0f} s; what it ran before might still be active. "
+            "Apply again; if that does not help, see HAProxy's log."
+        )
+
+    def _await_sidecar(self, text: str, silence: Unreachable, *, needed: bool) -> None:
+        if not needed or self._await_active(text, _SIDECAR_SECONDS):
+            return
+        raise ApplyError(
+            f"no HAProxy answers at {silence}. Nothing new is relayed. The configuration is in "
+            f"{self._directory.config} and is active as soon as HAProxy runs with it: start the sidecar, "
+            "or set relay.launch: true so that nodeagent starts HAProxy itself."
+        )
+
+    def _await_active(self, text: str, seconds: float, reloads: int | None = None) -> Worker | None:
+        """Wait until the running worker reports this text's digest, and return it.
+
+        And, but for a reload, until its master answers. Gives up after that many seconds, or when the reload
+        after `reloads` earlier ones is known to have failed. If the worker's answer is unusable until then,
+        the master's word counts.
+        """
+        digest = haproxy_config.digest(text)
+        deadline = time.monotonic() + seconds
+        serving: Worker | Unreachable | None = None
+        while time.monotonic() < deadline:
+            serving = read_worker(self._directory.stats_socket, _ASK_SECONDS)
+            if not isinstance(serving, Unreachable) and serving.digest == digest:
+                if reloads is not None:
+                    self._master_due = time.monotonic() + _ACTIVE_SECONDS
+                    return serving
+                if not isinstance(read_processes(self._directory.master_socket, _ASK_SECONDS), Unreachable):
+                    return serving
+            elif reloads is not None and self._has_failed(reloads):
+                return None
+            time.sleep(_PAUSE_SECONDS)
+        unusable = isinstance(serving, Unreachable) and serving.why.is_running
+        return self._reported_by_master(digest, reloads) if unusable else None
+
+    def _reported_by_master(self, digest: str, reloads: int | None) -> Worker | None:
+        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        if isinstance(found, Unreachable) or not found.workers:
+            return None
+        active = reloads is None or (found.reloads > reloads and not found.failed_reloads)
+        return Worker(found.workers[0], found.version, digest) if active else None
+
+    def await_master(self) -> None:
+        """Wait until the master answers after a reload."""
+        while self.reload_ends():
+            time.sleep(_PAUSE_SECONDS)
+
+    def reload_ends(self) -> bool:
+        """Whether the new worker serves, but its master does not answer yet.
+
+        The master executes itself once more then, and its socket refuses connections meanwhile, as that of a
+        HAProxy that has ended. The old worker, which shares sockets with the new one, may not have stopped
+        either. Nothing that points at the new worker needs to wait for that: it is a quarter of a reload.
+        """
+        if self._master_due:
+            found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+            if not isinstance(found, Unreachable) or time.monotonic() > self._master_due:
+                self._master_due = 0.0
+        return self._master_due > 0
+
+    def _has_failed(self, reloads: int) -> bool:
+        found = read_processes(self._directory.master_socket, _ASK_SECONDS)
+        return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
+
+
+def _causes(listeners: Iterable[Listener], log: str) -> str:
+    """Return HAProxy's messages about a failed reload, and which listeners can't be bound, one line each."""
+    lines = []
+    if words := process.complaints(log):
+        lines += ["It says:", words]
+    if unbindable := missing(listener.bind for listener in listeners):
+        lines += ["Can't be bound here:", *(f"{endpoint}: {why}" for endpoint, why in unbindable)]
+    return "\n".join(["", *lines])

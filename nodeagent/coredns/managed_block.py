@@ -1,0 +1,288 @@
+"""nodeagent's block in a Corefile, and which names a Corefile has answers for. Pure.
+
+The block is added and removed, and every other byte stays as it is. It is between two comment lines of its
+own, once in each server block that serves `.`, before that server block's first directive at the start of a
+line. Without lines there is no block.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from msgspec import Struct
+
+from nodeagent.coredns.parsing import (
+    Block,
+    Comment,
+    Corefile,
+    CorefileError,
+    Directive,
+    Token,
+    lex,
+    parse,
+)
+from nodeagent.model.addresses import IPAddress
+from nodeagent.plan.hostnames import canonical
+
+BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replaced)"
+END = "# END nodeagent"
+_BEGIN_AT_LEAST = "# BEGIN nodeagent"
+_INDENT = re.compile(r"[ \t]*")
+
+LinesFor = Callable[[Block], Sequence[str]]
+"""Returns the lines for one server block; indented by four spaces per level below the first."""
+
+
+def without_blocks(text: str) -> str:
+    """Return the text without nodeagent's blocks, and so as it was before them; idempotent.
+
+    Raises:
+        CorefileError: a marker is unmatched: it is unknown which lines after it are nodeagent's.
+    """
+    kept: list[str] = []
+    position = 0
+    for start, end in _blocks(text):
+        kept.append(text[position:start])
+        position = end
+    return "".join([*kept, text[position:]])
+
+
+def blocks_of(text: str) -> list[str]:
+    """Return the lines of each block, markers included. Raises CorefileError as `without_blocks`."""
+    return [text[start:end] for start, end in _blocks(text)]
+
+
+def with_blocks(text: str, lines_for: LinesFor) -> str:
+    """Return the text with the block in each server block that serves `.`, and only there. Idempotent.
+
+    Raises:
+        CorefileError: CoreDNS would reject the text, a marker is unmatched, or no server block serves
+            `.`; the text says which line.
+    """
+    user = without_blocks(text)
+    roots = parse(user).roots
+    if not roots:
+        raise CorefileError("no server block serves the zone '.': there is no place for hostnames")
+    pieces: list[str] = []
+    position = 0
+    for place, block in sorted((_place(user, root), root) for root in roots):
+        pieces += [user[position:place], _written(user, place, lines_for(block))]
+        position = place
+    return "".join([*pieces, user[position:]])
+
+
+def as_file(lines: Sequence[str]) -> str:
+    """Return the block as a file of its own, for Corefiles that import one."""
+    return "".join(f"{line}\n" for line in (BEGIN, *lines, END)) if lines else ""
+
+
+def _blocks(text: str) -> list[tuple[int, int]]:
+    """Return start and end of each block, its lines' ends included."""
+    found: list[tuple[int, int]] = []
+    begin: Comment | None = None
+    for comment in lex(text).comments:
+        kind = _kind(comment) if _begins_line(text, comment.start) else ""
+        if kind == "begin":
+            if begin is not None:
+                raise _lost(begin)
+            begin = comment
+        elif kind == "end":
+            if begin is None:
+                raise _lost(comment)
+            found.append((_line_start(text, begin.start), _line_end(text, comment.end)))
+            begin = None
+    if begin is not None:
+        raise _lost(begin)
+    return found
+
+
+def _lost(marker: Comment) -> CorefileError:
+    return CorefileError(
+        f"line {marker.line}: unmatched marker of nodeagent's block ({marker.text.strip()!r}): "
+        "nodeagent can't determine which lines are its own; nothing was changed. Fix the markers manually, "
+        "or restore the Corefile that was kept: nodeagent coredns cleanup --previous"
+    )
+
+
+def _kind(comment: Comment) -> str:
+    words = comment.text.strip()
+    return "begin" if words.startswith(_BEGIN_AT_LEAST) else "end" if words == END else ""
+
+
+def _place(text: str, block: Block) -> int:
+    """Return where a line of the block begins that is not inside a directive."""
+    after = block.opening or block.keys[-1]
+    rest = [directive.tokens[0] for directive in block.directives]
+    if block.closing is not None:
+        rest.append(block.closing)
+    following = rest[0] if rest else None
+    if following is not None and following.is_on_new_line_after(after):
+        # Right below the brace, above the comments that may belong to the first directive.
+        return _line_end(text, after.end)
+    for before, token in zip(block.directives, rest[1:], strict=False):
+        if token.is_on_new_line_after(before.tokens[-1]):
+            return _line_start(text, token.start)
+    raise CorefileError(
+        f"the server block {block} is on one line: write its first directive on the next line"
+    )
+
+
+def _written(text: str, place: int, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    before = text[:place]
+    end = "\r\n" if before.endswith("\r\n") else "\n"
+    indent = _indent_at(text, place)
+    unit = "\t" if "\t" in indent else "    "
+    return "".join(indent + _reindented(line, unit) + end for line in (BEGIN, *lines, END))
+
+
+def _indent_at(text: str, place: int) -> str:
+    """Return the indent of the first line from `place` on that has one.
+
+    Four spaces if the block has none.
+    """
+    for line in text[place:].splitlines():
+        found = _INDENT.match(line)
+        if line.strip() == "}" or found is None:
+            break
+        if line.strip():
+            return found[0]
+    return "    "
+
+
+def _reindented(line: str, unit: str) -> str:
+    bare = line.lstrip(" ")
+    return unit * ((len(line) - len(bare)) // 4) + bare
+
+
+def _begins_line(text: str, position: int) -> bool:
+    return not text[_line_start(text, position) : position].strip(" \t\ufeff")
+
+
+def _line_start(text: str, position: int) -> int:
+    return text.rfind("\n", 0, position) + 1
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end + 1
+
+
+HAIRPIN_PROXY = "# Added by hairpin-proxy"
+"""The end of every line that hairpin-proxy's controller writes."""
+
+
+class OwnLine(Struct, frozen=True):
+    """A line that sets a name: its place, its plugin, and whether hairpin-proxy wrote it."""
+
+    where: str
+    plugin: str
+    by_hairpin_proxy: bool = False
+
+
+def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
+    """Return the exact names that `rewrite name` and inline `hosts` lines of the root server blocks set.
+
+    The Corefile must be without nodeagent's own block; `where` is its name for a person. What a rewrite by
+    pattern, or a file, means for names is not known here.
+    """
+    by_hairpin_proxy = {
+        comment.line for comment in corefile.comments if comment.text.rstrip().endswith(HAIRPIN_PROXY)
+    }
+    found: dict[str, OwnLine] = {}
+    for root in corefile.roots:
+        for directive in corefile.plugins(root):
+            for token in _names(directive):
+                line = OwnLine(
+                    f"line {token.line} of {where}", directive.name, token.line in by_hairpin_proxy
+                )
+                found.setdefault(canonical(token.text), line)
+    return found
+
+
+def without_hairpin_proxy(text: str) -> str:
+    """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
+    return "".join(line for line in text.splitlines(keepends=True) if not _is_hairpin_proxys(line))
+
+
+def _is_hairpin_proxys(line: str) -> bool:
+    bare = line.strip()
+    return bare.startswith("rewrite ") and bare.endswith(HAIRPIN_PROXY)
+
+
+def _names(directive: Directive) -> Iterator[Token]:
+    if directive.name == "hosts":
+        for line in directive.lines()[1:]:
+            # An address and its names; the rest are options (ttl, no_reverse, reload, fallthrough).
+            if line[0].text[:1].isdigit() or ":" in line[0].text:
+                yield from line[1:]
+    elif directive.name == "rewrite":
+        yield from _rewritten(directive.lines()[0][1:])
+
+
+def _rewritten(words: list[Token]) -> Iterator[Token]:
+    """Yield the name that `rewrite [continue|stop] name [exact] FROM TO` is about."""
+    rest = words[1:] if words and words[0].text in {"continue", "stop"} else words
+    if not rest or rest[0].text != "name":
+        return
+    rest = rest[1:]
+    if rest and rest[0].text == "exact":
+        rest = rest[1:]
+    elif rest and rest[0].text in {"prefix", "suffix", "substring", "regex"}:
+        return
+    if len(rest) >= 2:
+        yield rest[0]
+
+
+# The names that the existing block answers: the memory of what was verified, while DNS is not available.
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNames:
+    """The names with their addresses, and those that are rewritten to a relay Service."""
+
+    answered: dict[str, frozenset[IPAddress]] = field(default_factory=dict)
+    rewritten: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        """The names of both kinds."""
+        return self.rewritten | self.answered.keys()
+
+
+def block_names(texts: Iterable[str]) -> BlockNames:
+    """Read the blocks in Corefiles, and in files that they import.
+
+    Raises:
+        CorefileError: a marker is unmatched, or a block can't be read.
+    """
+    answered: dict[str, frozenset[IPAddress]] = {}
+    rewritten: set[str] = set()
+    for text in texts:
+        for block in blocks_of(text):
+            (server,) = parse(f". {{\n{block}\n}}").servers
+            for directive in server.directives:
+                if directive.name == "rewrite":
+                    rewritten.add(directive.arguments[3])
+                else:
+                    for name, addresses in _of_template(directive):
+                        answered[name] = answered.get(name, frozenset()) | addresses
+    return BlockNames(answered, frozenset(rewritten))
+
+
+def _of_template(directive: Directive) -> Iterator[tuple[str, frozenset[IPAddress]]]:
+    lines = [[token.text for token in line] for line in directive.lines()[1:]]
+    answers = (line[1].split() for line in lines if line[0] == "answer")
+    addresses = frozenset(ip_address(answer[-1]) for answer in answers)
+    for line in lines:
+        if line[0] == "match" and addresses:
+            yield from ((name, addresses) for name in _matched(line[1]))
+
+
+def _matched(expression: str) -> Iterator[str]:
+    """Yield the names of an expression as naming.py writes it; of a wildcard's, the wildcard."""
+    label, *parents = expression.removeprefix("^").removesuffix("[.]$").split("[.]")
+    labels = ["*"] if "[^" in label else label.removeprefix("(?:").removesuffix(")").split("|")
+    yield from (".".join([one, *parents]) for one in labels)

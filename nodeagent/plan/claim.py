@@ -1,0 +1,61 @@
+"""What an object that claims hostnames says, whatever its kind."""
+
+from weakref import WeakValueDictionary
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from nodeagent.model.objects import LoadBalancerPoint, ObjectRef
+from nodeagent.plan.precedence import Age
+
+
+class LoadBalancerHints(Struct, frozen=True, eq=False, weakref=True):
+    """What objects say about the load balancer that serves them.
+
+    All objects that say the same share one value (`HintsPool`), which is compared by identity: of ten
+    thousand Ingresses, most say the same, and hashing the addresses of each costs more than all else.
+
+    `points` and `problems` are those of its status, which `status` names for reasons. `ingress_class` and
+    `controller` (IngressClass.spec.controller) are None where they are unknown. `gateway` is the Gateway that
+    the object is attached to: a Service may have its name. `unattached` says why nothing serves it, if so.
+    """
+
+    points: tuple[LoadBalancerPoint, ...] = ()
+    problems: tuple[str, ...] = ()
+    status: str = "its status.loadBalancer"
+    ingress_class: str | None = None
+    controller: str | None = None
+    gateway: ObjectRef | None = None
+    unattached: str = ""
+
+
+class HintsPool:
+    """Keeps each value of hints once, as long as a claim has it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[tuple[object, ...], LoadBalancerHints] = WeakValueDictionary()
+
+    def one(self, hints: LoadBalancerHints) -> LoadBalancerHints:
+        """Return the one value that says this."""
+        return self._known.setdefault(astuple(hints), hints)
+
+
+class Claim(Struct, frozen=True):
+    """One object claims hostnames: canonical, each once.
+
+    `excluded` is why it is excluded, if it is, and `excluded_in` the namespace that excluded it.
+    `number` is its place among the claims of one object.
+    """
+
+    ref: ObjectRef
+    age: Age
+    names: tuple[str, ...]
+    hints: LoadBalancerHints
+    excluded: str | None = None
+    excluded_in: str = ""
+    number: int = 0
+
+    @property
+    def undated(self) -> bool:
+        """Whether the object has no creation time, as in files."""
+        return self.age[0]

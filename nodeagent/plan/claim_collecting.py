@@ -1,0 +1,306 @@
+"""All claims of a cluster, kept from one pass to the next: an object that stays keeps its claims.
+
+For Ingresses and objects of controllers' own APIs (Traefik's, Istio's), the class shows the load balancer.
+Source: the Kubernetes documentation, "Ingress class" and "Default IngressClass". The annotation is the way
+before Kubernetes 1.18, and every controller still understands it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from nodeagent.config.options import LimitOptions
+from nodeagent.model.objects import CLASS_ANNOTATION, ControllerRoute, Ingress, IngressClass, Route, Snapshot
+from nodeagent.plan.claim import Claim, HintsPool, LoadBalancerHints
+from nodeagent.plan.hostnames import canonical
+from nodeagent.plan.incremental import ItemResults
+from nodeagent.plan.precedence import by_age, opt_out
+from nodeagent.plan.route_claims import Parents, claims_of_route
+from nodeagent.plan.shares import Shares
+
+
+class IngressClasses(Struct, frozen=True):
+    """The cluster's IngressClasses, as decisions look them up."""
+
+    controllers: dict[str, str]
+    """Class to controller."""
+    default: str | None
+    """The only class that is marked as default; with several of them none is."""
+
+    def of_ingress(self, ingress: Ingress) -> str | None:
+        """Return the Ingress's class: by its spec, else by its annotation, else the default."""
+        return ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or self.default
+
+    def controller_of(self, ingress_class: str | None) -> str | None:
+        """Return the controller that serves a class, if an IngressClass names it."""
+        return self.controllers.get(ingress_class) if ingress_class else None
+
+    def only_of(self, controller: str) -> str | None:
+        """Return the class of a controller that has exactly one."""
+        found = [name for name, serving in self.controllers.items() if serving == controller]
+        return found[0] if len(found) == 1 else None
+
+
+def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
+    """Make the value from the objects."""
+    objects = tuple(found)
+    defaults = [each.name for each in objects if each.default]
+    return IngressClasses(
+        {each.name: each.controller for each in objects if each.controller},
+        defaults[0] if len(defaults) == 1 else None,
+    )
+
+
+def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool) -> tuple[Claim, ...]:
+    """Return the claim to the hosts of its rules and TLS section, served where its status or class says."""
+    ingress_class = classes.of_ingress(ingress)
+    hints = pool.one(
+        LoadBalancerHints(
+            points=ingress.points,
+            problems=ingress.problems,
+            ingress_class=ingress_class,
+            controller=classes.controller_of(ingress_class),
+        )
+    )
+    return (_claim(ingress, ingress.hosts, hints),)
+
+
+def claims_of_controller_route(
+    route: ControllerRoute, classes: IngressClasses, pool: HintsPool
+) -> tuple[Claim, ...]:
+    """Return the claim to its hosts; it has no status, so its class determines where it is served.
+
+    The class is its own, or its controller's.
+    """
+    hints = pool.one(
+        LoadBalancerHints(
+            status="its status",
+            ingress_class=route.annotations.get(CLASS_ANNOTATION) or classes.only_of(route.controller),
+            controller=route.controller,
+        )
+    )
+    return (_claim(route, route.hosts, hints),)
+
+
+def _claim(by: Ingress | ControllerRoute, hosts: tuple[str, ...], hints: LoadBalancerHints) -> Claim:
+    names = tuple(dict.fromkeys(map(canonical, hosts)))
+    return Claim(
+        by.ref,
+        by_age(by),
+        hosts if names == hosts else names,
+        hints,
+        opt_out(by.annotations) if by.annotations else None,
+        by.ref.namespace,
+    )
+
+
+_Owner = TypeVar("_Owner", Ingress, Route, ControllerRoute)
+
+_Claimed = tuple[tuple[Claim, ...], tuple[str, ...]]
+"""What one object claims, and what is wrong with it."""
+
+
+class ClaimCollector:
+    """Remembers the claims of the Snapshot that it saw last.
+
+    Args:
+        limits: the options.
+    """
+
+    def __init__(self, limits: LimitOptions) -> None:
+        self._shares = ClaimShares(limits)
+        self._route_shares = RouteShares()
+        self._pool = HintsPool()
+        self._ingresses: _Collection[Ingress] = _Collection()
+        self._routes: _Collection[Route] = _Collection()
+        self._controller_routes: _Collection[ControllerRoute] = _Collection()
+        self._classes = IngressClasses({}, None)
+        self._parents = Parents({}, {}, {})
+        self._parents_made_of: tuple[object, ...] = ((), (), ())
+
+    def update(self, snapshot: Snapshot) -> tuple[list[Claim], list[Claim]]:
+        """Return the claims that are gone since the last Snapshot, and those that are new.
+
+        Claims of a namespace that far exceed its share are not among them.
+        """
+        classes, pool, shares = ingress_classes(snapshot.ingress_classes), self._pool, self._route_shares
+        same_classes = classes == self._classes
+        parents = self._parents_of(snapshot)
+        again = [] if parents is self._parents else parents.touched(self._parents, snapshot.routes)
+        again += self._route_shares.update(snapshot.routes, parents, again)
+        self._classes, self._parents = classes, parents
+        changes = (
+            self._ingresses.update(
+                snapshot.ingresses,
+                lambda ingress: claims_of_ingress(ingress, classes, pool),
+                () if same_classes else snapshot.ingresses,
+            ),
+            self._routes.update(
+                snapshot.routes,
+                lambda route: () if shares.leave_out(route) else claims_of_route(route, parents, pool),
+                again,
+            ),
+            self._controller_routes.update(
+                snapshot.controller_routes,
+                lambda route: claims_of_controller_route(route, classes, pool),
+                () if same_classes else snapshot.controller_routes,
+            ),
+        )
+        gone = [claim for removed, _ in changes for claim in removed]
+        return self._shares.update(gone, [claim for _, added in changes for claim in added])
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with objects of the last Snapshot that claim hostnames."""
+        collections = (self._ingresses, self._routes, self._controller_routes)
+        found = [problem for each in collections for problem in each.problems.elements()]
+        return found + self._route_shares.problems() + self._shares.problems()
+
+    def _parents_of(self, snapshot: Snapshot) -> Parents:
+        made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
+        if not snapshot.routes or made_of == self._parents_made_of:
+            return self._parents
+        self._parents_made_of = made_of
+        return Parents.of(*made_of)
+
+
+class _Collection(Generic[_Owner]):
+    """The objects of one kind, each with its claims; `problems` are theirs, with the number of each."""
+
+    def __init__(self) -> None:
+        self.problems: Counter[str] = Counter()
+        self._claimed: ItemResults[_Owner, _Claimed] = ItemResults(_key)
+
+    def update(
+        self,
+        owners: Sequence[_Owner],
+        claims_of: Callable[[_Owner], tuple[Claim, ...]],
+        again: Iterable[_Owner],
+    ) -> tuple[list[Claim], list[Claim]]:
+        """Take over the objects as they are now; of those in `again`, the claims may have changed."""
+
+        def claimed_by(owner: _Owner) -> _Claimed:
+            return claims_of(owner), tuple(f"{owner.ref}: {problem}" for problem in owner.problems)
+
+        gone, new = self._claimed.update(owners, claimed_by, again)
+        fewer, more = (Counter(chain.from_iterable(found for _, found in each)) for each in (gone, new))
+        if fewer or more:
+            self.problems = self.problems - fewer + more
+        return [claim for claims, _ in gone for claim in claims], [
+            claim for claims, _ in new for claim in claims
+        ]
+
+
+def _key(owner: Ingress | Route | ControllerRoute) -> tuple[str, str, str]:
+    return (owner.ref.kind, owner.ref.namespace, owner.ref.name)
+
+
+_TIMES = 4
+"""Several objects may claim a hostname: for example, one for each of its paths."""
+_FEWEST = 10_000
+
+
+class ClaimShares:
+    """Leaves out the youngest claims of a namespace that claims far more than it can get.
+
+    A claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's memory. So
+    one tenant with a few dozen objects could have every agent killed because it has no memory left, on all
+    nodes at once.
+    No other namespace's claims matter. A claim is left out as a whole.
+
+    Args:
+        limits: the options.
+    """
+
+    def __init__(self, limits: LimitOptions) -> None:
+        self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
+        # By id, which no other claim has while the claim is held here.
+        self._shares: Shares[int, Claim] = Shares(self._most, _order, lambda claim: len(claim.names))
+        self._left_out: dict[int, Claim] = {}
+
+    def update(self, gone: list[Claim], new: list[Claim]) -> tuple[list[Claim], list[Claim]]:
+        """Return the claims to forget, and those to consider now that were not considered before.
+
+        Args:
+            gone: claims of the previous update that are gone.
+            new: the added ones.
+        """
+        for claim in gone:
+            self._shares.remove(claim.ref.namespace, id(claim))
+        for claim in new:
+            self._shares.put(claim.ref.namespace, id(claim), claim)
+        if not self._shares.settle():
+            return gone, new
+        before = self._left_out
+        self._left_out = {key: claim for _, key, claim in self._shares.all_left_out()}
+        ended, begun = set(map(id, gone)), set(map(id, new))
+        forgotten = [claim for claim in gone if id(claim) not in before]
+        considered = [claim for claim in new if id(claim) not in self._left_out]
+        forgotten += [self._left_out[key] for key in self._left_out.keys() - before.keys() - begun]
+        considered += [before[key] for key in before.keys() - self._left_out.keys() - ended]
+        return forgotten, considered
+
+    def problems(self) -> list[str]:
+        """Return which namespaces have claims that are left out."""
+        counts = Counter(claim.ref.namespace for claim in self._left_out.values())
+        return [
+            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
+            f"name {self._most} or more (limits.hostnamesPerNamespace)"
+            for namespace, count in counts.items()
+        ]
+
+
+_MOST_COMPARISONS = 500_000
+"""A Route with one hostname and a Gateway of 64 listeners takes 64."""
+
+_Weighed = tuple[Route, int]
+
+
+class RouteShares:
+    """Leaves out the youngest Routes of a namespace whose Routes take far too long to compare.
+
+    A Route may have 32 parents of 64 listeners and 16 hostnames: to find what it claims takes milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._weighed: ItemResults[Route, _Weighed] = ItemResults(lambda route: route.ref)
+        self._shares: Shares[str, _Weighed] = Shares(
+            _MOST_COMPARISONS, lambda _, weighed: by_age(weighed[0]), lambda weighed: weighed[1]
+        )
+
+    def update(self, routes: Sequence[Route], parents: Parents, again: Iterable[Route]) -> list[Route]:
+        """Take over the Routes; return those that are left out now and were not, or the reverse.
+
+        Args:
+            routes: all of them, sorted by kind, namespace and name.
+            parents: what they can be attached to.
+            again: those of them that the change of the parents concerns.
+        """
+        gone, new = self._weighed.update(routes, lambda route: (route, parents.comparisons(route)), again)
+        for route, _ in gone:
+            self._shares.remove(route.ref.namespace, str(route.ref))
+        for weighed in new:
+            ref = weighed[0].ref
+            self._shares.put(ref.namespace, str(ref), weighed)
+        moved = {key for _, key in self._shares.settle()}
+        return [route for route in routes if str(route.ref) in moved] if moved else []
+
+    def leave_out(self, route: Route) -> bool:
+        """Whether the Route is left out."""
+        return str(route.ref) in self._shares.left_out(route.ref.namespace)
+
+    def problems(self) -> list[str]:
+        """Return which namespaces have Routes that are left out."""
+        counts = Counter(namespace for namespace, _, _ in self._shares.all_left_out())
+        return [
+            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
+            f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
+            for namespace, count in counts.items()
+        ]
+
+
+def _order(_: int, claim: Claim) -> tuple[object, ...]:
+    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
+    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)

@@ -1,1 +1,0 @@
-"""Which objects claim which hostnames: every kind that can claim one becomes one neutral value."""

@@ -1,0 +1,308 @@
+"""What the Gateway API's Routes claim: to which listeners each is attached, by the rules of the API (v1).
+
+The API's reference: ParentReference, Listener.allowedRoutes, ListenerSet, HTTPRoute.spec.hostnames. The
+Route's status counts in only one case: it is not attached to a parent that does not accept it as it is now. A
+missing status means nothing: the rules show what the controller will decide.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Self, TypeVar
+
+from msgspec import Struct
+
+from nodeagent.model.desired import bounded
+from nodeagent.model.objects import (
+    GATEWAY_API,
+    AllowedNamespaces,
+    Gateway,
+    GatewayListener,
+    LabelRule,
+    ListenerSet,
+    Namespace,
+    ObjectRef,
+    ParentRef,
+    Route,
+)
+from nodeagent.plan.claim import Claim, HintsPool, LoadBalancerHints
+from nodeagent.plan.hostnames import canonical, is_wildcard
+from nodeagent.plan.precedence import by_age, opt_out
+
+_KINDS_OF_PROTOCOL = {
+    "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "HTTPS": frozenset({"HTTPRoute", "GRPCRoute"}),
+    "TLS": frozenset({"TLSRoute"}),
+    "TCP": frozenset[str](),
+    "UDP": frozenset[str](),
+}
+"""Which of the Routes that are read here a listener takes. Controllers have protocols of their own
+(`example.com/quic`): with one of those, a listener takes what it lists."""
+
+_Key = TypeVar("_Key")
+
+_WITH_LISTENERS = frozenset({"Gateway", "ListenerSet", "XListenerSet"})
+_OTHER_LISTENER = "has no listener with that name or port"
+_OTHER_KIND = "has no listener that accepts this kind"
+_OTHER_NAMESPACE = "accepts nothing from this namespace"
+_REFUSALS = (_OTHER_LISTENER, _OTHER_KIND, _OTHER_NAMESPACE)
+
+
+class Attachment(Struct, frozen=True):
+    """A Route on one listener, by way of a ListenerSet or not."""
+
+    gateway: Gateway
+    listener: GatewayListener
+    listener_set: ListenerSet | None = None
+
+
+class Parents(Struct, frozen=True):
+    """All that Routes can be attached to, and the namespaces' labels."""
+
+    gateways: Mapping[tuple[str, str], Gateway]
+    """By namespace and name."""
+    listener_sets: Mapping[tuple[str, str, str], ListenerSet]
+    """By API group, namespace and name."""
+    namespaces: Mapping[str, Namespace]
+
+    @classmethod
+    def of(
+        cls,
+        gateways: Iterable[Gateway],
+        listener_sets: Iterable[ListenerSet],
+        namespaces: Iterable[Namespace],
+    ) -> Self:
+        """Return the objects by their names."""
+        return cls(
+            {(gateway.ref.namespace, gateway.ref.name): gateway for gateway in gateways},
+            {(found.group, found.ref.namespace, found.ref.name): found for found in listener_sets},
+            {namespace.name: namespace for namespace in namespaces},
+        )
+
+    def touched(self, before: Self, routes: Iterable[Route]) -> list[Route]:
+        """Return the Routes for which these parents may say something else than those before."""
+        gateways = _differing(self.gateways, before.gateways)
+        namespaces = _differing(self.namespaces, before.namespaces)
+        changed = {(GATEWAY_API, *key) for key in gateways}
+        changed |= _differing(self.listener_sets, before.listener_sets)
+        changed |= {
+            key
+            for key, found in self.listener_sets.items()
+            if found.ref.namespace in namespaces or (found.parent.namespace, found.parent.name) in gateways
+        }
+        return [
+            route
+            for route in routes
+            if route.ref.namespace in namespaces
+            or any((parent.group, parent.namespace, parent.name) in changed for parent in route.parents)
+        ]
+
+    def comparisons(self, route: Route) -> int:
+        """Return how many listeners and hostnames are compared to find what the Route claims."""
+        listeners = sum(1 for parent in route.parents for _ in self._of_parent(parent))
+        return listeners * max(1, len(route.hostnames))
+
+    def attachments(self, route: Route) -> Iterator[Attachment]:
+        """Yield every listener that the Route references and that takes it, whatever their hostnames."""
+        for parent in route.parents:
+            if parent in route.declined:
+                continue
+            for attachment in self._of_parent(parent):
+                if not self._refusal(attachment, parent, route):
+                    yield attachment
+
+    def obstacle(self, route: Route) -> str:
+        """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
+        return "; ".join(
+            dict.fromkeys(
+                f"{parent.kind} {parent.namespace}/{parent.name} {self._obstacle(route, parent)}"
+                for parent in route.parents
+                if parent.kind in _WITH_LISTENERS
+            )
+        )
+
+    def _obstacle(self, route: Route, parent: ParentRef) -> str:
+        if parent in route.declined:
+            return "does not accept it, according to its status"
+        refusals = [self._refusal(attachment, parent, route) for attachment in self._of_parent(parent)]
+        if not refusals:
+            gateway = parent.kind == "Gateway"
+            return "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
+        # The listener that comes closest says most: the others were never meant.
+        return max(refusals, key=_REFUSALS.index)
+
+    def _refusal(self, attachment: Attachment, parent: ParentRef, route: Route) -> str:
+        """Why a listener does not take a Route; empty when it does."""
+        home = (attachment.listener_set or attachment.gateway).ref.namespace
+        if not _is_asked_for(attachment.listener, parent):
+            return _OTHER_LISTENER
+        if not _takes_kind(attachment.listener, route.ref.kind):
+            return _OTHER_KIND
+        if not self._allows(attachment.listener.namespaces, home, route.ref.namespace):
+            return _OTHER_NAMESPACE
+        return ""
+
+    def _of_parent(self, parent: ParentRef) -> Iterator[Attachment]:
+        if (parent.group, parent.kind) == (GATEWAY_API, "Gateway"):
+            gateway = self.gateways.get((parent.namespace, parent.name))
+            if gateway is not None:
+                yield from (Attachment(gateway, listener) for listener in gateway.listeners)
+            return
+        found = self.listener_sets.get((parent.group, parent.namespace, parent.name))
+        if found is None or found.ref.kind != parent.kind:
+            return
+        gateway = self._gateway_of(found)
+        if gateway is not None:
+            yield from (Attachment(gateway, listener, found) for listener in found.listeners)
+
+    def _gateway_of(self, listener_set: ListenerSet) -> Gateway | None:
+        """Return the Gateway to which a ListenerSet adds listeners; None if it may not."""
+        parent = listener_set.parent
+        if (parent.group, parent.kind) != (GATEWAY_API, "Gateway"):
+            return None
+        gateway = self.gateways.get((parent.namespace, parent.name))
+        if gateway is None:
+            return None
+        home, whence = gateway.ref.namespace, listener_set.ref.namespace
+        return gateway if self._allows(gateway.allowed_listeners, home, whence) else None
+
+    def _allows(self, allowed: AllowedNamespaces, home: str, whence: str) -> bool:
+        match allowed.origin:
+            case "All":
+                return True
+            case "Same":
+                return home == whence
+            case "Selector":
+                namespace = self.namespaces.get(whence)
+                return namespace is not None and selects(allowed.selector, namespace.labels)
+            case "None":
+                return False
+
+
+def _differing(one: Mapping[_Key, object], other: Mapping[_Key, object]) -> set[_Key]:
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+def _is_asked_for(listener: GatewayListener, parent: ParentRef) -> bool:
+    return parent.section in {None, listener.name} and parent.port in {None, listener.port}
+
+
+def _takes_kind(listener: GatewayListener, kind: str) -> bool:
+    of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
+    if of_protocol is None:
+        return (GATEWAY_API, kind) in listener.kinds
+    return kind in of_protocol and (not listener.kinds or (GATEWAY_API, kind) in listener.kinds)
+
+
+def selects(selector: Iterable[LabelRule], labels: Mapping[str, str]) -> bool:
+    """Whether all rules hold; a selector without rules selects everything."""
+    return all(_holds(rule, labels) for rule in selector)
+
+
+def _holds(rule: LabelRule, labels: Mapping[str, str]) -> bool:
+    match rule.operator:
+        case "In":
+            return labels.get(rule.key) in rule.values
+        case "NotIn":
+            return labels.get(rule.key) not in rule.values
+        case "Exists":
+            return rule.key in labels
+        case "DoesNotExist":
+            return rule.key not in labels
+
+
+def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Claim, ...]:
+    """Return a claim for each Gateway through which the Route is reached, and one for what is not reached."""
+    attachments = tuple(parents.attachments(route))
+    hostnames = tuple(dict.fromkeys(map(canonical, route.hostnames)))
+    age = by_age(route)
+    reached: set[str] = set()
+    claims: list[Claim] = []
+    found = _names_by_gateway(route, attachments, hostnames)
+    for number, ((gateway, excluded, by), names) in enumerate(found.items()):
+        reached.update(names)
+        hints = _hints(parents.gateways[gateway.namespace, gateway.name], pool)
+        claims.append(Claim(route.ref, age, tuple(names), hints, excluded, by, number))
+    left_over = tuple(_left_over(hostnames, reached))
+    reason = (
+        ("no listener that it is attached to has this hostname") if attachments else parents.obstacle(route)
+    )
+    if left_over and reason:
+        unattached = pool.one(LoadBalancerHints(unattached=bounded(reason)))
+        claims.append(Claim(route.ref, age, left_over, unattached, number=len(claims)))
+    return tuple(claims)
+
+
+def _names_by_gateway(
+    route: Route, attachments: Iterable[Attachment], hostnames: Sequence[str]
+) -> dict[tuple[ObjectRef, str | None, str], dict[str, None]]:
+    """Return the hostnames by which a Route is reached through each Gateway, and what excludes them."""
+    found: dict[tuple[ObjectRef, str | None, str], dict[str, None]] = {}
+    for attachment in attachments:
+        listener = attachment.listener.hostname
+        names = common_hostnames(canonical(listener) if listener else None, hostnames)
+        if names:
+            key = (attachment.gateway.ref, *_exclusion(route, attachment))
+            found.setdefault(key, {}).update(dict.fromkeys(names))
+    return found
+
+
+def _left_over(hostnames: Iterable[str], reached: Collection[str]) -> Iterator[str]:
+    """Yield the hostnames by which no listener is reached, so that the reason is reported."""
+    for hostname in hostnames:
+        if hostname not in reached and not any(intersection(hostname, name) for name in reached):
+            yield hostname
+
+
+def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:
+    """Why the Route is excluded on that listener, and the namespace that says so."""
+    for owner in (route, attachment.listener_set, attachment.gateway):
+        if owner is not None and owner.annotations and (reason := opt_out(owner.annotations)):
+            return (reason if owner is route else f"{owner.ref}: {reason}", owner.ref.namespace)
+    return None, ""
+
+
+def _hints(gateway: Gateway, pool: HintsPool) -> LoadBalancerHints:
+    return pool.one(
+        LoadBalancerHints(
+            points=gateway.points,
+            problems=gateway.problems,
+            status=f"status.addresses of {gateway.ref}",
+            gateway=gateway.ref,
+        )
+    )
+
+
+def intersection(one: str, other: str) -> str | None:
+    """Return the more specific of two canonical hostnames, if it covers nothing that the other does not."""
+    if one == other or _covers(one, other):
+        return other
+    return one if _covers(other, one) else None
+
+
+def common_hostnames(listener: str | None, route: Sequence[str]) -> tuple[str, ...]:
+    """Return the hostnames by which a Route is reached through a listener, in the Route's order.
+
+    Args:
+        listener: The listener's hostname (canonical); None: it takes all hostnames.
+        route: The Route's hostnames (canonical); empty: it takes whatever the listener takes.
+
+    Returns:
+        Nothing if they have nothing in common, or if neither has a hostname.
+    """
+    if listener is None:
+        return tuple(dict.fromkeys(route))
+    if not route:
+        return (listener,)
+    # As `intersection` says of each, without a call for each: there can be thousands.
+    below = listener[1:] if is_wildcard(listener) else None
+    found: list[str] = []
+    for hostname in route:
+        if hostname == listener or (below is not None and hostname.endswith(below)):
+            found.append(hostname)
+        elif is_wildcard(hostname) and listener.endswith(hostname[1:]):
+            found.append(listener)
+    return tuple(dict.fromkeys(found))
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    # `*.example.com` ends in `.example.com`, too: a wildcard below another one is covered by it.
+    return is_wildcard(wide) and narrow.endswith(wide[1:])

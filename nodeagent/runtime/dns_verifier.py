@@ -1,0 +1,331 @@
+"""Repeatedly looks up the hostnames that need verification, in threads of its own: no pass waits for DNS.
+
+A lookup is two queries, A and AAAA. With the queue's allowances, a fresh node's 1,000 hostnames are looked up
+within 5 s and a single new one at once. Finally, while all answers stay the same, there is one lookup a
+second.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from nodeagent.config.options import HostsOptions
+from nodeagent.model.addresses import IPAddress, sort_key
+from nodeagent.model.desired import DnsQuestion
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
+from nodeagent.plan.incremental import changed_keys
+from nodeagent.runtime.lookup_queue import (
+    FIRST_PER_SECOND,
+    LONGEST_SECONDS,
+    Lane,
+    LookupQueue,
+    lane_after,
+    pause_after,
+)
+
+if TYPE_CHECKING:
+    from nodeagent.sources.dns import Resolver
+
+Ask = Callable[[str], DnsReply]
+"""Looks up one hostname; may take seconds, and raises nothing for DNS failures."""
+
+_LOG = logging.getLogger("nodeagent")
+
+SPREAD_SECONDS: Final = 1.0
+"""For agents: all of them learn of a new hostname at the same moment."""
+_THREADS: Final = 16
+_TELL_SECONDS: Final = 0.5
+_REMEMBERED_SECONDS: Final = LONGEST_SECONDS
+"""An address of a load balancer's own hostname counts for so long after the last answer that had it.
+
+Its servers may rotate more addresses than one answer holds, and others are asked up to so much later.
+"""
+_MOST_REMEMBERED: Final = 1024
+"""If there are more, only the latest answer counts: the server can't take memory."""
+_SUSPECT_SECONDS: Final = 60.0
+"""During this time, further changes next to a hostname don't bring forward the others again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one hostname, and since when (monotonic seconds) its lookups fail, if they do.
+
+    `same` counts the answers in a row that were the same as the one before, `failures` the failed ones.
+    `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
+    """
+
+    answer: DnsAnswer
+    same: int = 0
+    failures: int = 0
+    failing_since: float | None = None
+    seen: Mapping[IPAddress, float] = field(default_factory=dict)
+
+
+class DnsVerifier:
+    """Has the answers of DNS for the wanted hostnames. Every method may be called from any thread.
+
+    Args:
+        ask: Looks up one hostname.
+        recheck_seconds: No hostname is looked up again sooner, however short its TTL.
+        on_change: Called when the meaning of an answer changed, at most twice a second. It
+            must not wait.
+        on_reply: Called with the outcome of each lookup. It must not wait.
+        first_per_second: How many hostnames that are new, or whose question changed, are looked up per
+            second.
+        spread_seconds: Such a hostname waits up to this long, at random.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - whom it asks, whom it tells, and how fast
+        self,
+        ask: Ask,
+        recheck_seconds: float,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        on_reply: Callable[[DnsOutcome], None] = lambda _: None,
+        first_per_second: float = FIRST_PER_SECOND,
+        spread_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask = ask
+        self._recheck_seconds = recheck_seconds
+        self._on_change = on_change
+        self._on_reply = on_reply
+        self._clock = clock
+        # One thread watches the clock for all and wakes on changes; the others wait for their turn: so a
+        # hostname that is due wakes one thread, not eight.
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._turn = threading.Condition(self._lock)
+        self._answered = threading.Condition(self._lock)
+        self._watched = False
+        self._queue = LookupQueue(first_per_second, spread_seconds, _THREADS)
+        self._wanted: Mapping[str, DnsQuestion] = {}
+        self._known: dict[str, _Known] = {}
+        self._answers: Mapping[str, DnsAnswer] | None = None
+        self._suspected: dict[str, float] = {}
+        self._threads: list[threading.Thread] = []
+        self._tell_due = math.inf
+        self._told = -math.inf
+        self._ended = False
+
+    def want(self, wanted: Mapping[str, DnsQuestion]) -> None:
+        """From now on, look up these hostnames and no others; answers for others are forgotten.
+
+        Args:
+            wanted: Each hostname with the addresses that matter in an answer: only a difference in these is a
+                change. The namespaces take turns. If the question changed, because the objects or the
+                load balancer's addresses did, the hostname is looked up again at once.
+        """
+        with self._lock:
+            if wanted is self._wanted:
+                return
+            before, now = self._wanted, self._clock()
+            differing = changed_keys(before, wanted)
+            staying = differing & before.keys() & wanted.keys()
+            changed = {name for name in staying if before[name] != wanted[name]}
+            if differing - staying:
+                self._queue.want({name: question.namespace for name, question in wanted.items()}, now)
+                for name in self._known.keys() - wanted.keys():
+                    del self._known[name]
+                    self._answers = None
+                self._suspected.clear()
+                self._start_threads(len(wanted))
+            self._queue.hasten(changed, now, Lane.FIRST)
+            for name in self._known.keys() & changed:
+                self._known[name].same = -1
+            self._wanted = wanted
+            self._news.notify()
+
+    def answers(self) -> Mapping[str, DnsAnswer]:
+        """Return what is known now, without hostnames that were not looked up yet.
+
+        The same object until that changes.
+        """
+        with self._lock:
+            if self._answers is None:
+                self._answers = {name: known.answer for name, known in self._known.items()}
+            return self._answers
+
+    def failing_since(self) -> dict[str, float]:
+        """Return the hostnames whose lookups fail now, each with the clock's seconds since when."""
+        with self._lock:
+            return {
+                name: known.failing_since
+                for name, known in self._known.items()
+                if known.failing_since is not None
+            }
+
+    def await_answers(self, seconds: float) -> None:
+        """Return when every wanted hostname was looked up, or after `seconds`."""
+        with self._lock:
+            self._answered.wait_for(lambda: len(self._known) == len(self._wanted), seconds)
+
+    def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
+        """Look up in this way from now on, and every hostname soon: the configuration changed."""
+        with self._lock:
+            self._ask, self._recheck_seconds = ask, recheck_seconds
+            self._queue.hasten(self._wanted, self._clock(), Lane.FIRST)
+            self._news.notify()
+
+    def stop(self) -> None:
+        """Stop looking up. A thread that waits for an answer does not keep the process alive."""
+        with self._lock:
+            self._ended = True
+            for waiting in (self._news, self._turn, self._answered):
+                waiting.notify_all()
+
+    def _start_threads(self, names: int) -> None:
+        while not self._ended and len(self._threads) < min(_THREADS, names):
+            thread = threading.Thread(target=self._work, name="dns", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while True:
+            taken = self._await_turn()
+            if taken is None:
+                return
+            name, ask = taken
+            try:
+                reply = ask(name)
+            except Exception as error:  # noqa: BLE001 - see below
+                # A bug in nodeagent, triggered by some odd answer: this hostname is tried again, the others
+                # continue.
+                _LOG.exception("Could not look up a hostname", extra={"fields": {"name": name}})
+                reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
+            self._on_reply(reply.outcome)
+            with self._lock:
+                self._note(name, reply)
+
+    def _await_turn(self) -> tuple[str, Ask] | None:
+        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile."""
+        with self._lock:
+            while not self._ended:
+                now = self._clock()
+                self._tell(now)
+                name = self._queue.take(now)
+                if name is not None:
+                    if not self._watched:
+                        self._turn.notify()  # One thread has to watch the clock meanwhile.
+                    return name, self._ask
+                if self._watched:
+                    self._turn.wait()
+                    continue
+                self._watched = True
+                pause = min(self._queue.pause(now), self._tell_due - now)
+                self._news.wait(None if pause == math.inf else pause)
+                self._watched = False
+            return None
+
+    def _note(self, name: str, reply: DnsReply) -> None:
+        now = self._clock()
+        before = self._known.get(name)
+        question = self._wanted.get(name)
+        self._news.notify()
+        if question is None:
+            self._queue.asked(name, now)
+            return
+        seen = dict(before.seen) if before else {}
+        if question.every and reply.outcome.tells:
+            seen = {address: at for address, at in seen.items() if now - at < _REMEMBERED_SECONDS}
+            if len(seen) > _MOST_REMEMBERED:
+                seen = {}
+            seen |= dict.fromkeys(reply.addresses, now)
+            outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
+            reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
+        same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
+        known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
+        known.seen = seen
+        if before is None or known.answer != before.answer:
+            self._answers = None
+        told = before and before.answer.told
+        moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
+        suspected = bool(moved) and self._suspect_others(name, now)
+        if not same:
+            # Reported together with what the load balancer's own hostname answers now.
+            due = now + _TELL_SECONDS if suspected else max(now, self._told + _TELL_SECONDS)
+            self._tell_due = min(self._tell_due, due)
+        # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
+        same_before = 0 if question.every else known.same
+        pause = pause_after(reply, known.failures, same_before, self._recheck_seconds)
+        self._queue.asked(name, now + pause, lane_after(pause))
+        self._answered.notify_all()
+
+    def _suspect_others(self, name: str, now: float) -> bool:
+        """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too.
+
+        And of load balancers' own hostnames, to which it may lead; return whether there are any.
+        """
+        parent = name.partition(".")[2]
+        if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
+            return False
+        self._suspected[parent] = now
+        own = [other for other, question in self._wanted.items() if question.every]
+        siblings = [other for other in self._known if other != name and other.partition(".")[2] == parent]
+        self._queue.hasten({*siblings, *own} - {name}, now, Lane.LIVELY)
+        return bool(own)
+
+    def _tell(self, now: float) -> None:
+        if now >= self._tell_due:
+            self._tell_due, self._told = math.inf, now
+            self._on_change()
+
+
+def _known(before: _Known | None, reply: DnsReply, now: float, same: int) -> _Known:
+    if reply.outcome.tells:
+        return _Known(DnsAnswer(reply, reply), same)
+    if before is None:
+        return _Known(DnsAnswer(reply), same, 1, now)
+    since = now if before.failing_since is None else before.failing_since
+    return _Known(DnsAnswer(reply, before.answer.told), same, before.failures + 1, since)
+
+
+def _meaning(reply: DnsReply, question: DnsQuestion) -> tuple[object, ...]:
+    """Return what of a reply can change a decision.
+
+    So servers that rotate their addresses change nothing.
+    """
+    addresses = frozenset(reply.addresses)
+    matter = addresses if question.every else addresses & question.addresses
+    return reply.outcome, matter, reply.unanswered
+
+
+_ONCE_SECONDS: Final = 10.0
+_ONCE_PER_SECOND: Final = 200.0
+
+
+def ask_upstream(options: HostsOptions) -> Ask:
+    """Return the function that looks up one hostname; it determines the servers for each."""
+
+    @cache
+    def resolver() -> "Resolver":
+        # dnspython costs 0.07 s to import, and memory: without lookups there is no cost.
+        from nodeagent.sources.dns import Resolver, find_upstreams  # noqa: PLC0415
+
+        return Resolver(partial(find_upstreams, options))
+
+    return lambda name: resolver().ask(name)
+
+
+def ask_once(wanted: Mapping[str, DnsQuestion], options: HostsOptions) -> Mapping[str, DnsAnswer]:
+    """Look up all of the hostnames, for ten seconds at most; those left over are not in the answer.
+
+    At up to 200 per second: a command is rarely run, and a person waits for it.
+    """
+    verifier = DnsVerifier(
+        ask_upstream(options), options.dns_recheck_seconds, first_per_second=_ONCE_PER_SECOND
+    )
+    try:
+        verifier.want(wanted)
+        verifier.await_answers(_ONCE_SECONDS)
+        return verifier.answers()
+    finally:
+        verifier.stop()

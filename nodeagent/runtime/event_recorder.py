@@ -1,0 +1,169 @@
+"""Kubernetes Events for what an administrator must know: which, on which Service, and how they are posted."""
+
+import logging
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from operator import itemgetter
+from typing import TypeVar
+
+from msgspec import Struct
+
+from nodeagent.model.desired import Desired, NameDecision, Verdict
+from nodeagent.model.objects import ObjectRef
+from nodeagent.printable import shown_name
+from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.events import EventBudget, post_event
+
+_Item = TypeVar("_Item")
+_NAMES_SHOWN = 5
+
+# What a hostname's owner or an administrator can act on; that excludes a wildcard, a disabled hosts file, and
+# servers that don't answer: they differ from node to node, and metrics report them.
+EVENT_NAME_CODES = frozenset(
+    {
+        "NotVerified",
+        "NoSuchName",
+        "NoDnsAddress",
+        "NeverWritten",
+        "BadName",
+        "Conflict",
+        "TooManyHostnames",
+        "TooManyHostnamesInNamespace",
+    }
+)
+
+
+_WAITING = frozenset({"NotAskedYet", "KeptUnasked"})
+
+
+class PendingEvent(Struct, frozen=True):
+    """One Event: about which Service (`kubectl describe` finds it by `uid`), its reason, and the message."""
+
+    service: ObjectRef
+    code: str
+    message: str
+    uid: str = ""
+
+
+def pending_events(desired: Desired, codes: AbstractSet[str]) -> tuple[PendingEvent, ...]:
+    """Return the rejections, in few Events.
+
+    One for each load balancer, and one for each kind of rejected hostnames.
+
+    Every node uses the same words, so that one Event serves all. Only a port that another program
+    holds concerns one node.
+
+    Args:
+        desired: the plan.
+        codes: those of its decisions on hostnames.
+    """
+    found = [
+        PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid)
+        for decision in desired.load_balancers
+        if decision.verdict is Verdict.REFUSED
+    ]
+    found += [
+        PendingEvent(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
+        for decision in desired.load_balancers
+        if decision.taken and decision.verdict is Verdict.SERVED
+    ]
+    found += name_events(desired, codes, EVENT_NAME_CODES)
+    found.sort(key=lambda one: (one.service, one.code))
+    return tuple(_in_turn(found, lambda one: one.service.namespace))
+
+
+def name_events(
+    desired: Desired, codes: AbstractSet[str], reported: AbstractSet[str]
+) -> tuple[PendingEvent, ...]:
+    """Return one Event for each load balancer and each code of `reported` that rejects its hostnames; sorted.
+
+    Hostnames of a namespace are left out while lookups of it are still running: an Event that stays for an
+    hour must name them all.
+    """
+    if reported.isdisjoint(codes):
+        return ()
+    waiting = set[str]()
+    if not _WAITING.isdisjoint(codes):
+        waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
+    uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
+    refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
+    for decision in desired.names:
+        if decision.verdict is not Verdict.REFUSED or decision.claimed_by.namespace in waiting:
+            continue
+        if decision.load_balancer and decision.code in reported:
+            refused.setdefault((decision.load_balancer, decision.code), []).append(decision)
+    return tuple(
+        PendingEvent(service, f"Name{code}", _about(refused[service, code]), uids.get(service, ""))
+        for service, code in sorted(refused)
+    )
+
+
+def _about(decisions: Iterable[NameDecision]) -> str:
+    by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
+    in_turn = _in_turn(by_name.values(), lambda one: one.claimed_by.namespace)
+    shown = [
+        f"{shown_name(decision.name)} ({decision.claimed_by}): {decision.stable_reason}"
+        for decision in in_turn[:_NAMES_SHOWN]
+    ]
+    more = len(by_name) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def _in_turn(items: Iterable[_Item], namespace_of: Callable[[_Item], str]) -> list[_Item]:
+    """Return the items in an order in which each namespace has its first before any has its second."""
+    before: Counter[str] = Counter()
+    ranked: list[tuple[int, _Item]] = []
+    for item in items:
+        namespace = namespace_of(item)
+        ranked.append((before[namespace], item))
+        before[namespace] += 1
+    return [item for _, item in sorted(ranked, key=itemgetter(0))]
+
+
+_LOG = logging.getLogger("nodeagent")
+_LONGEST_QUEUE = 100
+
+
+class EventRecorder:
+    """Posts each Event at most once an hour, and not too many of them (EventBudget).
+
+    Args:
+        connection: To the API server.
+        node_name: This node.
+    """
+
+    def __init__(self, connection: Connection, node_name: str) -> None:
+        self._connection = connection
+        self._node_name = node_name
+        self._budget = EventBudget()
+        self._queue: queue.Queue[PendingEvent] = queue.Queue(_LONGEST_QUEUE)
+        self._told: type[Exception] | None = None
+
+    def start(self) -> None:
+        """Start to post; the thread ends with the process."""
+        threading.Thread(target=self._post, name="events", daemon=True).start()
+
+    def record(self, event: PendingEvent) -> None:
+        """Take it over and return at once; Events beyond the budget or the queue are dropped."""
+        if self._queue.full() or not self._budget.allow((event.service, event.code)):
+            return
+        self._queue.put(event)
+
+    def _post(self) -> None:
+        while True:
+            one = self._queue.get()
+            failure = post_event(
+                self._connection,
+                one.service,
+                one.code,
+                one.message,
+                node_name=self._node_name,
+                uid=one.uid or None,
+            )
+            # Logged once for each kind of failure: its words differ with every namespace.
+            if failure is not None and type(failure) is not self._told:
+                _LOG.warning("Could not post an Event", extra={"fields": {"reason": str(failure)}})
+            self._told = None if failure is None else type(failure)

@@ -1,1 +1,0 @@
-"""When names are asked of DNS, and what is made of the answers over time."""

@@ -1,0 +1,39 @@
+"""Metrics in which everything has happened once."""
+
+from ipaddress import ip_address
+from typing import get_args
+
+from nodeagent.agent.metrics import AgentMetrics
+from nodeagent.components.component import ComponentName
+from nodeagent.components.relay.haproxy_sockets import ServerState
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Ruling, Verdict
+from nodeagent.model.objects import ObjectRef, Unreadable
+
+COMPONENTS: tuple[ComponentName, ...] = get_args(ComponentName)
+BLUE = ObjectRef("Service", "ingress", "blue")
+GREEN = ObjectRef("Service", "ingress", "green")
+
+
+def name(text: str, verdict: Verdict, code: str) -> NameDecision:
+    """A decision about a name."""
+    return NameDecision(text, ObjectRef("Ingress", "shop", "site"), BLUE, Ruling(verdict, code, "because"))
+
+
+def server(load_balancer: ObjectRef, port: int, *, up: bool) -> ServerState:
+    """What HAProxy reports about one listener's server."""
+    bind = Endpoint(ip_address("169.254.66.7"), port)
+    return ServerState(bind, load_balancer, up, "UP" if up else "DOWN", "", 7, 3)
+
+
+def everything() -> AgentMetrics:
+    """A plan, and a relay that answers; all other series exist from the start."""
+    metrics = AgentMetrics()
+    metrics.set_role(writing=True)
+    metrics.desired = Desired(
+        load_balancers=(LoadBalancerDecision(BLUE, Ruling(Verdict.SERVED, "Listed", "because")),),
+        names=(name("shop.example.com", Verdict.REFUSED, "NotVerified"),),
+        unreadable=(Unreadable("Service ingress/odd", "no name"),),
+    )
+    metrics.statistics = lambda: (server(BLUE, 443, up=True),)
+    return metrics

@@ -1,0 +1,289 @@
+"""The agent against a live API, turn by turn, with a hosts file of its own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nodeagent.agent.loop import Daemon, DaemonSettings
+from nodeagent.agent.reconciler import Reconciler
+from nodeagent.agent.status_file import parse_status, status_path
+from nodeagent.agent.writer_election import WriterElection
+from nodeagent.config.option_types import ListenAddress
+from nodeagent.config.reading import read_config
+from nodeagent.sources.kubernetes.connection import connect
+from nodeagent.sources.kubernetes.workloads import Workload
+from tests.agent.scraping import read
+from tests.apiserver import ApiServer, Rule, faults, objects
+from tests.runtime.serving import get
+from tests.testbed.waiting import wait_until
+
+_USERS = "127.0.0.1 localhost\n"
+_LB = "203.0.113.10"
+_RELAY = "10.96.0.66"
+_DAEMON_SETS = "*/daemonsets/*"
+
+
+class Node:
+    """A node's hosts file, its API, and an agent whose turns the test makes."""
+
+    def __init__(self, api: ApiServer, folder: Path) -> None:
+        self.api = api
+        self.folder = folder
+        self.hosts = folder / "etc" / "hosts"
+        self.hosts.parent.mkdir()
+        self.hosts.write_text(_USERS)
+        self.config = folder / "nodeagent.yaml"
+        self.configure()
+        self.connection = connect(api.write_kubeconfig(folder / "kubeconfig"))
+        own = Workload("DaemonSet", "nodeagent", "nodeagent")
+        settings = DaemonSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"))
+        self.daemon = Daemon(settings, read_config(self.config), self.connection)
+        self.election = WriterElection(folder / "run")
+        self._ended = False
+
+    def configure(self, hosts: str = "") -> None:
+        """Write the configuration, with more options for the hosts file; the agent reads it by `reload`."""
+        self.config.write_text(
+            f"relay: {{kind: service, runDir: {self.folder}/run}}\n"
+            "dnat: {backend: none}\n"
+            "loadBalancers: {services: [{namespace: ingress, name: controller}]}\n"
+            f"hosts: {{file: {self.hosts}, verify: allow, allow: [example.test]{hosts}}}\n"
+        )
+
+    def turn(self) -> None:
+        """Make a turn that does not wait."""
+        self.daemon.triggers.wake()
+        self.daemon.driver.turn()
+
+    def turn_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Make turns until something holds: objects arrive in threads of their own."""
+
+        def held() -> bool:
+            self.turn()
+            return holds()
+
+        wait_until(held, what, every=0.02)
+
+    def has(self, *names: str) -> Callable[[], bool]:
+        """Whether the hosts file has exactly these names at the relay."""
+        return lambda: self.names() == set(names)
+
+    def names(self) -> set[str]:
+        """The hosts file's names at the relay."""
+        lines = [line.split() for line in self.hosts.read_text().splitlines()]
+        return {
+            name for line in lines if line[:1] == [_RELAY] for name in line[1:] if not name.startswith("#")
+        }
+
+    def add(self, name: str, *hosts: str) -> None:
+        """Create an Ingress, or change it."""
+        self.api.store.apply(objects.ingress(name, hosts=hosts, addresses=[_LB]))
+
+    def page(self, path: str) -> str:
+        """A page of the agent."""
+        return get(self.daemon.service.bound, path, headers="Host: localhost\r\n").body
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """A metric as it is scraped."""
+        return read(self.page("/metrics").encode()).value(name, **labels)
+
+    def end(self) -> None:
+        """Let the agent end, as after SIGTERM. Idempotent."""
+        if not self._ended:
+            self._ended = True
+            self.daemon.driver.stop()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with ApiServer() as api:
+        api.store.create(objects.node("n1"))
+        api.store.create(objects.load_balancer("controller", "ingress", addresses=[_LB], annotations={}))
+        relay = objects.service("hairpin-proxy", "hairpin-proxy", cluster_ips=[_RELAY])
+        api.store.create(relay)
+        api.store.create(objects.ingress("site", hosts=["site.example.test"], addresses=[_LB]))
+        made = Node(api, tmp_path)
+        with made.connection:
+            made.daemon.driver.start()
+            yield made
+            made.end()
+
+
+def test_it_writes_what_the_cluster_asks_for_and_says_so(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    assert node.hosts.read_text().startswith(_USERS)
+    assert node.page("/readyz").startswith("ready\nrole: writer\n")
+    node.add("more", "more.example.test")
+    node.turn_until(node.has("site.example.test", "more.example.test"), "one more")
+    node.api.store.delete("ingresses", "site", "default")
+    node.turn_until(node.has("more.example.test"), "one less")
+    assert node.metric("nodeagent_writer") == 1
+    wait_until(lambda: status_path(node.folder / "run").exists(), "the status document")
+    assert parse_status(status_path(node.folder / "run").read_bytes()).node == "n1"
+
+
+def test_drift_is_repaired(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    node.turn()
+    node.hosts.write_text(_USERS)
+    node.turn_until(node.has("site.example.test"), "the repair")
+    assert node.metric("nodeagent_drift_repairs_total", component="hosts") == 1
+
+
+def test_a_malformed_object_is_skipped_and_the_others_are_served(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = objects.ingress("broken", hosts=["broken.example.test"], addresses=[_LB])
+    broken["spec"]["rules"] = "not a list"
+    node.api.store.apply(broken)
+    node.add("sound", "sound.example.test")
+    with caplog.at_level("WARNING"):
+        node.turn_until(node.has("site.example.test", "sound.example.test"), "the sound one")
+    (skipped,) = [one.__dict__["fields"] for one in caplog.records if one.msg == "Skipped an object"]
+    assert skipped["object"] == "Ingress default/broken"
+    assert "rules" in skipped["reason"]
+    node.add("broken", "mended.example.test")
+    node.turn_until(lambda: "mended.example.test" in node.names(), "the mended one")
+
+
+def test_many_events_are_few_passes(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    before = node.metric("nodeagent_applies_total", component="hosts") or 0
+    for number in range(300):
+        node.add(f"burst-{number}", f"burst-{number}.example.test")
+    node.turn_until(lambda: len(node.names()) == 301, "all names")
+    applies = (node.metric("nodeagent_applies_total", component="hosts") or 0) - before
+    assert 1 <= applies <= 6
+
+
+def test_a_newer_agent_takes_over_and_leaves_the_node_again(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    newer = node.election
+    newer.start()
+    node.turn()
+    assert newer.is_writer()
+    node.add("more", "more.example.test")
+    node.api.traffic.wait_for_requests("watch", "*/ingresses")
+    for _ in range(5):
+        node.turn()
+    assert node.page("/readyz").startswith("ready: on standby\nrole: standby: another agent writes")
+    assert node.names() == {"site.example.test"}
+    newer.stop()
+    node.turn_until(node.has("site.example.test", "more.example.test"), "what came meanwhile")
+
+
+def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    node.configure(", exclude: [site.example.test]")
+    node.daemon.driver.reload()
+    node.turn_until(node.has(), "the exclusion")
+    node.configure(", enabeld: true")
+    node.daemon.driver.reload()
+    node.turn()
+    assert node.metric("nodeagent_config_reloads_total", result="rejected") == 1
+    assert "enabeld" in str(caplog.records[-1].__dict__["fields"])
+    node.add("more", "more.example.test")
+    node.turn_until(node.has("more.example.test"), "what comes afterwards")
+
+
+def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("an odd object")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reconciler, "reconcile", fail)
+        node.add("more", "more.example.test")
+        node.turn_until(lambda: "ZeroDivisionError" in node.page("/readyz"), "the failure")
+    assert node.names() == {"site.example.test"}
+    assert node.daemon.seconds_until_pass() == 0
+    node.daemon.make_pass()
+    assert node.names() == {"site.example.test", "more.example.test"}
+    assert "plan: ok" in node.page("/readyz")
+
+
+def test_a_rejected_hostname_is_one_event_on_its_service(node: Node) -> None:
+    node.add("foreign", *(f"n{number}.example.org" for number in range(20)))
+    node.turn_until(lambda: bool(node.api.store.all("events")), "the Event")
+    for number in range(5):
+        node.add("more", f"more-{number}.example.test")
+        node.turn_until(node.has("site.example.test", f"more-{number}.example.test"), "a change")
+    (event,) = node.api.store.all("events")
+    assert (event["type"], event["reason"]) == ("Warning", "NameNotVerified")
+    assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Service", "controller")
+    assert event["metadata"]["namespace"] == event["involvedObject"]["namespace"] == "ingress"
+    assert "Ingress default/foreign" in event["message"]
+    assert "no suffix in hosts.allow covers it" in event["message"]
+    assert event["message"].endswith("and 15 more")
+    assert event["source"] == {"component": "nodeagent", "host": "n1"}
+
+
+def test_most_of_what_is_served_is_not_removed_at_once(node: Node) -> None:
+    node.add("many", *(f"many-{number}.example.test" for number in range(30)))
+    node.turn_until(lambda: len(node.names()) == 31, "all names")
+    before = node.names()
+    node.api.store.delete("ingresses", "many", "default")
+    node.turn_until(lambda: node.metric("nodeagent_removal_held") == 1, "the metric")
+    node.turn()
+    assert node.names() == before
+    wait_until(lambda: bool(node.api.store.all("events")), "the Event")
+    (event,) = node.api.store.all("events")
+    assert (event["reason"], event["involvedObject"]["kind"]) == ("RemovalHeld", "Node")
+    assert event["message"].startswith("30 of 31 hostnames would be removed")
+    due = node.daemon.seconds_until_pass()
+    assert 50 < due <= 60
+
+    node.daemon.driver.reload()  # as a restart does it: on purpose
+    node.turn_until(node.has("site.example.test"), "the removal")
+    assert node.metric("nodeagent_removal_held") == 0
+
+
+def test_where_events_are_forbidden_it_goes_on(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.api.access.allow_only([Rule(["*"], ["*"], ["get", "list", "watch"])])
+    node.add("foreign", "one.example.org")
+    node.turn_until(node.has("site.example.test"), "the first names")
+    node.add("foreign", "localhost")
+    node.turn_until(lambda: "Could not post an Event" in caplog.text, "the log")
+    rule = '{apiGroups: [""], resources: ["events"], verbs: ["create"]}'
+    assert [rule in str(record.__dict__["fields"]) for record in caplog.records if "post" in record.msg] == [
+        True
+    ]
+
+
+@pytest.mark.parametrize("refusal", [401, 403])
+def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    before = node.hosts.stat().st_ino
+    node.api.faults.add(faults.Answer(refusal), times=None)
+    node.api.end_watches()
+    node.turn_until(lambda: "api: failed since" in node.page("/readyz"), "the failure")
+    assert node.metric("nodeagent_api_up") == 0
+    assert node.page("/readyz").startswith("ready\n"), "what is applied stays applied"
+    assert node.hosts.stat().st_ino == before
+    node.api.faults.clear()
+    node.add("more", "more.example.test")
+    node.turn_until(node.has("site.example.test", "more.example.test"), "what came after the refusal")
+
+
+def test_when_its_daemonset_is_deleted_it_cleans_up(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    node.end()
+    assert node.hosts.read_text() == _USERS
+
+
+@pytest.mark.parametrize("fault", [None, faults.Hold(), faults.Answer(403), faults.Disconnect()])
+def test_unless_that_is_known_it_leaves_the_node_as_it_is(
+    node: Node, fault: faults.RequestFault | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An API that is away, silent or forbids the question is no reason to clean up."""
+    node.turn_until(node.has("site.example.test"), "the first names")
+    node.api.store.create(objects.daemon_set("nodeagent", "nodeagent"))
+    if fault:
+        node.api.faults.add(fault, path=_DAEMON_SETS, times=None)
+    node.end()
+    assert node.names() == {"site.example.test"}
+    assert ("Could not check if the DaemonSet was deleted" in caplog.text) is bool(fault)

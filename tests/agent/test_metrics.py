@@ -1,0 +1,221 @@
+"""What a scrape shows after something happened."""
+
+import time
+from pathlib import Path
+
+import prometheus_client
+import pytest
+
+from nodeagent import __version__
+from nodeagent.agent.metrics import AgentMetrics
+from nodeagent.components.relay.haproxy_sockets import Silence, Unreachable
+from nodeagent.coredns.controller import coredns_metrics
+from nodeagent.model.desired import Desired, LoadBalancerDecision, Ruling, Verdict
+from nodeagent.sources.kubernetes.reflector import Coverage
+from nodeagent.sources.kubernetes.resources import RESOURCE_NAMES
+from tests.agent.happening import BLUE, GREEN, everything, name, server
+from tests.agent.scraping import Scrape, read
+
+
+def scrape(metrics: AgentMetrics) -> Scrape:
+    return read(metrics.exposition())
+
+
+def test_series_with_known_labels_are_0_before_anything_happened() -> None:
+    """Otherwise a rate would miss the first event."""
+    families = scrape(AgentMetrics()).families
+    assert {metric for metric, family in families.items() if not family.samples} == {
+        "nodeagent_load_balancers",
+        "nodeagent_names",
+        "nodeagent_relay_up",
+        "nodeagent_relay_upstream_up",
+        "nodeagent_relay_connections",
+        "nodeagent_relay_rejected_connections",
+    }
+    for metric, family in families.items():
+        if not metric.startswith(("process_", "nodeagent_build_info")):
+            assert set(family.samples.values()) <= {0}
+    assert {labels for _, labels in families["nodeagent_resource_coverage"].samples} == {
+        frozenset({("resource", resource), ("state", state)})
+        for resource in RESOURCE_NAMES
+        for state in Coverage
+    }
+
+
+def test_events_add_no_series_but_those_of_decisions_and_the_relay() -> None:
+    """All other label sets are known from the start."""
+    before = {key for family in scrape(AgentMetrics()).families.values() for key in family.samples}
+    after = {key for family in scrape(everything()).families.values() for key in family.samples}
+
+    assert before < after
+    assert {sample for sample, _ in after - before} == {
+        "nodeagent_load_balancers",
+        "nodeagent_names",
+        "nodeagent_relay_up",
+        "nodeagent_relay_upstream_up",
+        "nodeagent_relay_connections",
+        "nodeagent_relay_rejected_connections",
+    }
+
+
+def test_the_latency_of_an_event_falls_into_buckets_from_a_millisecond_to_ten_seconds() -> None:
+    """The goals, 50 ms and 1 s, are bounds of buckets."""
+    metrics = AgentMetrics()
+    for seconds in (0.0005, 0.049, 0.9, 60):
+        metrics.observe("event_to_applied_seconds", seconds)
+
+    found = scrape(metrics)
+    counts = {
+        bound: found.value("nodeagent_event_to_applied_seconds_bucket", le=bound)
+        for bound in ("0.001", "0.025", "0.05", "1.0", "10.0", "+Inf")
+    }
+    assert counts == {"0.001": 1, "0.025": 1, "0.05": 2, "1.0": 3, "10.0": 3, "+Inf": 4}
+
+
+def test_decisions_are_counted_by_state_and_reason() -> None:
+    """Names and addresses are no labels: their number has no bound."""
+    metrics = AgentMetrics()
+    metrics.desired = Desired(
+        load_balancers=(
+            LoadBalancerDecision(BLUE, Ruling(Verdict.SERVED, "Listed", "listed")),
+            LoadBalancerDecision(GREEN, Ruling(Verdict.SKIPPED, "NotProxy", "no annotation")),
+        ),
+        names=(
+            *(name(f"{number}.example.com", Verdict.SERVED, "Allowed") for number in range(3)),
+            name("evil.example.org", Verdict.REFUSED, "NotVerified"),
+        ),
+    )
+
+    found = scrape(metrics)
+    assert found.value("nodeagent_load_balancers", state="served", reason="Listed") == 1
+    assert found.value("nodeagent_load_balancers", state="skipped", reason="NotProxy") == 1
+    assert found.value("nodeagent_names", state="served", reason="Allowed") == 3
+    assert found.value("nodeagent_names", state="refused", reason="NotVerified") == 1
+    assert b"evil" not in metrics.exposition()
+
+
+def test_a_decision_that_is_no_longer_made_leaves_no_series() -> None:
+    """An alert on refused names ends with the last of them."""
+    metrics = AgentMetrics()
+    metrics.desired = Desired(names=(name("a.example.com", Verdict.REFUSED, "NotVerified"),))
+    metrics.desired = Desired(names=(name("a.example.com", Verdict.SERVED, "Allowed"),))
+
+    assert scrape(metrics).value("nodeagent_names", state="refused", reason="NotVerified") is None
+    assert scrape(metrics).value("nodeagent_names", state="served", reason="Allowed") == 1
+
+    metrics.desired = Desired()
+    assert scrape(metrics).families["nodeagent_names"].samples == {}
+
+
+def test_a_load_balancer_is_up_when_all_its_ports_are() -> None:
+    """HAProxy is asked at each scrape, so the value is of now."""
+    metrics = AgentMetrics()
+    servers = [server(BLUE, 80, up=True), server(BLUE, 443, up=False), server(GREEN, 443, up=True)]
+    metrics.statistics = lambda: tuple(servers)
+
+    found = scrape(metrics)
+    assert found.value("nodeagent_relay_up") == 1
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 0
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/green") == 1
+    assert found.value("nodeagent_relay_connections", load_balancer="ingress/blue") == 14
+    assert found.value("nodeagent_relay_rejected_connections", load_balancer="ingress/blue") == 6
+
+    servers[:] = [server(BLUE, 80, up=True), server(BLUE, 443, up=True)]
+    found = scrape(metrics)
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/blue") == 1
+    assert found.value("nodeagent_relay_upstream_up", load_balancer="ingress/green") is None
+
+
+def test_a_relay_that_does_not_answer_is_down_and_its_backends_are_unknown() -> None:
+    """Not reported is not the same as down."""
+    metrics = AgentMetrics()
+    metrics.statistics = lambda: Unreachable("/run/nodeagent/relay.sock", Silence.REFUSED)
+
+    found = scrape(metrics)
+    assert found.value("nodeagent_relay_up") == 0
+    assert found.families["nodeagent_relay_upstream_up"].samples == {}
+
+
+def test_without_a_relay_of_our_own_there_are_no_series_of_it() -> None:
+    """With relay.kind: service an alert on HAProxy must not fire."""
+    metrics = everything()
+    metrics.statistics = None
+
+    assert scrape(metrics).families["nodeagent_relay_up"].samples == {}
+    assert scrape(metrics).families["nodeagent_relay_upstream_up"].samples == {}
+
+
+def test_the_process_and_the_build_are_reported() -> None:
+    """Memory and CPU under the names that every dashboard knows."""
+    found = scrape(AgentMetrics())
+
+    assert found.value("nodeagent_build_info", version=__version__) == 1
+    assert (found.value("process_resident_memory_bytes") or 0) > 1_000_000
+    assert (found.value("process_cpu_seconds_total") or 0) > 0
+
+
+def test_the_age_of_kept_names_is_that_of_the_oldest() -> None:
+    """A hostname that was never verified does not count, however long DNS does not answer for it."""
+    metrics = AgentMetrics()
+    now = time.monotonic()
+    metrics.failing_since = lambda: {
+        "kept.example": now - 60,
+        "old.example": now - 90,
+        "never.example": now - 900,
+    }
+    kept = (name(text, Verdict.SERVED, "Kept") for text in ("kept.example", "old.example", "fine.example"))
+    metrics.desired = Desired(names=(*kept, name("never.example", Verdict.REFUSED, "DnsTimeout")))
+
+    age = scrape(metrics).value("nodeagent_dns_kept_seconds")
+    assert age is not None
+    assert 90 <= age < 200
+
+
+def test_two_sets_of_metrics_share_nothing_and_the_global_registry_stays_empty_of_them() -> None:
+    """The registry is private."""
+    one, other = AgentMetrics(), AgentMetrics()
+    one.count("drift_repairs_total", "hosts")
+
+    assert scrape(one).value("nodeagent_drift_repairs_total", component="hosts") == 1
+    assert scrape(other).value("nodeagent_drift_repairs_total", component="hosts") == 0
+    assert b"nodeagent_" not in prometheus_client.generate_latest()
+
+
+def test_a_part_that_is_none_is_an_error_and_makes_no_series() -> None:
+    """A typing error is found by the first test, not by a dashboard."""
+    metrics = AgentMetrics()
+    before = len(metrics.exposition().splitlines())
+
+    with pytest.raises(KeyError):
+        metrics.count("applies_total", "host")
+    with pytest.raises(KeyError):
+        metrics.set("writers", 1)
+    assert len(metrics.exposition().splitlines()) == before
+
+
+def test_no_series_has_its_time_of_creation() -> None:
+    """Twice the series for what process_start_time_seconds says."""
+    assert b"_created" not in everything().exposition()
+
+
+def documented() -> dict[str, tuple[str, frozenset[str]]]:
+    """The table of docs/metrics.md: name, then type and labels."""
+    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
+    found = {}
+    for row in (row for row in rows if len(row) == 4):  # the probes' table has three
+        metric, kind, labels, meaning = (cell.strip() for cell in row)
+        assert meaning
+        assert metric not in found
+        found[metric.strip("`")] = (
+            kind,
+            frozenset(label.strip().strip("`") for label in labels.split(",") if label.strip()),
+        )
+    return found
+
+
+def test_the_documented_metrics_are_those_of_a_scrape() -> None:
+    """Both ways: name, type and labels; what is not documented is as wrong as what is not there."""
+    families = {**scrape(everything()).families, **read(coredns_metrics().exposition()).families}
+
+    assert {metric: (family.kind, family.labels) for metric, family in families.items()} == documented()

@@ -1,0 +1,100 @@
+"""The log has a line for what changed, and none for what DNS says otherwise to no effect."""
+
+import logging
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from nodeagent.agent.convergence import NodePass, Repair
+from nodeagent.agent.metrics import AgentMetrics
+from nodeagent.agent.pass_reporter import PLAN, PassReporter, log_pass
+from nodeagent.agent.reconciler import Reconciler
+from nodeagent.components.component import COMPONENTS
+from nodeagent.model.desired import Desired, NameDecision, Ruling, Verdict
+from nodeagent.model.objects import ObjectRef
+from nodeagent.runtime.decision_log import changed_names
+from nodeagent.runtime.event_recorder import EventRecorder
+from nodeagent.runtime.health import HealthBoard
+from nodeagent.runtime.repair_conflicts import ConflictStatus
+from nodeagent.runtime.triggers import TriggerBatch
+from tests.agent.scraping import Scrape, read
+
+_LB = ObjectRef("Service", "ingress", "controller")
+
+
+def decided(verdict: Verdict, code: str, reason: str, stable: str = "") -> Desired:
+    """A plan that decided so on one name."""
+    ingress = ObjectRef("Ingress", "shop", "web")
+    name = NameDecision("shop.example.test", ingress, _LB, Ruling(verdict, code, reason, stable))
+    return Desired(names=(name,))
+
+
+REFUSED = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.4", "DNS answers otherwise")
+UNASKED = decided(Verdict.SERVED, "KeptUnasked", "kept: not asked yet")
+PROVEN = decided(Verdict.SERVED, "Verified", "verified: DNS answers 192.0.2.1")
+
+
+def told(before: Desired | None, after: Desired, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a pass that went from one plan to the other logs."""
+    done = NodePass(after)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "nodeagent"):
+        log_pass(done, before, changed_names(after, before))
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_decision_is_logged_when_it_is_new_or_changed(caplog: pytest.LogCaptureFixture) -> None:
+    """And when there is nothing to decide any more."""
+    assert told(None, REFUSED, caplog) == ["Hostname refused"]
+    assert told(REFUSED, PROVEN, caplog) == ["Hostname served"]
+    assert told(PROVEN, REFUSED, caplog) == ["Hostname refused"]
+    assert told(PROVEN, Desired(), caplog) == ["Hostname removed"]
+
+
+def test_other_addresses_of_another_server_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A CDN answers otherwise every minute."""
+    rotated = decided(Verdict.REFUSED, "NotVerified", "DNS answers 198.51.100.5", "DNS answers otherwise")
+    assert told(REFUSED, rotated, caplog) == []
+
+
+def test_an_existing_line_that_dns_confirms_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """As each name is after the agent's start."""
+    assert told(UNASKED, PROVEN, caplog) == []
+    assert told(UNASKED, REFUSED, caplog) == ["Hostname refused"]
+
+
+def test_a_pass_is_counted_by_component() -> None:
+    """And a conflict: the gauge is for the alert, the counter for the history."""
+    metrics, board = AgentMetrics(), HealthBoard([*COMPONENTS, PLAN])
+    conflict = Repair(
+        "rule deleted", ConflictStatus(1.0, conflicting=True, is_news=True, repairs=5, within=9)
+    )
+    done = NodePass(
+        Desired(), errors={"hosts": "read only"}, seconds={"dnat": 7.0}, repairs={"dnat": conflict}
+    )
+    reconciler = SimpleNamespace(
+        guard=SimpleNamespace(until=None, reason=""), conflicting={"dnat"}, retries=SimpleNamespace(due_at={})
+    )
+    reporter = PassReporter(metrics, board, cast("EventRecorder", None), "node")
+
+    def reported() -> Scrape:
+        reporter.report(done, TriggerBatch(), cast("Reconciler", reconciler))
+        return read(metrics.exposition())
+
+    reported()
+    found = reported()
+    for component in COMPONENTS:
+        failures, twice = 2 * (component == "hosts"), 2 * (component == "dnat")
+        assert found.value("nodeagent_applies_total", component=component) == 2
+        assert found.value("nodeagent_apply_failures_total", component=component) == failures
+        assert found.value("nodeagent_drift_repairs_total", component=component) == twice
+        assert found.value("nodeagent_drift_conflicts_total", component=component) == twice / 2
+        assert found.value("nodeagent_drift_conflict", component=component) == twice / 2
+    assert found.value("nodeagent_apply_duration_seconds_sum", component="dnat") == 14
+    assert found.value("nodeagent_last_sync_timestamp_seconds") == 0
+    reconciler.conflicting, done.errors = frozenset(), {}
+    found = reported()
+    assert found.value("nodeagent_drift_conflict", component="dnat") == 0
+    assert found.value("nodeagent_drift_conflicts_total", component="dnat") == 1
+    assert (found.value("nodeagent_last_sync_timestamp_seconds") or 0) > 1.7e9

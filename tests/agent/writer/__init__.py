@@ -1,1 +1,0 @@
-"""Which agent writes on a node."""

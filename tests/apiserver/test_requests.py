@@ -1,0 +1,682 @@
+"""One suite of requests for the simulated API server and for a real one: both give the same answers.
+
+The real one is asked where `KUBE_APISERVER=` and `ETCD=` name the programs; docs/testing.md says when that
+was done last, and what is not imitated.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import count
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from tests.daemonset.kustomize import DAEMONSET, render
+from tests.daemonset.manifests import DEPLOYMENTS
+
+from .access import DEFAULT_USER
+from .resources import Object
+from .servers import ETCD, KUBE_APISERVER, Server, real, simulated
+from .wire import WatchLines, exchange, request
+
+_NUMBERS = count()
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+CLASSES = "/apis/networking.k8s.io/v1/ingressclasses"
+
+
+@pytest.fixture(scope="module", params=["simulated", "real"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Provide each server in turn."""
+    if request.param == "simulated":
+        with simulated() as started:
+            yield started
+    elif not (KUBE_APISERVER and ETCD):
+        pytest.skip("KUBE_APISERVER= and ETCD= are not given: no real kube-apiserver")
+    else:
+        with real(tmp_path_factory.mktemp("kube-apiserver")) as started:
+            yield started
+
+
+@pytest.fixture
+def place(server: Server) -> str:
+    """Provide a namespace of the test's own; give its path."""
+    name = f"place-{next(_NUMBERS)}"
+    assert request(server.admin, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    return f"/api/v1/namespaces/{name}"
+
+
+def grouped(place: str, group: str) -> str:
+    """Give the path of the same namespace in a group's v1."""
+    return place.replace("/api/v1", f"/apis/{group}/v1")
+
+
+def created(server: Server, path: str, obj: Object) -> Object:
+    """Create an object; give it as stored."""
+    status, answer = request(server.admin, "POST", path, obj)
+    assert status == 201, answer
+    return answer
+
+
+def config_map(name: str, **data: str) -> Object:
+    """Build a ConfigMap."""
+    return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": data}
+
+
+def service(name: str, kind: str = "ClusterIP", **labels: str) -> Object:
+    """Build a Service without what the server chooses."""
+    metadata: Object = {"name": name, "labels": labels}
+    return {
+        "kind": "Service",
+        "apiVersion": "v1",
+        "metadata": metadata,
+        "spec": {"type": kind, "ports": [{"port": 80}]},
+    }
+
+
+def daemon_set(name: str) -> Object:
+    """Build a DaemonSet that the server takes."""
+    labels = {"app": "x"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": pod}}
+
+
+def names(listed: Object) -> list[str]:
+    """Give the names in a list."""
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+def version(server: Server, path: str) -> str:
+    """Give a collection's resourceVersion."""
+    found: str = request(server.admin, "GET", path)[1]["metadata"]["resourceVersion"]
+    return found
+
+
+# Lists
+
+
+def test_pages_are_one_snapshot(server: Server, place: str) -> None:
+    path = f"{place}/configmaps"
+    for number in range(5):
+        created(server, path, config_map(f"c{number}"))
+    seen: list[str] = []
+    versions, remaining, token = set(), [], ""
+    while True:
+        _, page = request(server.admin, "GET", f"{path}?limit=2&continue={quote(token)}")
+        seen += names(page)
+        versions.add(page["metadata"]["resourceVersion"])
+        remaining.append(page["metadata"].get("remainingItemCount"))
+        # What happens between the pages is not in them.
+        request(server.admin, "DELETE", f"{path}/{seen[-1]}")
+        token = page["metadata"].get("continue", "")
+        if not token:
+            break
+        if len(seen) == 2:
+            created(server, path, config_map("z"))
+    assert seen == [f"c{number}" for number in range(5)]
+    assert len(versions) == 1
+    assert remaining == [3, 1, None]
+
+
+def test_pages_over_namespaces_come_in_the_order_of_keys(server: Server) -> None:
+    for namespace in ("order", "order-b"):
+        created(server, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        for name in "xy":
+            created(server, f"/api/v1/namespaces/{namespace}/configmaps", config_map(name))
+    _, listed = request(server.admin, "GET", "/api/v1/configmaps")
+    keys = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listed["items"]]
+    ours = [key for key in keys if key[0].startswith("order")]
+    assert ours == [("order-b", "x"), ("order-b", "y"), ("order", "x"), ("order", "y")]
+
+
+def test_pages_with_a_selector_do_not_tell_how_much_remains(server: Server, place: str) -> None:
+    for number in range(3):
+        created(server, f"{place}/services", service(f"s{number}", one="two"))
+    _, page = request(server.admin, "GET", f"{place}/services?limit=2&labelSelector=one%3Dtwo")
+    assert names(page) == ["s0", "s1"]
+    assert "continue" in page["metadata"]
+    assert "remainingItemCount" not in page["metadata"]
+
+
+def test_what_the_storage_has_forgotten_is_expired(server: Server) -> None:
+    """IngressClasses, whose lists the real server reads from its storage here."""
+    body = {"spec": {"controller": "example.com/x"}}
+    for name in ("one", "three", "two"):
+        created(server, CLASSES, {"metadata": {"name": name}, **body})
+    _, page = request(server.admin, "GET", f"{CLASSES}?limit=1")
+    assert request(server.admin, "DELETE", f"{CLASSES}/three")[0] == 200
+    server.compact()
+    token = page["metadata"]["continue"]
+    status, refused = request(server.admin, "GET", f"{CLASSES}?limit=1&continue={token}")
+    assert (status, refused["reason"], refused["code"]) == (410, "Expired", 410)
+    assert refused["message"].startswith("The provided continue parameter is too old to display a consistent")
+    # The Status brings a token that goes on with what there is now.
+    _, rest = request(server.admin, "GET", f"{CLASSES}?limit=1&continue={refused['metadata']['continue']}")
+    assert names(rest) == ["two"]
+    for name in ("one", "two"):
+        request(server.admin, "DELETE", f"{CLASSES}/{name}")
+
+
+def test_items_of_built_in_types_do_not_state_their_type(server: Server, place: str) -> None:
+    created(server, f"{place}/services", service("a"))
+    _, listed = request(server.admin, "GET", f"{place}/services")
+    assert (listed["kind"], listed["apiVersion"]) == ("ServiceList", "v1")
+    assert "kind" not in listed["items"][0]
+    assert request(server.admin, "GET", f"{place}/services/a")[1]["kind"] == "Service"
+
+
+def test_selectors(server: Server, place: str) -> None:
+    created(server, f"{place}/services", service("a", app="web", tier="front"))
+    created(server, f"{place}/services", service("b", "LoadBalancer", app="db"))
+    created(server, f"{place}/services", service("c"))
+    for query, expected in (
+        ("fieldSelector=spec.type=LoadBalancer", ["b"]),
+        ("fieldSelector=metadata.name=a,spec.type=ClusterIP", ["a"]),
+        (f"fieldSelector=metadata.namespace={place.rsplit('/', maxsplit=1)[-1]},metadata.name=c", ["c"]),
+        ("labelSelector=app=web", ["a"]),
+        ("labelSelector=app=web,tier=front", ["a"]),
+    ):
+        found = request(server.admin, "GET", f"{place}/services?{quote(query, '=&')}")[1]
+        assert names(found) == expected, query
+
+
+def test_large_lists_are_compressed_for_clients_that_ask(server: Server, place: str) -> None:
+    created(server, f"{place}/configmaps", config_map("a", ballast="x" * 200_000))
+    packed = {"Accept-Encoding": "gzip"}
+    _, headers, body = exchange(server.admin, "GET", f"{place}/configmaps", headers=packed)
+    assert headers["Content-Encoding"] == "gzip"
+    assert names(json.loads(gzip.decompress(body))) == ["a"]
+    assert "Content-Encoding" not in exchange(server.admin, "GET", f"{place}/configmaps")[1]
+    assert "Content-Encoding" not in exchange(server.admin, "GET", f"{place}/services", headers=packed)[1]
+
+
+# What does not make sense
+
+
+OTHER_TYPE = {"kind": "Ingress", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "a"}}
+NO_RESOURCE = "404 NotFound: the server could not find the requested resource"
+NO_METHOD = "405 MethodNotAllowed: the server does not allow this method on the requested resource"
+ELSEWHERE = {"metadata": {"name": "a", "namespace": "other"}}
+NO_FIELD = '"spec.type" is not a known field selector: only "metadata.name", "metadata.namespace"'
+PLACES_DIFFER = "the namespace of the provided object does not match the namespace sent on the request"
+NAMES_DIFFER = "the name of the object (b) does not match the name on the URL"
+LISTS = "/api/v1/services"
+
+REFUSALS: list[tuple[str, Object | str | None, str]] = [
+    ("GET /api/v1/wonders", None, NO_RESOURCE),
+    ("GET {place}/configmaps/x/status", None, NO_RESOURCE),
+    ("GET {place}/configmaps/x", None, '404 NotFound: configmaps "x" not found'),
+    ("GET {networking}/ingresses/x", None, '404 NotFound: ingresses.networking.k8s.io "x" not found'),
+    ("PUT {place}/configmaps/x", config_map("x"), '404 NotFound: configmaps "x" not found'),
+    ("DELETE {place}/configmaps/x", None, '404 NotFound: configmaps "x" not found'),
+    ("POST {place}-no/configmaps", config_map("x"), '404 NotFound: namespaces "place-'),
+    ("PUT {place}/configmaps", config_map("x"), NO_METHOD),
+    ("POST /api/v1/configmaps", config_map("x"), NO_METHOD),
+    (f"GET {LISTS}?fieldSelector=spec.x%3Dy", None, "400 BadRequest: field label not supported: spec.x"),
+    ("GET /api/v1/configmaps?fieldSelector=spec.type%3Dx", None, f"400 BadRequest: {NO_FIELD}"),
+    (
+        f"GET {LISTS}?fieldSelector=bad",
+        None,
+        "400 BadRequest: invalid selector: 'bad'; can't understand 'bad'",
+    ),
+    (f"GET {LISTS}?labelSelector=a%20b", None, "400 BadRequest: unable to parse requirement"),
+    (f"GET {LISTS}?limit=x", None, "400 BadRequest: * invalid syntax"),
+    (f"GET {LISTS}?continue=rubbish", None, "400 BadRequest: * continue key is not valid"),
+    (f"GET {LISTS}?watch=1&timeoutSeconds=x", None, "400 BadRequest: * invalid syntax"),
+    (f"GET {LISTS}?watch=1&resourceVersion=x", None, '500 : * Invalid value: "x"'),
+    ("POST {place}/configmaps", {"metadata": {}}, "422 Invalid: * name or generateName is required"),
+    ("POST {place}/configmaps", ELSEWHERE, f"400 BadRequest: {PLACES_DIFFER}"),
+    ("POST {place}/configmaps", OTHER_TYPE, "400 BadRequest: * cannot be handled as a ConfigMap"),
+    ("POST {place}/configmaps", "{", "400 BadRequest: the object provided is unrecognized"),
+    ("PUT {place}/configmaps/a", config_map("b"), f"400 BadRequest: {NAMES_DIFFER} (a)"),
+    ("PATCH {place}/configmaps/held", {"metadata": {"name": "b"}}, f"400 BadRequest: {NAMES_DIFFER} (held)"),
+    ("POST {place}/configmaps", config_map("held"), '409 AlreadyExists: configmaps "held" already exists'),
+]
+
+
+@pytest.mark.parametrize(("asked", "body", "refusal"), REFUSALS, ids=[each[0] for each in REFUSALS])
+def test_refusals(server: Server, place: str, asked: str, body: Object | str | None, refusal: str) -> None:
+    created(server, f"{place}/configmaps", config_map("held"))
+    method, target = asked.format(place=place, networking=grouped(place, "networking.k8s.io")).split(" ")
+    status, answer = request(server.admin, method, target, body)
+    assert (answer["kind"], answer["status"], answer["code"]) == ("Status", "Failure", status)
+    found = f"{status} {answer.get('reason', '')}: {answer['message']}"
+    assert fnmatchcase(found, f"{refusal}*".replace("[", "[[]")), found
+
+
+@pytest.mark.parametrize(
+    "path", ["/apis/wonders.example.com/v1/wonders", "/apis/wonders.example.com", "/nothing"]
+)
+def test_a_group_that_does_not_exist_is_answered_in_plain_text(server: Server, path: str) -> None:
+    status, headers, body = exchange(server.admin, "GET", path)
+    assert (status, headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
+    assert body == b"404 page not found\n"
+
+
+# Watches
+
+
+def test_a_watch_tells_all_that_came_after_its_version_and_then_what_comes(
+    server: Server, place: str
+) -> None:
+    path = f"{place}/configmaps"
+    created(server, path, config_map("old"))
+    since = version(server, path)
+    made = created(server, path, config_map("a"))
+    request(server.admin, "DELETE", f"{path}/old")
+    at = version(server, path)
+    with WatchLines(server.admin, f"{path}?resourceVersion={since}") as watch:
+        assert watch.response.headers["Transfer-Encoding"] == "chunked"
+        assert watch.response.headers["Content-Type"] == "application/json"
+        added, deleted = watch.next(), watch.next()
+        assert (added["type"], added["object"]) == ("ADDED", made)
+        assert (deleted["type"], deleted["object"]["kind"]) == ("DELETED", "ConfigMap")
+        assert deleted["object"]["metadata"]["resourceVersion"] == at
+        _, changed = request(server.admin, "PATCH", f"{path}/a", {"data": {"k": "v"}})
+        modified = watch.next()
+        assert (modified["type"], modified["object"]) == ("MODIFIED", changed)
+
+
+@pytest.mark.parametrize("version_asked", ["", "0"])
+def test_without_a_version_the_objects_that_exist_come_first(
+    server: Server, place: str, version_asked: str
+) -> None:
+    path = f"{place}/configmaps"
+    for name in "ba":
+        created(server, path, config_map(name))
+    with WatchLines(server.admin, f"{path}?resourceVersion={version_asked}") as watch:
+        assert sorted(watch.seen(2)) == [("ADDED", "a"), ("ADDED", "b")]
+        request(server.admin, "DELETE", f"{path}/a")
+        assert watch.seen(1) == [("DELETED", "a")]
+
+
+def test_timeout_seconds_end_the_stream_cleanly(server: Server, place: str) -> None:
+    with (
+        WatchLines(server.admin, f"{place}/configmaps?resourceVersion=0&timeoutSeconds=1") as watch,
+        pytest.raises(EOFError),
+    ):
+        watch.next()
+
+
+def test_a_version_that_the_watch_cache_never_had_is_expired(server: Server) -> None:
+    with WatchLines(server.admin, "/api/v1/services?resourceVersion=2") as watch:
+        event = watch.next()
+        assert (watch.response.status, event["type"]) == (200, "ERROR")
+        found = event["object"]
+    assert (found["kind"], found["code"], found["reason"]) == ("Status", 410, "Expired")
+    assert found["message"].startswith("too old resource version: 2 (")
+
+
+def test_an_object_that_stops_to_match_is_deleted_for_the_client(server: Server, place: str) -> None:
+    path = f"{place}/services"
+    created(server, path, service("a", "LoadBalancer"))
+    created(server, path, service("b"))
+    since = version(server, path)
+    _, left = request(server.admin, "PATCH", f"{path}/a", {"spec": {"type": "ClusterIP"}})
+    request(server.admin, "PATCH", f"{path}/b", {"spec": {"type": "LoadBalancer"}})
+    request(server.admin, "PATCH", f"{path}/a", {"metadata": {"labels": {"x": "y"}}})
+    request(server.admin, "DELETE", f"{path}/a")
+    request(server.admin, "DELETE", f"{path}/b")
+    query = f"resourceVersion={since}&fieldSelector=spec.type%3DLoadBalancer"
+    with WatchLines(server.admin, f"{path}?{query}") as watch:
+        event = watch.next()
+        assert (event["type"], event["object"]["spec"]["type"]) == ("DELETED", "LoadBalancer")
+        assert event["object"]["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
+        assert watch.seen(2) == [("ADDED", "b"), ("DELETED", "b")]
+
+
+def test_watches_of_one_namespace_one_label_one_object(server: Server, place: str) -> None:
+    since = version(server, "/api/v1/configmaps")
+    other = f"{place}-b"
+    created(server, "/api/v1/namespaces", {"metadata": {"name": other.rsplit("/", maxsplit=1)[-1]}})
+    created(server, f"{other}/configmaps", config_map("a"))
+    marked = config_map("c")
+    marked["metadata"]["labels"] = {"x": "y"}
+    for obj in (config_map("b"), marked):
+        created(server, f"{place}/configmaps", obj)
+    for query, expected in (
+        ("", "b"),
+        ("&fieldSelector=metadata.name%3Dc", "c"),
+        ("&labelSelector=x%3Dy", "c"),
+    ):
+        with WatchLines(server.admin, f"{place}/configmaps?resourceVersion={since}{query}") as watch:
+            assert watch.seen(1) == [("ADDED", expected)], query
+    # Not a watch: the object.
+    path = f"{place}/configmaps/b?watch=1&resourceVersion={since}"
+    assert request(server.admin, "GET", path)[1]["kind"] == "ConfigMap"
+
+
+# Writes
+
+
+def test_every_write_gets_a_higher_version(server: Server, place: str) -> None:
+    first = created(server, f"{place}/configmaps", config_map("a"))
+    second = created(server, f"{place}/services", service("b"))
+    listed = version(server, f"{place}/configmaps")
+    versions = [int(obj["metadata"]["resourceVersion"]) for obj in (first, second)]
+    assert versions[0] < versions[1] <= int(listed)
+    assert {"uid", "creationTimestamp"} <= first["metadata"].keys()
+
+
+def test_an_update_from_an_old_version_conflicts(server: Server, place: str) -> None:
+    path = f"{place}/configmaps"
+    first = created(server, path, config_map("state", key="1"))
+    status, second = request(server.admin, "PUT", f"{path}/state", first | {"data": {"key": "2"}})
+    assert status == 200
+    _, again = request(server.admin, "PUT", f"{path}/state", second)
+    assert again["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"], "it changes nothing"
+    status, refused = request(server.admin, "PUT", f"{path}/state", first | {"data": {"key": "3"}})
+    assert (status, refused["reason"]) == (409, "Conflict")
+    assert refused["message"] == (
+        'Operation cannot be fulfilled on configmaps "state": the object has been modified; please apply '
+        "your changes to the latest version and try again"
+    )
+    other = {"metadata": {"name": "state", "uid": "11111111-2222-3333-4444-555555555555"}}
+    assert request(server.admin, "PUT", f"{path}/state", other)[1]["reason"] == "Conflict"
+    assert request(server.admin, "GET", f"{path}/state")[1]["data"] == {"key": "2"}
+
+
+def test_deletions(server: Server, place: str) -> None:
+    created(server, f"{place}/configmaps", config_map("a"))
+    created(server, f"{place}/services", service("a"))
+    path = f"{place}/services/a"
+    for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        status, refused = request(server.admin, "DELETE", path, {"preconditions": {field: "1"}})
+        assert (status, refused["reason"]) == (409, "Conflict")
+        why = f"the {word} in the precondition (1) does not match the {word} in record ("
+        assert refused["message"].startswith(f'Operation cannot be fulfilled on Service "a": {why}')
+    _, deleted = request(server.admin, "DELETE", f"{place}/configmaps/a")
+    assert (deleted["kind"], deleted["status"], deleted["details"]["name"]) == ("Status", "Success", "a")
+    assert request(server.admin, "DELETE", path)[1]["kind"] == "Service"
+    assert request(server.admin, "GET", path)[0] == 404
+
+
+def test_a_deletion_in_the_foreground_waits_for_the_garbage_collector(server: Server, place: str) -> None:
+    path = f"{grouped(place, 'apps')}/daemonsets"
+    created(server, path, daemon_set("a"))
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+    for _ in range(2):
+        status, marked = request(server.admin, "DELETE", f"{path}/a", options)
+        assert (status, marked["metadata"]["finalizers"]) == (200, ["foregroundDeletion"])
+        assert (marked["metadata"]["generation"], "deletionTimestamp" in marked["metadata"]) == (2, True)
+    assert request(server.admin, "PATCH", f"{path}/a", {"metadata": {"finalizers": None}})[0] == 200
+    assert request(server.admin, "GET", f"{path}/a")[0] == 404
+    created(server, path, daemon_set("b"))
+    assert request(server.admin, "DELETE", f"{path}/b")[1]["kind"] == "Status"
+
+
+def test_the_generation_grows_with_the_spec_alone(server: Server, place: str) -> None:
+    path = f"{grouped(place, 'apps')}/daemonsets"
+    made = created(server, path, daemon_set("a"))
+    _, labelled = request(
+        server.admin, "PATCH", f"{path}/a", {"metadata": {"labels": {"a": "b"}, "generation": 9}}
+    )
+    _, told = request(server.admin, "PATCH", f"{path}/a/status", {"status": {"numberReady": 2}})
+    _, changed = request(server.admin, "PATCH", f"{path}/a", {"spec": {"minReadySeconds": 7}})
+    found = [obj["metadata"]["generation"] for obj in (made, labelled, told, changed)]
+    assert found == [1, 1, 1, 2]
+
+
+def test_status_and_the_rest_are_written_apart(server: Server, place: str) -> None:
+    path = f"{place}/services"
+    told = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}}
+    made = created(server, path, service("a", "LoadBalancer") | {"status": told})
+    assert not made.get("status", {}).get("loadBalancer"), "a create does not write it"
+    change = {"status": told, "spec": {"type": "ClusterIP"}}
+    code, patched = request(server.admin, "PATCH", f"{path}/a/status", change)
+    assert (code, patched["status"], patched["spec"]["type"]) == (200, told, "LoadBalancer")
+    changed = patched | {"status": {}, "spec": patched["spec"] | {"sessionAffinity": "ClientIP"}}
+    code, put = request(server.admin, "PUT", f"{path}/a", changed)
+    assert (code, put["status"], put["spec"]["sessionAffinity"]) == (200, told, "ClientIP")
+    code, put = request(server.admin, "PUT", f"{path}/a/status", put | {"status": {"loadBalancer": {}}})
+    assert (code, put["status"]) == (200, {"loadBalancer": {}})
+
+
+def test_a_merge_patch_removes_with_null(server: Server, place: str) -> None:
+    created(server, f"{place}/configmaps", config_map("state", a="1", b="2"))
+    _, patched = request(server.admin, "PATCH", f"{place}/configmaps/state", {"data": {"a": None, "c": "3"}})
+    assert patched["data"] == {"b": "2", "c": "3"}
+
+
+def test_apply_creates_and_merges(server: Server, place: str) -> None:
+    path = f"{place}/configmaps/a"
+    manager = "?fieldManager=helm&force=true"
+    made = config_map("a", k="1")
+    assert request(server.admin, "PATCH", path + manager, made, APPLY)[0] == 201
+    made["metadata"]["labels"] = {"x": "y"}
+    status, found = request(server.admin, "PATCH", path + manager, made, APPLY)
+    assert (status, found["metadata"]["labels"], found["data"]) == (200, {"x": "y"}, {"k": "1"})
+    request(server.admin, "PATCH", path, {"data": {"other": "writer"}})
+    made["data"] = {"l": "2"}
+    _, found = request(server.admin, "PATCH", path + manager, made, APPLY)
+    assert found["data"] == {"l": "2", "other": "writer"}, "what is no longer applied is removed"
+    status, refused = request(server.admin, "PATCH", path, made, APPLY)
+    assert (status, refused["reason"]) == (422, "Invalid")
+    assert "fieldManager: Required value: is required for apply patch" in refused["message"]
+
+
+def test_leases(server: Server, place: str) -> None:
+    """Written by compare-and-swap alone."""
+    path = f"{grouped(place, 'coordination.k8s.io')}/leases"
+    now = "2026-01-01T00:00:00.000000Z"
+    held = created(
+        server, path, {"metadata": {"name": "lock"}, "spec": {"holderIdentity": "a", "renewTime": now}}
+    )
+    taken = held | {"spec": held["spec"] | {"holderIdentity": "b"}}
+    assert request(server.admin, "PUT", f"{path}/lock", taken)[1]["spec"]["holderIdentity"] == "b"
+    assert request(server.admin, "PUT", f"{path}/lock", taken)[1]["reason"] == "Conflict"
+
+
+def test_events(server: Server, place: str) -> None:
+    namespace = place.rsplit("/", maxsplit=1)[-1]
+    event = {
+        "metadata": {"generateName": "nodeagent-"},
+        "involvedObject": {"kind": "Service", "name": "web", "namespace": namespace},
+        "reason": "NameNotAllowed",
+        "type": "Warning",
+    }
+    made = created(server, f"{place}/events", event)
+    assert made["metadata"]["name"].startswith("nodeagent-")
+    created(server, f"{place}/events", event | {"metadata": {"name": "two"}, "reason": "Other"})
+    for query in (
+        "reason%3DNameNotAllowed",
+        "involvedObject.name%3Dweb,reason%3DNameNotAllowed",
+    ):
+        found = request(server.admin, "GET", f"{place}/events?fieldSelector={query}")[1]
+        assert names(found) == [made["metadata"]["name"]]
+
+
+def test_namespaces_and_nodes(server: Server) -> None:
+    """A namespace carries its name as a label; a Node may be created with its status."""
+    _, found = request(server.admin, "POST", "/api/v1/namespaces", {"metadata": {"name": "labelled"}})
+    assert found["metadata"]["labels"] == {"kubernetes.io/metadata.name": "labelled"}
+    addresses = [{"type": "InternalIP", "address": "192.0.2.7"}]
+    node = {"metadata": {"name": "n7"}, "status": {"addresses": addresses}}
+    assert created(server, "/api/v1/nodes", node)["status"]["addresses"] == addresses
+
+
+# What exists
+
+
+def test_groups_versions_and_resources_are_told(server: Server) -> None:
+    found = request(server.admin, "GET", "/apis")[1]
+    assert found["kind"] == "APIGroupList"
+    groups = {group["name"]: [one["version"] for one in group["versions"]] for group in found["groups"]}
+    assert groups["networking.k8s.io"] == ["v1"]
+    assert groups["coordination.k8s.io"] == ["v1"]
+    assert "gateway.networking.k8s.io" not in groups
+    found = request(server.admin, "GET", "/apis/networking.k8s.io/v1")[1]
+    assert (found["kind"], found["groupVersion"]) == ("APIResourceList", "networking.k8s.io/v1")
+    told = {
+        entry["name"]: (entry["kind"], entry["namespaced"], entry["verbs"]) for entry in found["resources"]
+    }
+    verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    for name, kind, namespaced in (
+        ("ingresses", "Ingress", True),
+        ("ingressclasses", "IngressClass", False),
+        ("servicecidrs", "ServiceCIDR", False),
+    ):
+        assert told[name] == (kind, namespaced, verbs)
+    assert told["ingresses/status"] == ("Ingress", True, ["get", "patch", "update"])
+    assert request(server.admin, "GET", "/api/v1")[1]["groupVersion"] == "v1"
+    assert request(server.admin, "GET", "/apis/apps")[1]["preferredVersion"]["groupVersion"] == "apps/v1"
+    assert request(server.admin, "GET", "/version")[1]["gitVersion"].startswith("v1.36.")
+    assert exchange(server.admin, "GET", "/healthz")[2] == b"ok"
+
+
+# Who may do what
+
+ROLES = """
+kind: ClusterRole
+apiVersion: rbac.authorization.k8s.io/v1
+metadata: {name: limited}
+rules:
+  - {apiGroups: [""], resources: [services], verbs: [list, watch]}
+  - {apiGroups: [""], resources: [nodes], verbs: [get, list, watch], resourceNames: [n1]}
+  - {apiGroups: [networking.k8s.io], resources: ["*"], verbs: ["*"]}
+---
+kind: Role
+apiVersion: rbac.authorization.k8s.io/v1
+metadata: {name: limited, namespace: kube-system}
+rules:
+  - {apiGroups: [apps], resources: [daemonsets], resourceNames: [nodeagent], verbs: [get]}
+---
+kind: ClusterRoleBinding
+apiVersion: rbac.authorization.k8s.io/v1
+metadata: {name: limited}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: limited}
+subjects: [{kind: ServiceAccount, name: nodeagent, namespace: kube-system}]
+---
+kind: RoleBinding
+apiVersion: rbac.authorization.k8s.io/v1
+metadata: {name: limited, namespace: kube-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: limited}
+subjects: [{kind: ServiceAccount, name: nodeagent, namespace: kube-system}]
+"""
+
+
+@pytest.fixture(scope="module")
+def granted(server: Server) -> Server:
+    """Provide a server on which the limited user has these roles."""
+    server.grant(list(yaml.safe_load_all(ROLES)))
+    return server
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "/api/v1/services", 200),
+        ("GET", "/api/v1/namespaces/default/services", 200),
+        ("GET", "/api/v1/namespaces/default/services/web", 403),
+        # resourceNames: by path, or by the fieldSelector that names exactly this object.
+        ("GET", "/api/v1/nodes/n1", 404),
+        ("GET", "/api/v1/nodes/n2", 403),
+        ("GET", "/api/v1/nodes", 403),
+        ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn1", 200),
+        ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn2", 403),
+        ("GET", "/api/v1/nodes?fieldSelector=metadata.name%3Dn2&watch=1", 403),
+        ("DELETE", "/apis/networking.k8s.io/v1/namespaces/default/ingresses/x", 404),
+        # A Role holds in its namespace alone.
+        ("GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/nodeagent", 404),
+        ("GET", "/apis/apps/v1/namespaces/default/daemonsets/nodeagent", 403),
+        ("POST", "/api/v1/namespaces/default/events", 403),
+        # Every authenticated user may read what exists, and nothing else that is not an object.
+        ("GET", "/apis", 200),
+        ("GET", "/version", 200),
+        ("GET", "/apis/networking.k8s.io/v1", 200),
+        ("GET", "/metrics", 403),
+        ("GET", "/nothing", 403),
+        ("GET", "/api/v1/wonders", 403),
+    ],
+)
+def test_roles_hold_exactly(granted: Server, method: str, path: str, code: int) -> None:
+    body = {"metadata": {"name": "x"}} if method == "POST" else None
+    assert exchange(granted.limited, method, path, body)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "subject", "action"),
+    [
+        (
+            "GET",
+            "/apis/apps/v1/deployments",
+            "deployments.apps",
+            'list resource "deployments" in API group "apps" at the cluster scope',
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/services/web",
+            'services "web"',
+            'get resource "services" in API group "" in the namespace "default"',
+        ),
+        (
+            "PATCH",
+            "/api/v1/nodes/n1/status",
+            'nodes "n1"',
+            'patch resource "nodes/status" in API group "" at the cluster scope',
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/pods/x/exec?command=ls",
+            'pods "x"',
+            'get resource "pods/exec" in API group "" in the namespace "default"',
+        ),
+    ],
+)
+def test_what_no_rule_allows_is_forbidden(
+    granted: Server, method: str, path: str, subject: str, action: str
+) -> None:
+    status, refused = request(granted.limited, method, path, {} if method == "PATCH" else None)
+    assert (status, refused["reason"], refused["code"]) == (403, "Forbidden", 403)
+    assert refused["message"] == f'{subject} is forbidden: User "{DEFAULT_USER}" cannot {action}'
+
+
+def test_a_wrong_token_is_unauthorized_and_none_is_anonymous(server: Server) -> None:
+    status, refused = request(server.stranger, "GET", "/api/v1/services")
+    expected = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    words = {"message": "Unauthorized", "reason": "Unauthorized", "code": 401}
+    assert (status, refused) == (401, expected | words)
+    for path, what in (
+        ("/api/v1/services", 'services is forbidden: User "system:anonymous" cannot list resource'),
+        ("/apis", 'forbidden: User "system:anonymous" cannot get path "/apis"'),
+    ):
+        status, refused = request(server.anonymous, "GET", path)
+        assert (status, refused["reason"]) == (403, "Forbidden")
+        assert what in refused["message"]
+    assert exchange(server.anonymous, "GET", "/version")[0] == 200
+
+
+def test_impersonation(granted: Server) -> None:
+    """Who may impersonate has the other's rights, and no longer its own."""
+    acting = {"Impersonate-User": DEFAULT_USER}
+    for path, code in (("/api/v1/services", 200), ("/api/v1/secrets", 403)):
+        assert request(granted.admin, "GET", path, headers=acting)[0] == code
+    acting = {"Impersonate-User": "admin"}
+    status, refused = request(granted.limited, "GET", "/api/v1/services", headers=acting)
+    assert (status, refused["reason"]) == (403, "Forbidden")
+    assert f'is forbidden: User "{DEFAULT_USER}" cannot impersonate' in refused["message"]
+
+
+# Our own manifests
+
+
+@pytest.mark.parametrize("kustomization", [*DEPLOYMENTS, "coredns", "doctor"])
+def test_every_manifest_is_taken_with_strict_validation(server: Server, kustomization: str) -> None:
+    """Applied as kubectl does it on the server's side, twice: the second time changes nothing."""
+    versions = []
+    # The user's own, of which nodeagent reads a relay Service.
+    request(server.admin, "POST", "/api/v1/namespaces", {"metadata": {"name": "hairpin-proxy"}})
+    for _ in range(2):
+        for obj in render(DAEMONSET / kustomization):
+            metadata = obj["metadata"]
+            where = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+            group = "/api/v1" if obj["apiVersion"] == "v1" else f"/apis/{obj['apiVersion']}"
+            options = "fieldManager=kubectl&fieldValidation=Strict&force=true"
+            path = f"{group}{where}/{obj['kind'].lower()}s/{metadata['name']}?{options}"
+            status, answer = request(server.admin, "PATCH", path, json.dumps(obj), APPLY)
+            assert status in {200, 201}, answer
+            versions.append(answer["metadata"]["resourceVersion"])
+    half = len(versions) // 2
+    assert versions[:half] == versions[half:]

@@ -1,0 +1,147 @@
+"""What plan and status report: `-o json` is what docs/schema says it is; the text says the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+from jsonschema import Draft202012Validator
+
+from nodeagent.agent.convergence import AppliedChange, NodePass
+from nodeagent.cli.report import SCHEMA_VERSION, Document, convergence_lines
+from nodeagent.cli.terminal import terminal_text
+from nodeagent.model.desired import Desired
+from release.schemas import schema_of
+from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, ingress, service
+
+if TYPE_CHECKING:
+    from tests.cli.command_line import CommandLine
+
+_FILE = Path(__file__).parents[2] / "docs" / "schema" / f"report-v{SCHEMA_VERSION}.json"
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    published = json.loads(_FILE.read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(published)
+    return Draft202012Validator(published)
+
+
+def test_the_published_schema_is_the_codes_own() -> None:
+    assert json.loads(_FILE.read_text(encoding="utf-8")) == schema_of(Document), "run `make schema`"
+
+
+@pytest.mark.parametrize("backend", ["none", "auto"])
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_every_answer_is_valid(
+    command_line: CommandLine, validator: Draft202012Validator, command: str, backend: str
+) -> None:
+    command_line.configure(dnat={"backend": backend})
+    command_line.write(
+        other=service("other"),
+        hostile=ingress("a\nb", "\x1b[31m", "*.example.test", "localhost", name="hostile"),
+        empty=ingress(name="empty"),
+    )
+    (command_line.manifests / "broken.yaml").write_text("a: [b", encoding="ascii")
+    reply = command_line(command, "-o", "json")
+    validator.validate(reply.document)
+    assert reply.document["schemaVersion"] == SCHEMA_VERSION
+    assert reply.document["kind"] == command.capitalize()
+    assert reply.document["node"] == NODE
+
+
+def test_an_error_is_valid_too(command_line: CommandLine, validator: Draft202012Validator) -> None:
+    command_line.hosts_file.unlink()
+    command_line.hosts_file.mkdir()
+    reply = command_line("plan", "-o", "json")
+    assert reply.exit_code == 1
+    validator.validate(reply.document)
+    assert set(reply.document["errors"]) == {"hosts"}
+    assert reply.document["inSync"] is False
+
+
+def test_the_schema_is_strict_enough_to_fail(
+    command_line: CommandLine, validator: Draft202012Validator
+) -> None:
+    document = command_line("plan", "-o", "json").document
+    for broken in (document | {"schemaVersion": "0"}, _without(document, "changes"), document | {"names": 1}):
+        assert not validator.is_valid(broken)
+
+
+def test_a_plan_shows_all_that_would_change(command_line: CommandLine) -> None:
+    document = command_line("plan", "-o", "json").document
+    (load_balancer,) = document["loadBalancers"]
+    assert load_balancer["verdict"] == "served"
+    assert load_balancer["addresses"] == [ADDRESS]
+    assert load_balancer["ports"] == [PORT]
+    assert load_balancer["listeners"] is None
+    (relay,) = load_balancer["relayAddresses"]
+    (name,) = document["names"]
+    assert (name["name"], name["verdict"], name["written"]) == (HOST, "served", False)
+    changes = document["changes"]
+    assert any(line.startswith(f"+ {relay} ") for line in changes["addresses"]["add"])
+    assert any(f"{relay}:{PORT}" in line and f"10.96.0.10:{PORT}" in line for line in changes["relay"]["add"])
+    assert changes["hosts"]["remove"] == []
+    assert f"+{relay}\t{HOST}\n" in changes["hosts"]["preview"]
+    assert any("169.254.66.0/24" in line for line in changes["dnat"]["add"])
+
+
+def test_two_plans_are_the_same_to_the_byte(command_line: CommandLine) -> None:
+    assert command_line("plan", "-o", "json").stdout == command_line("plan", "-o", "json").stdout
+    assert command_line.hosts_file.read_text(encoding="ascii") == HOSTS_FILE
+    assert not command_line.run_directory.exists()
+
+
+def _without(document: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != key}
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_a_hostname_of_a_megabyte_is_one_short_line(command_line: CommandLine, command: str) -> None:
+    """Objects of controllers' own kinds can have one: it is not read, and the object is named."""
+    command_line.write(long=ingress("x" * 1_000_000, name="long"))
+    shown = command_line(command).stdout
+    assert "Ingress default/long: hosts longer than 253 characters: 1 not read" in shown
+    assert max(map(len, shown.splitlines())) < 500
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_what_is_not_served_is_shown_with_its_code(command_line: CommandLine, command: str) -> None:
+    command_line.write(
+        local=ingress("localhost", "*.example.test", name="local"),
+        plain=service("plain"),
+        site=ingress("site.example.test"),
+    )
+    shown = command_line(command).stdout.splitlines()
+    (local,) = [line for line in shown if " localhost (" in line]
+    assert local.endswith("[NeverWritten]")
+    (wildcard,) = [line for line in shown if " *.example.test (" in line]
+    assert wildcard.endswith("[Wildcard]")
+    (plain,) = [line for line in shown if " ingress/plain:" in line]
+    assert plain.endswith("[NotProxy]")
+    assert not any(line.endswith("]") for line in shown if line.lstrip().startswith("served"))
+
+
+def test_the_skeleton_of_a_transaction_is_shown_on_request(command_line: CommandLine) -> None:
+    short, whole = command_line("plan").stdout, command_line("plan", "--verbose").stdout
+    assert "  + guard" in short
+    assert "hook prerouting" not in short
+    assert "hook prerouting" in whole
+
+
+def test_what_a_hosts_file_holds_can_not_steer_the_terminal(command_line: CommandLine) -> None:
+    command_line.hosts_file.write_bytes(HOSTS_FILE.encode() + b"# \x1b[31m \x9b \xff\r\n")
+    shown = command_line("plan").stdout
+    assert r"\x1b[31m" in shown
+    assert all(letter.isprintable() or letter == "\n" for letter in shown)
+
+
+def test_what_was_done_is_shown_step_by_step() -> None:
+    steps = [AppliedChange("dnat", "+ one\n+ two")]
+    done = NodePass(Desired(), changes=steps, errors={"hosts": "can't\nwrite"})
+    assert click.unstyle(terminal_text(convergence_lines("node1", done, "nothing"))) == (
+        "dnat       + one\n           + two\nHosts file failed\n  can't\n  write\n"
+    )

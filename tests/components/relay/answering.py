@@ -1,0 +1,65 @@
+"""A socket in place of HAProxy's, with unusable answers."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+Answer = Callable[[socket.socket], None]
+
+
+def closes(_: socket.socket) -> None:
+    """End the connection at once."""
+
+
+def hangs(connection: socket.socket) -> None:
+    """Read, and say nothing."""
+    while connection.recv(100):
+        pass
+    connection.settimeout(30)
+    connection.recv(100)
+
+
+def garbage(connection: socket.socket) -> None:
+    """Say what no HAProxy says."""
+    connection.sendall(b"\xff\xfe{]\n\n")
+
+
+def truncated(connection: socket.socket) -> None:
+    """End in the middle of an answer."""
+    connection.sendall(b"Name: HAProxy\nVersion: 2.6")
+
+
+def other_format(connection: socket.socket) -> None:
+    """Say what another version might."""
+    connection.sendall(b'{"Pid": "none", "Version": 9}\nPid: none\n# pxname,new\na,b\n\n')
+
+
+def endless(connection: socket.socket) -> None:
+    """Go on for ever."""
+    try:
+        while True:
+            connection.sendall(b"Pid: x\n" * 1000)
+    except OSError:
+        return
+
+
+@contextmanager
+def answering(path: Path, answer: Answer) -> Iterator[None]:
+    """In place of HAProxy's socket, one that answers each connection like this."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            answer(connection)
+
+    def accept() -> None:
+        while True:
+            threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        path.unlink(missing_ok=True)
+        listening.bind(str(path))
+        listening.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield

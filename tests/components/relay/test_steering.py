@@ -1,0 +1,339 @@
+"""While two HAProxies share an address, new connections arrive at the newer one's."""
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.relay import Relay, process
+from nodeagent.components.relay.steering import steer
+from nodeagent.config.options import RelayOptions
+from nodeagent.model.addresses import Endpoint
+from nodeagent.model.desired import Listener
+from tests.components.relay.answering import answering, closes, garbage, hangs
+from tests.components.relay.backend import backend, connect, plain_backend, who
+from tests.components.relay.condition import eventually
+from tests.components.relay.load import load, start_site
+from tests.components.relay.namespace import (
+    NODE,
+    POD,
+    RELAY,
+    RELAY_2,
+    RELAY_6,
+    SERVICE_6,
+    apply,
+    isolated,
+    listener,
+)
+from tests.root import needs_root
+
+A, B = listener(node=NODE), listener(RELAY_2, 80, proxy=None)
+C = listener(RELAY_6, server=SERVICE_6, proxy="v2")
+ALL = (A, B, C)
+_MARK = "/run/not-a-socket"
+_CONNECTIONS = 24
+
+
+def _haproxy(name: str, *listeners: Listener, options: RelayOptions | None = None) -> Relay:
+    """A HAProxy with a directory of its own, as each pod has one."""
+    defaults = options or RelayOptions()
+    relay = Relay(_replaced(defaults, f"/run/{name}"))
+    apply(relay, listeners or ALL)
+    assert relay.ready(listeners or ALL) == {each.bind for each in listeners or ALL}
+    return relay
+
+
+def _replaced(options: RelayOptions, directory: str) -> RelayOptions:
+    return RelayOptions(
+        launch=True,
+        haproxy_dir=directory,  # type: ignore[arg-type]
+        max_connections_per_listener=options.max_connections_per_listener,
+        threads=options.threads,
+    )
+
+
+def _pids(name: str) -> tuple[int, ...]:
+    return process.running(Path(f"/run/{name}/haproxy.cfg"))
+
+
+def _signal(name: str, number: signal.Signals) -> None:
+    for pid in _pids(name):
+        os.kill(pid, number)
+
+
+def _steer(name: str, *listeners: Listener) -> frozenset[Endpoint]:
+    return steer({each.bind for each in listeners or ALL}, Path(f"/run/{name}/relay.sock"))
+
+
+def _accepted(relay: Relay) -> dict[Endpoint, int]:
+    told = relay.statistics()
+    assert isinstance(told, tuple)
+    return {each.bind: each.connections for each in told}
+
+
+def _rejected(relay: Relay) -> int:
+    told = relay.statistics()
+    assert isinstance(told, tuple)
+    return told[0].rejected
+
+
+def _listening_here() -> set[Endpoint]:
+    """Where this process itself listens."""
+    found = set()
+    for number in Path("/proc/self/fd").iterdir():
+        try:
+            with socket.socket(fileno=os.dup(int(number.name))) as each:
+                listens = each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if listens and each.family != socket.AF_UNIX:
+                    found.add(Endpoint(ip_address(each.getsockname()[0]), each.getsockname()[1]))
+        except OSError:
+            continue  # not a socket
+    return found
+
+
+@contextmanager
+def _held(endpoint: Endpoint) -> Iterator[None]:
+    with ExitStack() as closing:
+        for _ in range(_CONNECTIONS):
+            closing.enter_context(connect(endpoint))
+        yield
+
+
+def _all_arrive_at(relay: Relay, *listeners: Listener) -> bool:
+    """Whether each of many new connections to each listener is one of this HAProxy's."""
+    for each in listeners or ALL:
+        assert eventually(lambda bind=each.bind: not _accepted(relay)[bind])  # type: ignore[misc]
+        with _held(each.bind):
+            # With the kernel's hash, one in 16 million such runs would pass by chance.
+            if not eventually(lambda bind=each.bind: _accepted(relay)[bind] == _CONNECTIONS, 1.0):  # type: ignore[misc]
+                return False
+    return True
+
+
+@isolated
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_new_connections_arrive_at_the_new_haproxy_and_no_controller_sees_how_that_is_known(
+    threads: int,
+) -> None:
+    with backend(A.server) as seen, plain_backend(B.server), backend(C.server) as seen_6:
+        old = _haproxy("old")
+        assert _steer("old") == frozenset()  # it is alone
+        new = _haproxy("new", options=RelayOptions(threads=threads))
+        assert not _all_arrive_at(new)
+        assert _steer("new") == {each.bind for each in ALL}
+        assert _listening_here() == {each.server for each in ALL}
+        own = [each for each in (*seen, *seen_6) if each.source in {"127.0.0.1", "::1"}]
+        assert own == []
+        assert _all_arrive_at(new)
+        assert _steer("old") == {each.bind for each in ALL}
+        assert _all_arrive_at(old)
+
+
+@isolated
+def test_neither_a_limit_nor_a_controller_that_is_away_matters() -> None:
+    with backend(A.server), ExitStack() as closing:
+        old = _haproxy("old", A)
+        new = _haproxy("new", A, options=RelayOptions(max_connections_per_listener=1))
+        for _ in range(8):
+            with suppress(ConnectionResetError):  # rejected already
+                closing.enter_context(connect(A.bind, POD))
+        # A connection counts once HAProxy has accepted it: one of these must not be taken for the agent's.
+        assert eventually(lambda: sum(_accepted(each)[A.bind] + _rejected(each) for each in (old, new)) == 8)
+        before = _rejected(new)
+        assert _steer("new", A) == {A.bind}
+        # The agent's own connection ends with a rejection, counted once: the first index led here.
+        assert eventually(lambda: _rejected(new) > before)
+        assert _rejected(new) == before + 1
+    assert _steer("old", A) == {A.bind}
+    assert _steer("new", A) == {A.bind}
+
+
+@isolated
+def test_more_listeners_than_one_message_has_sockets_are_steered() -> None:
+    many = tuple(replace(A, bind=Endpoint(A.bind.address, port)) for port in range(1001, 1301))
+    with backend(A.server):
+        _haproxy("old", *many)
+        new = _haproxy("new", *many)
+        assert _steer("new", *many) == {each.bind for each in many}
+        assert _all_arrive_at(new, *many[::50], many[-1])
+
+
+@isolated
+def test_a_listener_that_is_added_later_is_steered_in_the_next_pass() -> None:
+    with backend(A.server), plain_backend(B.server), backend(C.server):
+        _haproxy("old")
+        new = _haproxy("new", A)
+        assert _steer("new", A) == {A.bind}
+        apply(new, ALL)
+        assert new.ready(ALL) == {each.bind for each in ALL}
+        assert _all_arrive_at(new, A)
+        assert not _all_arrive_at(new, C)
+        assert _steer("new") == {each.bind for each in ALL}
+        assert _all_arrive_at(new)
+
+
+@isolated
+def test_when_the_new_one_dies_the_old_one_serves() -> None:
+    with backend(A.server):
+        old = _haproxy("old", A)
+        _haproxy("new", A)
+        assert _steer("new", A) == {A.bind}
+        _signal("new", signal.SIGKILL)
+        assert eventually(lambda: not _pids("new"))
+        assert _all_arrive_at(old, A)
+
+
+@isolated
+def test_an_old_one_that_is_restarted_meanwhile_takes_nothing_after_the_next_pass() -> None:
+    with backend(A.server):
+        _haproxy("old", A)
+        new = _haproxy("new", A)
+        assert _steer("new", A) == {A.bind}
+        _signal("old", signal.SIGKILL)
+        assert eventually(lambda: not _pids("old"))
+        assert _all_arrive_at(new, A)
+        _haproxy("old", A)
+        # The index that was verified is the old one's now. It serves, and the next pass tries again.
+        assert who(A.bind) == f"v1 {NODE}"
+        assert _steer("new", A) == {A.bind}
+        assert _all_arrive_at(new, A)
+
+
+@isolated
+def test_an_index_that_an_agent_left_without_verifying_it_is_replaced() -> None:
+    with backend(A.server):
+        _haproxy("old", A)
+        _haproxy("middle", A)
+        new = _haproxy("new", A)
+        assert _steer("old", A) == {A.bind}
+        assert _steer("new", A) == {A.bind}
+        assert _all_arrive_at(new, A)
+
+
+@isolated
+def test_another_program_of_the_same_user_that_listens_last_gets_nothing() -> None:
+    with backend(A.server), socket.socket() as stray:
+        _haproxy("old", A)
+        new = _haproxy("new", A)
+        stray.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        stray.bind((RELAY, 443))
+        stray.listen()
+        assert _steer("new", A) == {A.bind}
+        # One of the agent's own, which has ended.
+        stray.accept()[0].close()
+        assert _all_arrive_at(new, A)
+        assert not select.select([stray], [], [], 0)[0]
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def _other_descriptors(connection: socket.socket) -> None:
+    connection.sendall((2).to_bytes(4, sys.byteorder))
+    with Path(_MARK).open("w") as file, socket.socket() as unbound:
+        socket.send_fds(connection, [b"x"], [file.fileno(), unbound.fileno()])
+
+
+def _too_few(connection: socket.socket) -> None:
+    connection.sendall((2).to_bytes(4, sys.byteorder))
+    with socket.socket() as unbound:
+        socket.send_fds(connection, [b"x"], [unbound.fileno()])
+
+
+@isolated
+@pytest.mark.parametrize("answer", [None, closes, hangs, garbage, _other_descriptors, _too_few])
+def test_whatever_fails_is_one_line_in_the_log_and_both_serve(
+    answer: Callable[[socket.socket], None] | None,
+) -> None:
+    lines = _Lines()
+    logging.getLogger("nodeagent").addHandler(lines)
+    with backend(A.server), ExitStack() as stack:
+        _haproxy("old", A)
+        new = _haproxy("new", A)
+        path = Path("/run/new/relay.sock")
+        if answer is None:
+            path.unlink()
+        else:
+            stack.enter_context(answering(path, answer))
+        new.steer({A.bind})
+        assert [each.levelname for each in lines.records] == ["WARNING"]
+        assert {who(A.bind) for _ in range(20)} == {f"v1 {NODE}"}
+        assert _listening_here() == {A.server}
+        assert _MARK not in map(os.path.realpath, Path("/proc/self/fd").iterdir())
+
+
+@isolated
+def test_haproxy_without_its_connections_counts_as_another_one() -> None:
+    """Its `show sess` shows none of the agent's: the hash is used again, the error says for which address."""
+    with backend(A.server):
+        _haproxy("old", A)
+        new = _haproxy("new", A)
+        socket_of_new = Path("/run/new/relay.sock")
+        real = socket_of_new.rename("/run/new/real.sock")
+
+        def other_sessions(connection: socket.socket) -> None:
+            command = connection.recv(100)
+            with socket.socket(socket.AF_UNIX) as haproxy:
+                haproxy.connect(str(real))
+                haproxy.sendall(command)
+                if command == b"_getsocks\n":
+                    count, descriptors, _, _ = socket.recv_fds(haproxy, 4, 10)
+                    data, more, _, _ = socket.recv_fds(haproxy, 1000, 10)
+                    connection.sendall(count)
+                    socket.send_fds(connection, [data], [*descriptors, *more])
+                    for each in (*descriptors, *more):
+                        os.close(each)
+
+        with (
+            answering(socket_of_new, other_sessions),
+            pytest.raises(OSError, match=r"^no index leads to this HAProxy at 169\.254\.66\.5:443$"),
+        ):
+            _steer("new", A)
+        assert not _all_arrive_at_real(new, real)
+
+
+def _all_arrive_at_real(relay: Relay, real: Path) -> bool:
+    real.replace("/run/new/relay.sock")
+    return _all_arrive_at(relay, A)
+
+
+@isolated
+def _hand_over(times: int, per_second: int) -> None:
+    """Hand over so often, with so many new connections a second; none may fail."""
+    start_site(A.server)
+    _haproxy("0", A)
+    with load(A.bind, per_second) as result:
+        for number in range(1, times + 1):
+            old, new = str((number - 1) % 2), str(number % 2)
+            _haproxy(new, A).steer({A.bind})
+            # Whatever still arrived at the old one would wait in its queue, and be lost when that is closed.
+            workers = _pids(old)[1:]
+            for pid in workers:
+                os.kill(pid, signal.SIGSTOP)
+            select.select([], [], [], 0.05)
+            process.drain(_pids(old), Path(f"/run/{old}/haproxy.cfg"))
+            for pid in workers:
+                os.kill(pid, signal.SIGCONT)
+            assert eventually(lambda old=old: not _pids(old))  # type: ignore[misc]
+    assert result.failures == ()
+    assert result.answered > times * per_second // 20
+
+
+@needs_root
+def test_hand_overs_under_load_reset_no_connection(soak: bool) -> None:  # noqa: FBT001 - a fixture
+    _hand_over(200 if soak else 5, 1000)

@@ -1,0 +1,72 @@
+"""HAProxy's sockets answer in a way for whatever reason unusable: the relay serves, only later."""
+
+from pathlib import Path
+
+import pytest
+
+from nodeagent.components.relay import Relay
+from nodeagent.components.relay.haproxy_sockets import Unreachable
+from nodeagent.errors import ApplyError
+from tests.components.relay.answering import (
+    Answer,
+    answering,
+    closes,
+    endless,
+    garbage,
+    hangs,
+    other_format,
+    truncated,
+)
+from tests.components.relay.backend import backend, who
+from tests.components.relay.namespace import RELAY, RELAY_2, apply, difference, isolated, listener
+from tests.components.relay.namespace import relay_component as make_relay
+
+RUN = Path("/run/nodeagent")
+A, B = listener(RELAY), listener(RELAY_2)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less; but as long as a reload takes on a busy machine."""
+    for module in ("activation", "component"):
+        monkeypatch.setattr(f"nodeagent.components.relay.{module}._ASK_SECONDS", 0.2)
+    monkeypatch.setattr("nodeagent.components.relay.activation._ACTIVE_SECONDS", 4.0)
+
+
+ANSWERS = pytest.mark.parametrize("answer", [closes, hangs, garbage, truncated, other_format, endless])
+
+
+@isolated
+@ANSWERS
+def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> None:
+    relay = _serving()
+    # HAProxy would make its own again at the reload.
+    other = relay._directory.stats_socket = RUN / "other.sock"  # noqa: SLF001
+    with backend(A.server), answering(other, answer):
+        assert isinstance(relay.statistics(), Unreachable)
+        assert relay.ready([A]) == {A.bind}
+        apply(relay, [A, B])
+        assert relay.ready([A, B]) == {A.bind, B.bind}
+        assert who(B.bind) == f"v1 {RELAY_2}"
+
+
+@isolated
+@ANSWERS
+def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) -> None:
+    """The new configuration is installed, for the moment in which HAProxy is started again."""
+    _serving()
+    relay = make_relay(launch=False)
+    with backend(A.server):
+        with answering(RUN / "master.sock", answer):
+            assert not relay.read().running
+            with pytest.raises(ApplyError, match=r"^no HAProxy answers at .*: "):
+                difference(relay, [A, B]).grow.apply()
+            assert relay.ready([A]) == {A.bind}
+            assert who(A.bind) == f"v1 {RELAY}"
+        assert str(B.bind) in (RUN / "haproxy.cfg").read_text()
+
+
+def _serving() -> Relay:
+    relay = make_relay()
+    apply(relay, [A])
+    return relay

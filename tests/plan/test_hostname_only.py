@@ -1,0 +1,263 @@
+"""Load balancers that publish only a hostname: what DNS answers for it verifies the hostnames they serve."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.config.options import Config
+from nodeagent.model.desired import Desired, DnsQuestion, NameDecision, Verdict
+from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply, Facts
+from nodeagent.model.objects import ObjectRef, RelayEndpoint, RelayService, Service, ServicePort, Snapshot
+from nodeagent.plan.planner import Planner, plan
+from tests.plan.made_up import (
+    FACTS,
+    NODE,
+    config,
+    desired,
+    hosts,
+    ingress,
+    of_name,
+    of_service,
+    point,
+    service,
+)
+
+OWN = "lb-1.elb.example.org"
+NAME = "www.example.net"
+ADDRESSES = ("203.0.113.7", "203.0.113.8")
+
+
+def options(
+    more: str = "", *, entry: str = "hostnameOnly: true, proxyProtocol: v2", sections: str = ""
+) -> Config:
+    """A configuration that lists `blue` so; only DNS verifies."""
+    listed = f"services: [{{namespace: ingress, name: blue, {entry}}}{more}]"
+    return config(f"loadBalancers: {{{listed}}}\nhosts: {{verify: dns}}\n{sections}")
+
+
+def named(**differing: object) -> Service:
+    """A load balancer that publishes a hostname and nothing else."""
+    return replace(service(points=(point(hostname=OWN),)), **differing)  # type: ignore[arg-type]
+
+
+def told(*addresses: str, outcome: DnsOutcome = DnsOutcome.ADDRESSES) -> DnsAnswer:
+    """What DNS says of a hostname."""
+    trouble = "" if outcome.tells else "no answer in time"
+    reply = DnsReply(outcome, tuple(map(ip_address, addresses)), trouble)
+    return DnsAnswer(reply, reply if outcome.tells else None)
+
+
+def knowing(**answers: DnsAnswer) -> Facts:
+    """Facts in which DNS said so of the load balancer's own hostname and of the one that is claimed."""
+    names = {"own": OWN, "claimed": NAME}
+    return replace(FACTS, dns={names[which]: answer for which, answer in answers.items()})
+
+
+CLAIM = ingress(NAME, points=[point(hostname=OWN)])
+KNOWN = knowing(own=told(*ADDRESSES), claimed=told(ADDRESSES[1]))
+
+
+def planned(facts: Facts = KNOWN, of: Service | None = None, given: Config | None = None) -> Desired:
+    """The plan for it and an Ingress whose status names it."""
+    return desired(of or named(), CLAIM, facts=facts, options=given or options())
+
+
+def decided(facts: Facts) -> NameDecision:
+    """The decision on the hostname."""
+    return of_name(planned(facts), NAME)
+
+
+def test_hostnames_lead_to_the_relay_and_nothing_is_redirected() -> None:
+    """Its addresses are shown; the relay sends to the ClusterIP in the version that the entry names."""
+    desire = planned()
+    decision = of_service(desire)
+    assert (decision.verdict, decision.code) == (Verdict.SERVED, "Listed")
+    assert decision.addresses == tuple(map(ip_address, ADDRESSES))
+    (remark,) = decision.remarks
+    assert remark.startswith(f"served by hostname ({OWN}): hosts lines lead the node to the relay")
+    (relay,) = decision.relay_addresses
+    assert hosts(desire) == [f"{relay} {NAME}"]
+    assert of_name(desire, NAME).reason == f"verified: DNS answers {ADDRESSES[1]}"
+    assert desire.dnat.redirects == ()
+    assert [f"{each.bind} {each.server} {each.proxy}" for each in desire.listeners] == [
+        f"{relay}:80 10.96.0.7:80 v2",
+        f"{relay}:443 10.96.0.7:443 v2",
+    ]
+
+
+def test_dns_is_asked_for_its_own_hostname_and_every_address_matters() -> None:
+    """Before any hostname is claimed; the addresses that it has matter for what is claimed."""
+    own = DnsQuestion(frozenset(), "ingress", ObjectRef("Service", "ingress", "blue"), every=True)
+    assert desired(named(), options=options()).questions == {OWN: own}
+    questions = planned().questions
+    assert questions.keys() == {OWN, NAME}
+    assert questions[NAME].addresses >= set(map(ip_address, ADDRESSES))
+    itself = desired(named(), ingress(OWN, points=[point(hostname=OWN)]), facts=KNOWN, options=options())
+    assert itself.questions == {OWN: own}
+    assert of_name(itself, OWN).code == "Verified"
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict", "code", "reason"),
+    [
+        (KNOWN, Verdict.SERVED, "Verified", f"verified: DNS answers {ADDRESSES[1]}"),
+        (
+            knowing(own=told(*ADDRESSES), claimed=told("198.51.100.99")),
+            Verdict.REFUSED,
+            "NotVerified",
+            f"not verified: DNS answers 198.51.100.99, not an address of Service ingress/blue ({OWN})",
+        ),
+        (
+            knowing(own=told(outcome=DnsOutcome.NXDOMAIN), claimed=told(ADDRESSES[0])),
+            Verdict.REFUSED,
+            "NotVerified",
+            f"not verified: DNS answers {ADDRESSES[0]}, not an address of Service ingress/blue ({OWN})",
+        ),
+        (
+            knowing(claimed=told(ADDRESSES[0])),
+            Verdict.SKIPPED,
+            "NotAskedYet",
+            "not verified yet: DNS was not queried",
+        ),
+        (
+            knowing(own=told(outcome=DnsOutcome.TIMEOUT), claimed=told(outcome=DnsOutcome.NXDOMAIN)),
+            Verdict.REFUSED,
+            "DnsIncomplete",
+            f"not verified: DNS can't be queried: its load balancer's own hostname, {OWN}: no answer in time",
+        ),
+        (
+            knowing(own=told(*ADDRESSES)),
+            Verdict.SKIPPED,
+            "NotAskedYet",
+            "not verified yet: DNS was not queried",
+        ),
+    ],
+)
+def test_a_hostname_is_verified_by_an_address_of_the_load_balancers_hostname(
+    facts: Facts, verdict: Verdict, code: str, reason: str
+) -> None:
+    """And by nothing else."""
+    decision = decided(facts)
+    assert (decision.verdict, decision.code, decision.reason) == (verdict, code, reason)
+
+
+def test_a_written_hostname_stays_until_dns_has_answered_for_the_load_balancer() -> None:
+    """After a restart nothing is known of either; what DNS says then counts."""
+    relay = of_service(planned()).relay_addresses
+    unknown = replace(knowing(claimed=told("198.51.100.99")), standing_names={NAME: frozenset(relay)})
+    assert decided(unknown).code == "KeptUnasked"
+    silent = {**unknown.dns, OWN: told(outcome=DnsOutcome.TIMEOUT)}
+    assert decided(replace(unknown, dns=silent)).code == "Kept"
+    known = replace(unknown, dns={**unknown.dns, OWN: told(*ADDRESSES)})
+    assert decided(known).code == "NotVerified"
+
+
+def test_a_planner_that_remembers_follows_the_addresses() -> None:
+    """The load balancer moves, and the hostname after it: verified before, not in between, verified after."""
+    planner = Planner(options())
+    snapshot = Snapshot(services=(named(),), ingresses=(CLAIM,), node=NODE)
+    new = told("203.0.113.99")
+    for facts, code in (
+        (KNOWN, "Verified"),
+        (knowing(own=new, claimed=told(*ADDRESSES)), "NotVerified"),
+        (knowing(own=new, claimed=new), "Verified"),
+    ):
+        desire = planner.plan(snapshot, facts)
+        assert of_name(desire, NAME).code == code
+        assert desire == plan(snapshot, facts, options())
+        assert planner.plan(snapshot, facts).questions is desire.questions
+
+
+def test_without_the_option_the_plan_says_how_to_switch_it_on() -> None:
+    """Listed, or detected by its annotation."""
+    decision = of_service(planned(given=options(entry="proxyProtocol: v2")))
+    assert (decision.verdict, decision.code) == (Verdict.SKIPPED, "HostnameOnly")
+    assert decision.reason.endswith("list it in loadBalancers.services with hostnameOnly: true")
+    assert planned(given=options(entry="proxyProtocol: v2")).questions == {}
+
+
+def test_an_address_in_its_status_is_served_as_ever() -> None:
+    """The option then changes nothing."""
+    of = named(points=(point("192.0.2.1", hostname=OWN),))
+    assert planned(of=of) == planned(of=of, given=options(entry="proxyProtocol: v2"))
+    assert len(planned(of=of).dnat.redirects) == 2
+
+
+@pytest.mark.parametrize("hostname", ["*.example.org", "a b", "x" * 300, "203.0.113.7"])
+def test_a_hostname_that_is_none_is_not_asked_for(hostname: str) -> None:
+    """Whatever the status says."""
+    desire = planned(of=named(points=(point(hostname=hostname),)))
+    assert of_service(desire).code == "HostnameOnly"
+    assert OWN not in desire.questions
+
+
+@pytest.mark.parametrize(
+    ("cluster_ips", "relays"), [(("10.96.0.7", "fd00:10:96::7"), 2), (("fd00:10:96::7",), 1), ((), 0)]
+)
+def test_it_is_relayed_in_the_families_of_its_cluster_ips(cluster_ips: tuple[str, ...], relays: int) -> None:
+    """The same on every node, whatever DNS says there."""
+    of = named(cluster_ips=tuple(map(ip_address, cluster_ips)))
+    for facts in (KNOWN, FACTS):
+        decision = of_service(planned(facts, of))
+        assert len(decision.relay_addresses) == relays
+        assert (decision.code == "NoClusterIP") is (not relays)
+
+
+def test_an_address_of_another_listed_service_verifies_nothing_for_it() -> None:
+    """One that a Service publishes which is not listed does: a status takes nothing away."""
+    green = service("green", ips=(ADDRESSES[1],))
+    unlisted = desired(named(), green, CLAIM, facts=KNOWN, options=options())
+    assert of_name(unlisted, NAME).code == "Verified"
+    both = options(", {namespace: ingress, name: green}")
+    assert of_name(desired(named(), green, CLAIM, facts=KNOWN, options=both), NAME).code == "NotVerified"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.66.9", "10.96.0.7", "168.63.129.16"])
+def test_what_is_never_redirected_verifies_nothing(address: str) -> None:
+    """Loopback, the relay's own range, a ClusterIP, a cloud's metadata."""
+    assert decided(knowing(own=told(address), claimed=told(address))).verdict is Verdict.REFUSED
+
+
+def test_at_the_nodes_own_addresses_dns_verifies_nothing() -> None:
+    """Every node's hostname leads there, too."""
+    own = str(NODE.addresses[0])
+    assert decided(knowing(own=told(own), claimed=told(own))).code == "ResolvesToNode"
+
+
+def test_what_dnat_serves_for_others_nothing_serves_for_it() -> None:
+    """A wildcard, and hostnames without a hosts file."""
+    wildcard = ingress("*.example.net", points=[point(hostname=OWN)])
+    decision = of_name(desired(named(), wildcard, facts=KNOWN, options=options()), "*.example.net")
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "Wildcard")
+    disabled = config(
+        "loadBalancers: {services: [{namespace: ingress, name: blue, hostnameOnly: true}]}\n"
+        "hosts: {enabled: false}"
+    )
+    decision = of_name(planned(given=disabled), NAME)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "HostsDisabled")
+
+
+def test_a_port_that_the_relay_cannot_have_leaves_it_out() -> None:
+    """A hostname covers every port, and there is no DNAT for the others."""
+    desire = planned(of=named(ports=service(ports=("22", "443")).ports))
+    decision = of_service(desire)
+    assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NothingLeft")
+    assert any("port 22 is for the node's own" in remark for remark in decision.remarks)
+    assert desire.listeners == ()
+
+
+def test_an_existing_relay_service_serves_it_by_hosts_lines() -> None:
+    """As hairpin-proxy did."""
+    relay = RelayService(
+        ObjectRef("Service", "hairpin-proxy", "hairpin-proxy"),
+        (ip_address("10.96.0.99"),),
+        (ServicePort("https", "TCP", 443),),
+    )
+    pod = RelayEndpoint(ip_address("10.244.1.9"), "https", 443, "node1")
+    snapshot = Snapshot(
+        services=(named(),), ingresses=(CLAIM,), node=NODE, relay_service=relay, relay_endpoints=(pod,)
+    )
+    desire = plan(snapshot, KNOWN, options(sections="relay: {kind: service}"))
+    assert hosts(desire) == [f"10.96.0.99 {NAME}"]
+    assert desire.dnat.redirects == ()

@@ -1,0 +1,1 @@
+"""The daemon: its loop, its triggers, what it reports about itself."""

@@ -1,0 +1,194 @@
+"""The loop by itself: roles, configurations, passes that raise, and when it waits."""
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from nodeagent.config.options import Config
+from nodeagent.config.reading import AGENT, ConfigFile
+from nodeagent.errors import NodeagentError
+from nodeagent.runtime.driver import BEAT_SECONDS, Driver
+from nodeagent.runtime.health import IDLE_SECONDS, HealthBoard
+from nodeagent.runtime.metric_set import Metric, Metrics
+from nodeagent.runtime.triggers import Triggers
+
+
+class _Drive:
+    """A driver, and what it drives: says what it heard, and does what the test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1000.0
+        self.chosen = False
+        self.writer = ""
+        self.pause = 0.0
+        self.failure: Exception | None = None
+        self.end_after_pass = False
+        self.calls: list[str] = []
+        self.config = folder / "nodeagent.yaml"
+        self.config.write_text("hosts: {allow: [one.example]}\n")
+        self.triggers = Triggers()
+        self.board = HealthBoard([], lambda: self.now)
+        file = ConfigFile(self.config, Config(), AGENT, lambda: self.config.stat().st_mtime + 60)
+        self.metrics = Metrics("nodeagent_", [], (Metric("writer", "Whether it writes."),))
+        self.driver = Driver(self, self, self.triggers, self.board, self.metrics, file, lambda: self.now)
+
+    def turns(self, count: int = 1) -> list[str]:
+        """Make turns without waiting in them; return the calls since the last time."""
+        for _ in range(count):
+            self.triggers.wake()
+            self.driver.turn()
+        calls, self.calls = self.calls, []
+        return calls
+
+    # The election.
+    def is_writer(self) -> bool:
+        return self.chosen
+
+    # The work, and both's beginning and end.
+    def start(self) -> None:
+        self.calls.append("start")
+        if self.failure:
+            raise self.failure
+
+    def become_writer(self) -> None:
+        self.calls.append("become writer")
+
+    def become_standby(self) -> None:
+        self.calls.append("become standby")
+
+    def reconfigure(self, config: Config) -> None:
+        self.calls.append(f"use {', '.join(config.hosts.allow)}")
+
+    def seconds_until_pass(self) -> float:
+        return self.pause
+
+    def make_pass(self) -> None:
+        self.calls.append("pass")
+        if self.end_after_pass:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self.failure:
+            raise self.failure
+
+    def pass_failed(self, error: str) -> None:
+        self.calls.append(error)
+
+    def rest(self) -> None:
+        self.calls.append("rest")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def counted(self, series: str) -> bool:
+        """Whether the metrics have this line."""
+        return f"\nnodeagent_{series}\n" in self.metrics.exposition().decode()
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> _Drive:
+    return _Drive(tmp_path)
+
+
+def test_until_it_is_known_who_writes_it_is_starting(drive: _Drive) -> None:
+    assert drive.turns() == ["rest"]
+    assert drive.board.ready().text.startswith("not ready: starting\n")
+    drive.writer = "another writes"
+    assert drive.turns() == ["rest"]
+    assert drive.board.ready().text.startswith("ready: on standby\nrole: standby: another writes\n")
+
+
+def test_the_writer_makes_a_pass_when_one_is_due(drive: _Drive) -> None:
+    drive.chosen = True
+    assert drive.turns() == ["become writer", "pass"]
+    drive.pause = 1.0
+    assert drive.turns() == ["rest"]
+    drive.pause = -1.0
+    assert drive.turns(2) == ["pass", "pass"]
+
+
+def test_a_role_that_is_lost_ends_the_passes_and_begins_again_later(drive: _Drive) -> None:
+    drive.chosen = True
+    drive.turns()
+    assert drive.counted("writer 1.0")
+    drive.chosen, drive.writer = False, "another writes"
+    assert drive.turns(2) == ["become standby", "rest", "rest"]
+    assert drive.counted("writer 0.0")
+    assert "standby: another writes" in drive.board.ready().text
+    drive.chosen = True
+    assert drive.turns() == ["become writer", "pass"]
+
+
+def test_a_pass_that_raises_is_reported_and_the_next_waits_ten_seconds(
+    drive: _Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    drive.chosen, drive.failure = True, ZeroDivisionError("an odd object")
+    assert drive.turns()[-2:] == ["pass", "ZeroDivisionError: an odd object"]
+    assert "waiting for events" in drive.board.alive().text
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.exc_info is not None
+    drive.failure = None
+    drive.now += 9.9
+    assert drive.turns() == ["rest"]
+    drive.now += 0.1
+    assert drive.turns() == ["pass"]
+
+
+def test_a_changed_configuration_is_used_and_a_bad_one_is_not(
+    drive: _Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    drive.config.write_text("hosts: {allow: [one.example, two.example]}\n")
+    assert drive.turns(2) == ["use one.example, two.example", "rest", "rest"]
+    drive.config.write_text("hosts: {alow: [three.example]}\n")
+    assert drive.turns(2) == ["rest", "rest"]
+    assert "unknown key; did you mean 'allow'?" in str(caplog.records[-1].__dict__["fields"])
+    drive.config.write_text("hosts: {file: /elsewhere}\n")
+    assert drive.turns() == ["rest"]
+    assert "hosts.file can't change while the agent runs" in str(caplog.records[-1].__dict__["fields"])
+    assert drive.counted('config_reloads_total{result="ok"} 1.0')
+    assert drive.counted('config_reloads_total{result="rejected"} 2.0')
+
+
+def test_sighup_reloads_a_file_that_did_not_change(drive: _Drive) -> None:
+    drive.driver.reload()
+    assert drive.turns(2) == ["use one.example", "rest", "rest"]
+
+
+def test_another_role_ends_the_wait(drive: _Drive) -> None:
+    change = threading.Timer(0.05, lambda: setattr(drive, "chosen", True))
+    change.start()
+    drive.driver.turn()
+    assert drive.turns() == ["rest", "become writer", "pass"]
+
+
+def test_it_runs_until_a_signal_and_stops_everything(drive: _Drive) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    drive.chosen = drive.end_after_pass = True
+    try:
+        drive.driver.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert drive.calls == ["start", "start", "become writer", "pass", "stop", "stop"]
+
+
+def test_if_it_cant_begin_nothing_goes_on(drive: _Drive) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    drive.failure = NodeagentError("the address is taken")
+    try:
+        with pytest.raises(NodeagentError, match="the address is taken"):
+            drive.driver.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert "pass" not in drive.calls
+
+
+def test_it_gives_a_sign_often_enough(drive: _Drive) -> None:
+    assert IDLE_SECONDS / 2 > BEAT_SECONDS
+    drive.now += IDLE_SECONDS + 1
+    assert not drive.board.alive().ok
+    drive.turns()
+    assert drive.board.alive().ok

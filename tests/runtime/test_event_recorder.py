@@ -1,0 +1,107 @@
+"""Few Events say what an administrator must know, in the same words on every node."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeagent.model.desired import Desired, LoadBalancerDecision, NameDecision, Ruling, Verdict, skipped
+from nodeagent.model.objects import ObjectRef
+from nodeagent.runtime.event_recorder import PendingEvent, pending_events
+
+LB = ObjectRef("Service", "ingress", "controller")
+
+
+def name(text: str, verdict: Verdict = Verdict.REFUSED, code: str = "NotVerified") -> NameDecision:
+    return NameDecision(text, ObjectRef("Ingress", "shop", "web"), LB, Ruling(verdict, code, "not verified"))
+
+
+def events(desired: Desired) -> tuple[PendingEvent, ...]:
+    return pending_events(desired, {decision.code for decision in desired.names})
+
+
+def test_a_refused_load_balancer_gets_an_event_with_its_reason() -> None:
+    refused = LoadBalancerDecision(LB, Ruling(Verdict.REFUSED, "RangeExhausted", "no relay address is left"))
+    (found,) = events(Desired(load_balancers=(refused,)))
+    assert (found.service, found.code, found.message) == (LB, "RangeExhausted", "no relay address is left")
+
+
+def test_what_is_served_or_skipped_gets_no_event() -> None:
+    served = LoadBalancerDecision(LB, Ruling(Verdict.SERVED, "Listed", "listed"))
+    skipped = LoadBalancerDecision(LB, Ruling(Verdict.SKIPPED, "HostnameOnly", "by hostname"))
+    names = (name("a.example.test", Verdict.SERVED), name("b.example.test", Verdict.SKIPPED, "UserLine"))
+    assert events(Desired(load_balancers=(served, skipped), names=names)) == ()
+
+
+def test_many_refused_names_make_one_event_that_shows_some() -> None:
+    (found,) = events(Desired(names=tuple(name(f"n{number}.example.test") for number in range(9))))
+    assert found.code == "NameNotVerified"
+    assert "n0.example.test (Ingress shop/web): not verified" in found.message
+    assert found.message.endswith("; and 4 more")
+
+
+@pytest.mark.parametrize("code", ["TooManyHostnames", "TooManyHostnamesInNamespace"])
+def test_names_beyond_a_limit_make_one_event_however_many_they_are(code: str) -> None:
+    names = tuple(name(f"n{number}.example.test", code=code) for number in range(3000))
+    (found,) = events(Desired(names=names))
+    assert found.code == f"Name{code}"
+    assert found.message.endswith("; and 2995 more")
+
+
+def test_a_name_of_a_megabyte_is_cut_in_the_message() -> None:
+    """Anyone can write one into an object of a controller's own kind."""
+    (found,) = events(Desired(names=(name("x" * 1_000_000, code="BadName"),)))
+    assert found.message == f"{'x' * 256}... (Ingress shop/web): not verified"
+
+
+def test_a_name_without_a_known_load_balancer_gets_no_event() -> None:
+    orphan = NameDecision("a.example.test", LB, None, Ruling(Verdict.REFUSED, "BadName", "never written"))
+    assert events(Desired(names=(orphan,))) == ()
+
+
+def test_while_names_wait_for_dns_no_refused_name_gets_an_event() -> None:
+    """The Event stays for an hour: it must name them all."""
+    refused = name("a.example.test")
+    waiting = name("b.example.test", Verdict.SKIPPED, "NotAskedYet")
+    assert events(Desired(names=(refused, waiting))) == ()
+    (found,) = events(Desired(names=(refused, name("b.example.test"))))
+    assert "a.example.test" in found.message
+    assert "b.example.test" in found.message
+
+
+def test_names_of_another_namespace_that_wait_for_dns_hold_back_no_event() -> None:
+    """Else a tenant who makes up a hostname now and then keeps everyone's Events away."""
+    theirs = NameDecision(
+        "new.example.test", ObjectRef("Ingress", "tenant", "x"), LB, skipped("NotAskedYet", "not yet")
+    )
+    (found,) = events(Desired(names=(name("a.example.test"), theirs)))
+    assert "a.example.test" in found.message
+
+
+def test_no_namespace_crowds_out_the_events_and_hostnames_of_another() -> None:
+    """Of the few Events a minute, and of the few hostnames that an Event names, each has its turn."""
+    many = [ObjectRef("Service", "a-tenant", f"lb{number}") for number in range(99)]
+    honest = ObjectRef("Service", "zoo", "lb")
+    refused = Ruling(Verdict.REFUSED, "BadAddress", "see the notes")
+    found = events(
+        Desired(load_balancers=tuple(LoadBalancerDecision(ref, refused) for ref in (*many, honest)))
+    )
+    assert {event.service for event in found[:2]} == {many[0], honest}
+    theirs = [
+        replace(name(f"a{number}.example.test"), claimed_by=ObjectRef("Ingress", "a-tenant", "x"))
+        for number in range(99)
+    ]
+    (event,) = events(Desired(names=(*theirs, name("z.example.test"))))
+    assert "z.example.test (Ingress shop/web)" in event.message
+
+
+def test_a_name_gets_an_event_in_words_that_are_the_same_on_all_nodes() -> None:
+    """Each node may get other answers of DNS: the Event is one."""
+    ruling = Ruling(Verdict.REFUSED, "NotVerified", "DNS answers 192.0.2.7", "DNS answers otherwise")
+    refused = replace(name("a.example.test"), ruling=ruling)
+    (found,) = events(Desired(names=(refused,)))
+    assert found.message == "a.example.test (Ingress shop/web): DNS answers otherwise"
+
+
+def test_servers_that_do_not_answer_are_not_the_owners_business() -> None:
+    """Metrics and the log report them."""
+    assert events(Desired(names=(name("a.example.test", code="DnsTimeout"),))) == ()

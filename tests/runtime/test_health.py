@@ -1,0 +1,144 @@
+"""Alive and ready: the answer to a probe, moment by moment."""
+
+import pytest
+
+from nodeagent.runtime.health import HealthBoard
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """The moment, as `time.monotonic` gives it."""
+        return self.now
+
+
+def board(*components: str) -> tuple[HealthBoard, Clock]:
+    clock = Clock()
+    return HealthBoard(components, clock), clock
+
+
+def test_alive_as_long_as_the_loop_gives_signs() -> None:
+    """The bound is on the silence, not on the age of the agent."""
+    health, clock = board()
+    for _ in range(10):
+        clock.now += 29
+        assert health.alive().ok
+        health.beat()
+
+    clock.now += 31
+    assert not health.alive().ok
+    assert health.alive().text == "stuck: waiting for events, no report for 31 s (bound: 30 s)\n"
+
+    health.beat()
+    assert health.alive().ok
+
+
+def test_a_pass_may_take_longer_but_not_for_ever() -> None:
+    """A component waits for HAProxy; a component that hangs is another thing."""
+    health, clock = board()
+    health.pass_began()
+    clock.now += 119
+    assert health.alive().text == "alive: in a pass, last report 119 s ago\n"
+    clock.now += 2
+    assert not health.alive().ok
+
+    health.pass_ended()
+    assert health.alive().ok
+    clock.now += 31
+    assert not health.alive().ok
+
+
+def test_a_sign_within_a_long_pass_counts() -> None:
+    """Component after component, each within the bound."""
+    health, clock = board()
+    health.pass_began()
+    for _ in range(3):
+        clock.now += 100
+        assert health.alive().ok
+        health.beat()
+
+
+def test_a_writer_is_ready_after_its_first_sync_and_stays_ready() -> None:
+    """Until then, the answer has the reasons."""
+    health, clock = board("api", "hosts", "dnat")
+    assert not health.ready().ok
+    assert health.ready().text == (
+        "not ready: starting\nrole: starting\napi: not yet\nhosts: not yet\ndnat: not yet\n"
+    )
+
+    health.became_writer()
+    health.component_failed("api", "connection refused")
+    clock.now += 12
+    assert not health.ready().ok
+    assert health.ready().text == (
+        "not ready: this agent has not applied all components yet\n"
+        "role: writer\n"
+        "api: failed since 12 s: connection refused\n"
+        "hosts: not yet\n"
+        "dnat: not yet\n"
+    )
+
+    for component in ("api", "hosts", "dnat"):
+        health.component_ok(component)
+    health.synced()
+    assert health.ready().ok
+    assert health.ready().text == "ready\nrole: writer\napi: ok\nhosts: ok\ndnat: ok\n"
+
+    health.component_failed("dnat", "nft: Operation not permitted")
+    assert health.ready().ok
+    assert "dnat: failed since 0 s: nft: Operation not permitted\n" in health.ready().text
+
+
+def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
+    """Retries do not set it back; success does."""
+    health, clock = board("relay")
+    health.component_failed("relay", "no HAProxy answers")
+    clock.now += 5
+    health.component_failed("relay", "still none")
+    clock.now += 5
+    assert "relay: failed since 10 s: still none\n" in health.ready().text
+
+    health.component_ok("relay")
+    clock.now += 5
+    health.component_failed("relay", "gone again")
+    assert "relay: failed since 0 s: gone again\n" in health.ready().text
+
+
+def test_a_standby_is_ready_and_says_so() -> None:
+    """Also the older agent from which a newer one took over."""
+    health, _ = board("hosts")
+    health.became_standby("process 4711 writes")
+    assert health.ready().ok
+    assert health.ready().text == "ready: on standby\nrole: standby: process 4711 writes\nhosts: not yet\n"
+
+    health.became_writer()
+    assert not health.ready().ok
+    assert "role: writer\n" in health.ready().text
+
+
+def test_an_error_can_not_forge_the_line_of_another_part() -> None:
+    """Errors of many lines are shown on one, whatever characters they have."""
+    health, _ = board("dnat", "hosts")
+    health.component_failed("dnat", "nft says:\n  bad\r\n\nhosts: ok\x1b[2J\u202e")
+    health.became_standby("evil\nhosts: ok")
+
+    lines = health.ready().text.splitlines()
+    assert lines == [
+        "ready: on standby",
+        "role: standby: evil\\nhosts: ok",
+        "dnat: failed since 0 s: nft says:; bad; hosts: ok\\x1b[2J\\u202e",
+        "hosts: not yet",
+    ]
+
+
+def test_a_part_that_is_none_is_an_error() -> None:
+    """Otherwise, an unexpected line would appear."""
+    health, _ = board("hosts")
+    with pytest.raises(KeyError):
+        health.component_ok("host")
+    with pytest.raises(KeyError):
+        health.component_failed("host", "why")

@@ -1,0 +1,179 @@
+"""The server itself: its bounds, and how little it disturbs."""
+
+import logging
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from nodeagent.runtime import telemetry_server
+from nodeagent.runtime.telemetry_server import Page
+from tests.runtime.serving import connect, get, page, receive, serving
+from tests.testbed.waiting import wait_until
+
+PAGES = {"/healthz": lambda: page("alive\n")}
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz/", "/metric", "/../etc/passwd", "/%68ealthz"])
+def test_any_other_path_is_404_and_names_the_pages(path: str) -> None:
+    """Nothing of the request is returned."""
+    with serving(PAGES) as service:
+        reply = get(service.bound, path)
+    assert (reply.status, reply.body) == (404, "no such page; there are /healthz\n")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:9467",
+        "127.0.0.1",
+        "[::1]:9467",
+        "10.0.0.7:80",
+        "localhost:9467",
+        "LocalHost",
+        "node-1",
+        "NODE-1.:1",
+    ],
+)
+def test_addresses_localhost_and_the_nodes_own_names_are_answered(host: str) -> None:
+    """Prometheus asks by address, a person through `kubectl port-forward` by localhost."""
+    with serving(PAGES) as service:
+        assert get(service.bound, "/healthz", headers=f"Host: {host}\r\n").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "Host: rebound.example.com:9467\r\n",
+        "Host: 127.0.0.1.example.com\r\n",
+        "Host: localhost.example.com\r\n",
+        "Host: localhost:9467\r\nHost: rebound.example.com\r\n",
+        "Host: user@rebound.example.com\r\n",
+        "Host: [::1\r\n",
+        "Host:\r\n",
+        "Host: 127.1\r\n",
+        "Host: 0x7f000001\r\n",
+    ],
+)
+@pytest.mark.parametrize("path", ["/healthz", "/nothing"])
+def test_a_name_that_is_not_this_machines_is_refused(headers: str, path: str) -> None:
+    """DNS rebinding: another site's page, whose name was made to resolve to this address."""
+    with serving(PAGES) as service:
+        reply = get(service.bound, path, headers=headers)
+    assert (reply.status, reply.body) == (421, "ask by address, as localhost, or by this node's own name\n")
+
+
+def test_who_names_no_host_is_answered() -> None:
+    """HTTP/1.0, as simple probes use it: no browser does."""
+    with serving(PAGES) as service, connect(service.bound) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert receive(connection).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "GE T", "\x00"])
+def test_any_other_method_is_refused(method: str) -> None:
+    """With an error of the client's or `not implemented`."""
+    with serving(PAGES) as service:
+        assert get(service.bound, "/healthz", method).status in {400, 501}
+
+
+def test_no_probe_leaves_a_word_in_the_log_or_on_standard_error(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A probe every few seconds is not worth a line; nor is a client that disconnects."""
+    with caplog.at_level(logging.DEBUG), serving(PAGES) as service:
+        get(service.bound, "/healthz")
+        get(service.bound, "/nothing")
+        get(service.bound, "/", "BREW")
+        connect(service.bound).close()
+        with connect(service.bound) as cut:
+            cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # resets at close
+            cut.sendall(b"GET /hea")
+        assert get(service.bound, "/healthz").status == 200
+
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_page_that_fails_is_one_record_and_the_server_goes_on(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The client sees a cut connection, the log the reason."""
+
+    def broken() -> Page:
+        raise ZeroDivisionError("of no use")
+
+    with serving({**PAGES, "/metrics": broken}) as service:
+        assert get(service.bound, "/metrics").status == 0
+        assert get(service.bound, "/healthz").status == 200
+
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ZeroDivisionError)
+    assert capfd.readouterr().err == ""
+
+
+def drip(connection: socket.socket) -> None:
+    """Sends one byte after the other for five seconds."""
+    for _ in range(250):
+        connection.sendall(b"x")
+        time.sleep(0.02)
+
+
+def test_a_request_that_drips_in_is_cut_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds are for the whole request: each byte in time is not enough."""
+    monkeypatch.setattr(telemetry_server, "_REQUEST_SECONDS", 0.3)
+    with serving(PAGES) as service, connect(service.bound) as slow:
+        began = time.monotonic()
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            drip(slow)
+        assert 0.2 < time.monotonic() - began < 1.5
+
+
+def test_idle_connections_keep_nobody_out_and_are_bounded() -> None:
+    """No number of idle clients makes the agent grow, or keeps a probe of the kubelet from its answer."""
+    before = threading.active_count()
+    with serving(PAGES) as service, ExitStack() as clients:
+
+        def connected() -> socket.socket:
+            return clients.enter_context(connect(service.bound))
+
+        idle = [connected() for _ in range(12)]
+        for _ in range(15):
+            assert get(service.bound, "/healthz").status == 200
+            idle.append(connected())
+        for connection in idle[:-8]:
+            assert receive(connection).status == 0
+        # A thread ends after its client has seen the end of the connection.
+        wait_until(lambda: threading.active_count() - before <= 9, "one thread for each of eight connections")
+
+
+def test_many_probes_at_once_are_all_answered() -> None:
+    """One after the other, hundreds of them, from several clients."""
+    found: list[int] = []
+
+    def client() -> None:
+        found.extend(get(service.bound, "/healthz").status for _ in range(50))
+
+    with serving(PAGES) as service:
+        clients = [threading.Thread(target=client) for _ in range(4)]
+        for each in clients:
+            each.start()
+        for each in clients:
+            each.join()
+    assert found == [200] * 200
+
+
+def test_an_idle_server_uses_no_processor_time_and_ends_at_once() -> None:
+    """It sleeps until a client connects, and polls nothing."""
+    with serving(PAGES) as service:
+        get(service.bound, "/healthz")
+        time.sleep(0.1)
+        began = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - began < 0.005
+        closing = time.monotonic()
+        service.close()
+        assert time.monotonic() - closing < 0.2

@@ -1,0 +1,233 @@
+"""When each hostname is looked up. The tests set the time, none passes."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.model.facts import DnsOutcome, DnsReply
+from nodeagent.runtime.lookup_queue import Lane, LookupQueue, lane_after, pause_after
+
+LEAST = 30.0
+SPREAD = LEAST / 0.8
+NOW = 0.0
+
+
+def taken(queue: LookupQueue, now: float) -> list[str]:
+    """All names that may be asked now."""
+    found = []
+    while (name := queue.take(now)) is not None:
+        found.append(name)
+    return found
+
+
+def names(count: int) -> list[str]:
+    """So many names, in order."""
+    return [f"n{number:05}.example.com" for number in range(count)]
+
+
+def of_one(*found: str) -> dict[str, str]:
+    """These names, all of one namespace."""
+    return dict.fromkeys(found, "team")
+
+
+def test_namespaces_take_turns() -> None:
+    """Twenty thousand names of one namespace don't keep another's single name waiting, new or not."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(20_000)) | {"victim.example.net": "victim"}, NOW)
+    assert "victim.example.net" in [queue.take(100) for _ in range(2)]
+    while (name := queue.take(100)) is not None:
+        queue.asked(name, due=101)
+    queue.asked("victim.example.net", due=130)
+    queue.want(dict.fromkeys(names(50), "team") | {"victim.example.net": "victim"}, NOW)
+    asked = [queue.take(130 + tick / 5) for tick in range(6)]
+    assert "victim.example.net" in asked
+
+
+def test_a_namespace_leaves_as_many_lookups_free_as_it_has() -> None:
+    """Of 16, two namespaces have 11; the rest is for others. What ends makes room, wanted or not."""
+    queue = LookupQueue(at_once=16)
+    queue.want(of_one(*names(20)) | {f"{each}.example.net": "next" for each in "abcdef"}, NOW)
+    first = taken(queue, 100)
+    assert Counter(name.endswith(".net") for name in first) == {True: 6, False: 5}
+    assert queue.pause(100) == math.inf
+    queue.want(dict.fromkeys(names(20), "team") | {"other.example.org": "other"}, 100)
+    assert taken(queue, 101) == ["other.example.org"]
+    for name in first:
+        queue.asked(name, due=500)
+    assert len(taken(queue, 101)) == 8
+    assert queue.pause(101) == math.inf
+
+
+def test_a_new_name_is_asked_at_once_and_again_when_it_is_due() -> None:
+    """Not while it is being asked, nor before its time."""
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert queue.pause(100) == 0
+    assert taken(queue, 100) == ["a"]
+    assert queue.pause(100) == math.inf
+    queue.asked("a", due=130)
+    assert (queue.pause(100), taken(queue, 129.9), taken(queue, 130)) == (30, [], ["a"])
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(1000, 10), (10_000, 60)])
+def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
+    """Two hundred a second, in their order, however often the queue is asked."""
+    queue = LookupQueue()
+    queue.want(of_one(*names(count)), NOW)
+    asked = [taken(queue, 100 + tick / 10) for tick in range(seconds * 10)]
+    assert list(chain.from_iterable(asked)) == names(count)
+    assert max(sum(len(asked[tick + more]) for more in range(10)) for tick in range(10, 90)) <= 200
+
+
+def test_stable_names_are_asked_once_a_second_together_and_a_changed_one_does_not_wait() -> None:
+    """A thousand of them: 600 lookups in ten minutes. One whose answer changed is asked in its own time."""
+    queue = LookupQueue(first_per_second=1000)
+    queue.want(of_one(*names(1000)), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, 500, Lane.STABLE)
+    lively = "n00999.example.com"
+    for now in range(1000, 1600):
+        if now == 1300:
+            queue.hasten([lively], now, Lane.FIRST)
+        asked = taken(queue, now)
+        assert (lively in asked) == (now in (1300, 1330))
+        for name in asked:
+            if name == lively:
+                queue.asked(name, now + 30 if now == 1300 else 9999, Lane.LIVELY)
+            else:
+                queue.asked(name, now + 500, Lane.STABLE)
+        assert len(asked) == (2 if lively in asked else 1)
+
+
+def test_nodes_do_not_ask_together_for_what_all_of_them_hear_of() -> None:
+    """5,000 nodes and one new name: spread over a second, which is within the two that it may take."""
+    due = []
+    for _ in range(5000):
+        queue = LookupQueue(spread_seconds=1.0)
+        queue.want({"new": "team"}, 100.0)
+        due.append(100 + queue.pause(100.0))
+    assert 100 <= min(due) < 100.01
+    assert 100.99 < max(due) <= 101
+    assert max(sum(at <= each < at + 0.1 for each in due) for at in (100, 100.3, 100.9)) < 700
+
+
+def test_a_name_that_changes_while_it_is_asked_is_asked_again() -> None:
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert taken(queue, 100) == ["a"]
+    queue.hasten(["a", "unknown"], 100, Lane.FIRST)
+    assert taken(queue, 100) == []
+    queue.asked("a", 700, Lane.STABLE)
+    assert taken(queue, 100.1) == ["a"]
+    queue.asked("a", 700, Lane.STABLE)
+    assert taken(queue, 600) == []
+
+
+def test_names_asked_before_have_a_smaller_allowance() -> None:
+    """Five a second, though their TTLs say otherwise; and a new name does not wait behind them."""
+    queue = LookupQueue(first_per_second=1000)
+    queue.want(of_one(*names(1000)), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, due=101)
+    asked = sum(len(taken(queue, 110 + tick / 100)) for tick in range(1000))
+    assert 50 <= asked <= 55
+    queue.want(of_one(*names(1000), "new"), NOW)
+    assert queue.take(120) == "new"
+
+
+def test_a_hostname_that_is_no_longer_wanted_is_not_looked_up() -> None:
+    """Wherever it was: new, waiting, or just being asked."""
+    queue = LookupQueue()
+    queue.want(of_one("asked", "new", "waiting"), NOW)
+    assert queue.take(100) == "asked"
+    assert queue.take(100) == "new"
+    queue.asked("new", due=130)
+    queue.want({}, NOW)
+    queue.asked("asked", due=130)
+    assert taken(queue, 1000) == []
+    assert queue.pause(1000) == math.inf
+
+
+def test_a_name_that_comes_back_is_new_and_asked_once() -> None:
+    """Also while the answer to its old question is still on its way."""
+    queue = LookupQueue()
+    queue.want(of_one("a"), NOW)
+    assert taken(queue, 100) == ["a"]
+    queue.want({}, NOW)
+    queue.want(of_one("a"), NOW)
+    queue.want({}, NOW)
+    queue.want(of_one("a"), NOW)
+    queue.asked("a", due=101)
+    assert taken(queue, 102) == ["a"]
+    assert taken(queue, 200) == []
+
+
+def test_another_configuration_makes_all_due() -> None:
+    """As fast as the allowance lets them."""
+    queue = LookupQueue()
+    queue.want(of_one("a", "b"), NOW)
+    for name in taken(queue, 100):
+        queue.asked(name, due=3600)
+    queue.hasten(["a", "b"], 101, Lane.FIRST)
+    assert taken(queue, 101) == ["a", "b"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["want", "take", "asked", "hasten"]), st.sets(st.sampled_from("abc"))))
+)
+def test_no_name_is_lost_or_asked_twice_at_once(steps: Iterable[tuple[str, set[str]]]) -> None:
+    """However hostnames are added and removed, each wanted name is being asked or waits for its turn."""
+    queue, wanted, asking, now = LookupQueue(), set[str](), set[str](), 0.0
+    for step, chosen in steps:
+        now += 1
+        if step == "want":
+            wanted = chosen
+            queue.want(of_one(*chosen), NOW)
+        elif step == "take":
+            asking.update(taken(queue, now))
+        elif step == "hasten":
+            queue.hasten(chosen, now, Lane.LIVELY)
+        else:
+            for name in chosen & asking:
+                asking.discard(name)
+                queue.asked(name, due=now + 1)
+    for name in list(asking):
+        queue.asked(name, due=now)
+    last = taken(queue, now + 10)
+    assert sorted(last) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("reply", "failures", "same", "seconds"),
+    [
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 0, SPREAD),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=0), 0, 1, 2 * SPREAD),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=120), 0, 0, 120),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=100), 0, 2, 400),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=1), 0, 1000, 600),
+        (DnsReply(DnsOutcome.ADDRESSES, ttl=86400), 0, 0, 600),
+        (DnsReply(DnsOutcome.NXDOMAIN, ttl=5), 0, 0, SPREAD),
+        (DnsReply(DnsOutcome.NXDOMAIN, ttl=86400), 0, 0, 300),
+        (DnsReply(DnsOutcome.NO_ADDRESS, ttl=86400), 0, 1, 600),
+        (DnsReply(DnsOutcome.SERVFAIL), 1, 0, 2),
+        (DnsReply(DnsOutcome.TIMEOUT), 3, 2, 8),
+        (DnsReply(DnsOutcome.NO_SERVER), 1000, 999, 60),
+    ],
+)
+def test_a_name_is_asked_again_after_its_ttl_and_later_as_long_as_nothing_changes(
+    reply: DnsReply, failures: int, same: int, seconds: float
+) -> None:
+    """Ten minutes at the latest, with a fifth of jitter; after failures ever later."""
+    pauses = [pause_after(reply, failures, same, LEAST) for _ in range(50)]
+    assert 0.8 * seconds <= min(pauses) < max(pauses) <= seconds
+    assert {lane_after(pause) for pause in pauses} == {Lane.STABLE if seconds == 600 else Lane.LIVELY}
+
+
+def test_no_name_is_asked_sooner_than_configured() -> None:
+    reply = DnsReply(DnsOutcome.ADDRESSES, ttl=1)
+    assert min(pause_after(reply, 0, same, 3600) for same in range(50)) >= 3600

@@ -1,0 +1,125 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeagent.components.component import ComponentName
+from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
+
+PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
+
+
+class Clock:
+    """A clock that does not move until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+def repairs(pauses: list[float], component: ComponentName = "hosts") -> list[ConflictStatus]:
+    clock = Clock()
+    conflicts = RepairConflicts[ComponentName](clock)
+    verdicts = []
+    for pause in pauses:
+        clock.now += pause
+        verdicts.append(conflicts.repaired(component))
+    return verdicts
+
+
+def test_a_few_repairs_are_no_fight() -> None:
+    assert [verdict.delay for verdict in repairs([1, 1, 1, 1])] == [0, 0, 0, 0]
+    assert not any(verdict.conflicting for verdict in repairs([20] * 50))
+
+
+def test_the_fifth_within_a_minute_is_one_and_each_further_repair_waits_twice_as_long() -> None:
+    verdicts = repairs([1] * 18)
+    assert [verdict.delay for verdict in verdicts[4:]] == [1, 2, 4, 8, 16, 32, 64, 128, 256, *[300] * 5]
+    assert [verdict.is_news for verdict in verdicts] == [False] * 4 + [True] * 10 + [False] * 4
+    assert str(verdicts[3]) == ""
+    assert str(verdicts[4]) == (
+        "another program keeps reverting this: 5 repairs in 4 s; the next repair waits 1 s"
+    )
+
+
+def test_parts_are_judged_apart() -> None:
+    conflicts = RepairConflicts[ComponentName](Clock())
+    for _ in range(5):
+        conflicts.repaired("hosts")
+    assert conflicts.repaired("dnat").delay == 0
+    assert conflicts.conflicting() == {"hosts"}
+
+
+def test_the_wait_runs_off_and_ten_minutes_without_a_repair_end_the_fight() -> None:
+    clock = Clock()
+    conflicts = RepairConflicts[ComponentName](clock)
+    for _ in range(6):
+        conflicts.repaired("relay")
+    assert conflicts.remaining("relay") == 2
+    assert conflicts.remaining("dnat") == 0
+    clock.now += 1.5
+    assert conflicts.remaining("relay") == 0.5
+    clock.now += 597
+    assert conflicts.remaining("relay") == 0
+    assert conflicts.conflicting() == {"relay"}
+    clock.now += 1.5
+    assert conflicts.conflicting() == frozenset()
+    verdict = conflicts.repaired("relay")
+    assert (verdict.delay, verdict.repairs) == (0, 1)
+
+
+@given(PAUSES)
+def test_delays_are_bounded_and_news_exactly_when_they_grow(pauses: list[float]) -> None:
+    before = 0.0
+    for pause, verdict in zip(pauses, repairs(pauses), strict=True):
+        assert verdict.conflicting == (verdict.delay > 0)
+        assert verdict.delay == 0 or 1 <= verdict.delay <= 300
+        if pause >= 600:
+            before = 0.0
+            assert verdict.repairs == 1
+        assert verdict.delay >= before
+        assert verdict.is_news == (verdict.delay > before)
+        before = verdict.delay
+
+
+@given(st.lists(st.floats(15.1, 599, allow_nan=False), max_size=60))
+def test_repairs_far_enough_apart_never_are_a_fight(pauses: list[float]) -> None:
+    assert not any(verdict.conflicting for verdict in repairs(pauses))
+
+
+@given(st.floats(0, 0.2), st.integers(1, 400))
+def test_repairs_that_wait_as_advised_become_less_frequent(undone_after: float, rounds: int) -> None:
+    clock = Clock()
+    conflicts = RepairConflicts[ComponentName](clock)
+    for _ in range(rounds):
+        clock.now += undone_after + conflicts.remaining("dnat")
+        conflicts.repaired("dnat")
+    elapsed = clock.now - 1000.0
+    assert rounds <= 4 + 10 + elapsed / 300
+
+
+@given(st.lists(st.floats(0, 100, allow_nan=False), max_size=200))
+def test_being_pushed_down_never_makes_a_repair_wait_for_long(pauses: list[float]) -> None:
+    """kube-proxy puts its jumps before ours whenever it starts, and undoes nothing by that."""
+    clock = Clock()
+    conflicts: RepairConflicts[ComponentName] = RepairConflicts(clock)
+    news = 0
+    for pause in pauses:
+        clock.now += pause
+        verdict = conflicts.repaired("dnat", displaced=True)
+        news += verdict.is_news
+        assert verdict.delay <= 0.2
+        assert verdict.conflicting == bool(str(verdict)) == ("dnat" in conflicts.conflicting())
+    assert news <= 1 + sum(pause > 12 for pause in pauses)
+
+
+def test_being_pushed_down_and_being_undone_are_counted_apart() -> None:
+    conflicts: RepairConflicts[ComponentName] = RepairConflicts(Clock())
+    for _ in range(4):
+        assert not conflicts.repaired("dnat", displaced=True).conflicting
+        assert not conflicts.repaired("dnat").conflicting
+    assert conflicts.repaired("dnat", displaced=True).delay == pytest.approx(0.2)
+    assert conflicts.remaining("dnat") == 0.0
+    assert conflicts.repaired("dnat").delay == pytest.approx(1.0)

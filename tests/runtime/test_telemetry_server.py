@@ -1,0 +1,101 @@
+"""Where the pages are served: one address, and two agents that want the same."""
+
+import errno
+import logging
+import socket
+import time
+from ipaddress import ip_address
+
+import pytest
+
+from nodeagent.config.option_types import ListenAddress
+from nodeagent.model.addresses import Endpoint
+from nodeagent.runtime.telemetry_server import TelemetryError, TelemetryServer
+from tests.runtime.serving import connect, get, page, serving
+
+OLD = {"/readyz": lambda: page("old\n")}
+NEW = {"/readyz": lambda: page("new\n")}
+
+
+def test_the_option_says_where() -> None:
+    """Both families, and nowhere."""
+    assert ListenAddress.parse("127.0.0.1:9467").endpoint == Endpoint(ip_address("127.0.0.1"), 9467)
+    assert ListenAddress.parse("[::1]:9467").endpoint == Endpoint(ip_address("::1"), 9467)
+    assert ListenAddress.parse("[::]:1").endpoint == Endpoint(ip_address("::"), 1)
+    assert ListenAddress.parse("").endpoint is None
+
+
+def test_ipv6_is_served() -> None:
+    """With brackets in the option, without in the kernel."""
+    with serving(OLD, Endpoint(ip_address("::1"), 0)) as service:
+        assert get(service.bound, "/readyz").body == "old\n"
+
+
+def test_all_addresses_of_both_families_are_served_at_the_ipv6_wildcard() -> None:
+    """What a person expects who writes [::]."""
+    with serving(OLD, Endpoint(ip_address("::"), 0)) as service:
+        assert service.bound is not None
+        assert get(Endpoint(ip_address("127.0.0.1"), service.bound.port), "/readyz").body == "old\n"
+
+
+def test_nowhere_is_nowhere() -> None:
+    """Nothing is opened, nothing fails."""
+    with serving(OLD, None) as service:
+        assert service.bound is None
+
+
+def test_after_a_restart_the_same_port_is_had_at_once() -> None:
+    """Connections that just ended do not hinder it (SO_REUSEADDR)."""
+    with serving(OLD) as service:
+        endpoint = service.bound
+        assert get(endpoint, "/readyz").body == "old\n"
+    with serving(NEW, endpoint) as service:
+        assert service.bound == endpoint
+        assert get(endpoint, "/readyz").body == "new\n"
+
+
+def test_a_newer_agent_waits_for_the_older_ones_port_and_takes_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Without blocking; until then every connection reaches the older one; one warning, not one a try."""
+    caplog.set_level(logging.INFO)
+    with serving(OLD) as older:
+        endpoint = older.bound
+        began = time.monotonic()
+        with serving(NEW, endpoint) as newer:
+            assert time.monotonic() - began < 0.5
+            assert newer.bound is None
+            assert {get(endpoint, "/readyz").body for _ in range(20)} == {"old\n"}
+            time.sleep(0.1)
+
+            older.close()
+            deadline = time.monotonic() + 5
+            while len(caplog.records) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert get(endpoint, "/readyz").body == "new\n"
+
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    fields = {"address": str(endpoint), "err": "Address already in use"}
+    assert caplog.records[0].__dict__["fields"] == fields
+    assert "telemetry.listen" in caplog.messages[0]
+
+
+def test_an_agent_that_still_waits_for_the_port_can_end() -> None:
+    """And never takes it afterwards."""
+    with serving(OLD) as older:
+        endpoint = older.bound
+        with serving(NEW, endpoint):
+            pass
+    time.sleep(0.1)
+    with pytest.raises(ConnectionRefusedError):
+        connect(endpoint)
+
+
+def test_an_address_that_can_never_be_had_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the address and the option; nothing is left open."""
+
+    def forbidden(endpoint: Endpoint) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied", str(endpoint))
+
+    monkeypatch.setattr("nodeagent.runtime.telemetry_server.listen_tcp", forbidden)
+    service = TelemetryServer(OLD, Endpoint(ip_address("127.0.0.1"), 80), frozenset())
+    with pytest.raises(TelemetryError, match=r"127\.0\.0\.1:80: Permission denied: .*telemetry\.listen"):
+        service.start()

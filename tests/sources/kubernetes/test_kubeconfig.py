@@ -1,0 +1,337 @@
+"""A kubeconfig: tokens, plugins, certificates, proxies, impersonation, and what can't be used."""
+
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+
+from nodeagent.errors import SourceError
+from nodeagent.sources.kubernetes import errors, watch_events
+from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.credentials import Kubeconfig
+from tests.apiserver import ApiServer, Rule, Tls, objects
+from tests.sources.kubernetes.test_connection import LIST, SERVICES, kinds
+
+
+def changed(kubeconfig: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
+    """Change the kubeconfig's cluster, and its user if given."""
+    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    document["clusters"][0]["cluster"] |= cluster
+    if user is not None:
+        document["users"][0]["user"] = user
+    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return kubeconfig
+
+
+def certificate(folder: Path, name: str, *extension: str) -> tuple[Path, Path]:
+    """Make a self-signed certificate and its key."""
+    made, key = folder / f"{name}.crt", folder / f"{name}.key"
+    extensions = [part for text in extension for part in ("-addext", text)]
+    subject = ["-subj", f"/CN={name}", *extensions]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(made), *subject]
+    subprocess.run(command, check=True, capture_output=True)
+    return made, key
+
+
+def test_the_clients_default_configuration_is_left_alone(api: ApiServer, connection: Connection) -> None:
+    assert kinds(connection) == LIST
+    assert connection.server == ("127.0.0.1", api.port)
+    assert client.Configuration.get_default_copy().host == client.Configuration().host
+
+
+def test_a_token_file_is_read_again_once_its_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old", encoding="utf-8")
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {"tokenFile": "token"})
+    api.access.require_token("old")
+    with connect(kubeconfig) as connection:
+        assert kinds(connection) == LIST
+        api.access.require_token("new")
+        api.access.revoke_token("old")
+        with pytest.raises(errors.UnauthorizedError, match="does not accept these credentials"):
+            connection.get_json(SERVICES)
+        (tmp_path / "token").write_text("new", encoding="utf-8")
+        assert kinds(connection) == LIST
+
+
+def test_no_token_where_one_is_needed(api: ApiServer, tmp_path: Path) -> None:
+    kubeconfig = api.write_kubeconfig(tmp_path / "config")
+    api.access.require_token("secret")
+    with (
+        connect(kubeconfig) as connection,
+        pytest.raises(errors.UnauthorizedError, match="no credentials") as caught,
+    ):
+        connection.get_json(SERVICES)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_exec_plugin_is_run_again_once_its_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":'
+    plugin.write_text(f"#!/bin/sh\nprintf '%s\"%s\"}}}}' '{credential}' \"$(cat {tmp_path}/token)\"\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "token").write_text("first", encoding="utf-8")
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "args": []}
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {"exec": run})
+    api.access.require_token("first")
+    with connect(kubeconfig) as connection:
+        assert kinds(connection) == LIST
+        api.access.require_token("second")
+        api.access.revoke_token("first")
+        (tmp_path / "token").write_text("second", encoding="utf-8")
+        assert kinds(connection) == LIST
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
+    """Provide a server that asks for a client's certificate, and a kubeconfig that has one."""
+    made, key = certificate(tmp_path, "kube-apiserver", "subjectAltName=IP:127.0.0.1,DNS:kube.example")
+    client_made, client_key = certificate(tmp_path, "node")
+    api = ApiServer(tls=Tls(made, key, made))
+    assert api.context is not None
+    api.context.load_verify_locations(client_made)
+    api.context.verify_mode = ssl.CERT_REQUIRED
+    with api:
+        user = {"client-certificate": str(client_made), "client-key": str(client_key)}
+        yield api, changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
+
+
+def test_tls_with_a_ca_and_a_client_certificate(secure: tuple[ApiServer, Path]) -> None:
+    api, kubeconfig = secure
+    with connect(kubeconfig) as connection:
+        assert kinds(connection) == LIST
+        query = {"watch": "true", "resourceVersion": str(api.store.revision)}
+        stream = connection.open_stream(SERVICES, query)
+        found = watch_events.lines(stream, connection.count)
+        api.store.create(objects.service("web"))
+        assert next(found).startswith(b'{"type":"ADDED"')
+        stream.interrupt()
+        with pytest.raises((StopIteration, errors.UnreachableError)):
+            next(found)
+        stream.close()
+
+
+def test_tls_without_the_client_certificate(secure: tuple[ApiServer, Path]) -> None:
+    _, kubeconfig = secure
+    with connect(changed(kubeconfig, {}, {})) as connection, pytest.raises(errors.UnreachableError):
+        connection.get_json(SERVICES)
+
+
+def test_tls_by_a_server_without_a_trusted_authority(secure: tuple[ApiServer, Path], tmp_path: Path) -> None:
+    _, kubeconfig = secure
+    stranger, _ = certificate(tmp_path, "stranger")
+    changed(kubeconfig, {"certificate-authority": str(stranger)})
+    with (
+        connect(kubeconfig) as connection,
+        pytest.raises(errors.UnreachableError, match=r"certificate.verify.failed|CERTIFICATE_VERIFY_FAILED"),
+    ):
+        connection.get_json(SERVICES)
+
+
+@pytest.mark.parametrize(("name", "good"), [("kube.example", True), ("other.example", False)])
+def test_tls_server_name(secure: tuple[ApiServer, Path], name: str, good: bool) -> None:  # noqa: FBT001
+    _, kubeconfig = secure
+    with connect(changed(kubeconfig, {"tls-server-name": name})) as connection:
+        if good:
+            assert kinds(connection) == LIST
+        else:
+            with pytest.raises(errors.UnreachableError, match=r"other\.example"):
+                connection.get_json(SERVICES)
+
+
+def test_a_proxy_is_used_unless_it_is_disabled(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {"server": "http://kube.invalid:6443"})
+    # The simulated server reads only the path of an absolute target: it can play the proxy.
+    monkeypatch.setenv("HTTP_PROXY", api.url)
+    with connect(kubeconfig) as connection:
+        assert connection.server == ("kube.invalid", 6443)
+        assert kinds(connection) == LIST
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,.invalid")
+    with connect(kubeconfig) as connection, pytest.raises(errors.UnreachableError):
+        connection.get_json(SERVICES)
+    assert len(api.traffic.seen("list", SERVICES)) == 1
+    monkeypatch.delenv("NO_PROXY")
+    api.stop_listening()
+    with (
+        connect(kubeconfig) as connection,
+        pytest.raises(
+            errors.UnreachableError, match=f"through the proxy 127.0.0.1:{api.port}: Connection refused"
+        ),
+    ):
+        connection.get_json(SERVICES)
+
+
+_TEXT_FOR_MAPPINGS = """
+clusters: [{name: x, cluster: text}]
+contexts: [{name: x, context: {cluster: x, user: u}}]
+users: [{name: u, user: text}]
+current-context: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (None, r"there is no such file; .* --kubeconfig FILE, or set KUBECONFIG \(k3s: /etc/rancher"),
+        ("", "can't be used to reach the API server"),
+        ("{", "can't be used to reach the API server"),
+        ("kind: Config", "can't be used to reach the API server"),
+        ("[]", "can't be used to reach the API server"),
+        ("just text", "it does not have the form of a kubeconfig"),
+        (_TEXT_FOR_MAPPINGS, "it does not have the form of a kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_that_can_not_be_used_is_named(tmp_path: Path, written: str | None, words: str) -> None:
+    file = tmp_path / "config"
+    if written is not None:
+        file.write_text(written, encoding="utf-8")
+    with pytest.raises(SourceError, match=words) as caught:
+        connect(file)
+    assert str(file) in str(caught.value)
+
+
+def test_where_the_configuration_is_looked_for(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = api.write_kubeconfig(tmp_path / "config")
+    with connect(environment={"KUBECONFIG": str(kubeconfig)}) as connection:
+        assert connection.server == ("127.0.0.1", api.port)
+    home = tmp_path / "home" / ".kube"
+    home.mkdir(parents=True)
+    kubeconfig.rename(home / "config")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with connect(environment={}) as connection:
+        assert connection.server == ("127.0.0.1", api.port)
+    with pytest.raises(SourceError, match="the pod's ServiceAccount"):
+        connect(environment={"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+
+
+def test_a_server_whose_certificate_is_not_to_be_checked(secure: tuple[ApiServer, Path]) -> None:
+    """Nothing is printed, either: the warning of a library would be one per request."""
+    _, kubeconfig = secure
+    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    del document["clusters"][0]["cluster"]["certificate-authority"]
+    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with connect(changed(kubeconfig, {"insecure-skip-tls-verify": True})) as connection:
+        assert kinds(connection) == LIST
+
+
+def test_a_server_behind_a_path(api: ApiServer, tmp_path: Path) -> None:
+    """As with a management plane that has many clusters behind one address."""
+    kubeconfig = changed(
+        api.write_kubeconfig(tmp_path / "config"), {"server": f"{api.url}/k8s/clusters/c-1/"}
+    )
+    with connect(kubeconfig) as connection, pytest.raises(errors.NotFoundError):
+        connection.get_json(SERVICES)
+    assert api.traffic.seen("*")[-1].path == f"/k8s/clusters/c-1{SERVICES}"
+
+
+def test_impersonation_is_asked_for(api: ApiServer, tmp_path: Path) -> None:
+    """Otherwise a request would be allowed that `kubectl` with the same file may not make."""
+    api.access.require_token("admin")
+    api.access.allow_only([Rule([""], ["nodes"], ["list"])], "limited")
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, {"token": "admin", "as": "limited"})
+    with connect(kubeconfig) as connection, pytest.raises(errors.ForbiddenError, match='User "limited"'):
+        connection.get_json(SERVICES)
+
+
+def test_impersonation_of_groups_and_more(tmp_path: Path) -> None:
+    user = {"as": "u", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"scopes": ["x", "y"]}}
+    with ApiServer() as api:
+        kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
+    assert [*Kubeconfig(str(kubeconfig)).headers()] == [
+        ("Impersonate-User", "u"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scopes", "x"),
+        ("Impersonate-Extra-scopes", "y"),
+    ]
+
+
+@contextmanager
+def tunnel(certificate: tuple[Path, Path] | None = None) -> Iterator[tuple[int, list[bytes]]]:
+    """Run a proxy that takes one request for a tunnel; give its port, and the heads that it has received."""
+    heads: list[bytes] = []
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        accepted, _ = listener.accept()
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            accepted = context.wrap_socket(accepted, server_side=True)
+        with accepted:
+            head = accepted.recv(65536)
+            heads.append(head)
+            host, _, port = head.split()[1].decode().rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=10) as near:
+                accepted.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                back = threading.Thread(target=copy, args=(near, accepted), daemon=True)
+                back.start()
+                copy(accepted, near)
+                back.join(10)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1], heads
+        thread.join(10)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_tunnel_through_a_proxy(
+    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """TLS to the server within it, even within TLS to the proxy; the proxy's password is for it alone."""
+    api, kubeconfig = secure
+    own = certificate(tmp_path, "proxy", "subjectAltName=IP:127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(own[0]))
+    with tunnel(own if scheme == "https" else None) as (port, heads):
+        changed(kubeconfig, {"proxy-url": f"{scheme}://me:secret%21@127.0.0.1:{port}"})
+        with connect(kubeconfig) as connection:
+            assert kinds(connection) == LIST
+            query = {"watch": "true", "resourceVersion": str(api.store.revision)}
+            stream = connection.open_stream(SERVICES, query)
+            stream.interrupt()
+            stream.close()
+    (head,) = heads
+    assert head.startswith(
+        f"CONNECT 127.0.0.1:{api.port} HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n".encode()
+    )
+    assert b"Proxy-Authorization: Basic bWU6c2VjcmV0IQ==" in head
+
+
+def test_a_kind_of_proxy_that_is_not_supported(api: ApiServer, tmp_path: Path) -> None:
+    kubeconfig = changed(api.write_kubeconfig(tmp_path / "config"), {"proxy-url": "socks5://127.0.0.1:1"})
+    with pytest.raises(SourceError, match=r"socks|SOCKS"):
+        connect(kubeconfig)
+
+
+def test_another_context_is_another_server_and_another_user(api: ApiServer, tmp_path: Path) -> None:
+    file = api.write_kubeconfig(tmp_path / "config")
+    config = yaml.safe_load(file.read_text("utf-8"))
+    (mine,) = config["contexts"]
+    config["contexts"] = [{"name": "mine", "context": mine["context"]}, {"name": "gone", "context": {}}]
+    config["current-context"] = "gone"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    with connect(file, context="mine") as connection:
+        assert connection.get_json(SERVICES)
+    with pytest.raises(SourceError, match="Expected object with name other"):
+        connect(file, context="other")

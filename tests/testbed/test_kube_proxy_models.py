@@ -1,0 +1,252 @@
+"""The written rules of kube-proxy are those that the real one writes, chain by chain.
+
+With KUBE_PROXY=/path/to/kube-proxy, KUBE_APISERVER= and ETCD= as in tests/apiserver; skipped without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nodeagent.model.facts import InterfaceAddress
+from nodeagent.sources.node.service_proxy import read_kube_proxy
+from tests.apiserver.manifests import objects_under
+from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
+from tests.apiserver.wire import request
+from tests.testbed.addresses import CLUSTER_CIDRS, EVERY_LOAD_BALANCER_IP, LB, SERVICE_CIDRS, SITE
+from tests.testbed.errors import WorldError
+from tests.testbed.fixtures import needs_root
+from tests.testbed.inside import inside
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
+from tests.testbed.waiting import wait_until
+from tests.testbed.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.apiserver.resources import Object
+    from tests.apiserver.wire import Peer
+    from tests.testbed.kube_proxy import KubeProxyKind
+    from tests.testbed.namespaces import Host
+    from tests.testbed.processes import Process
+
+KUBE_PROXY = os.environ.get("KUBE_PROXY", "")
+pytestmark = [
+    needs_root,
+    pytest.mark.skipif(
+        not (KUBE_PROXY and KUBE_APISERVER and ETCD),
+        reason="KUBE_PROXY, KUBE_APISERVER and ETCD name no programs to compare with: docs/testing.md",
+    ),
+]
+
+Rules = dict[str, list[str]]
+
+# What kube-proxy puts into the nat table besides: it notices a flush by it.
+_CANARY = "KUBE-PROXY-CANARY"
+_UNORDERED = ("KUBE-SERVICES", "KUBE-NODEPORTS")
+_PROGRAMS = ("iptables", "iptables-save", "iptables-restore")
+_SYNCED_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module", params=KUBE_PROXY_KINDS)
+def compared(as_root: None, request: pytest.FixtureRequest) -> Iterator[tuple[World, Peer]]:
+    """A world of both families, and a real API server in it that knows the Service and its pods."""
+    with World(kube_proxy=request.param, family="dual") as world, inside(world.lb):
+        folder = world.tmp / "kube-apiserver"
+        folder.mkdir()
+        with real(folder, str(LB)) as server:
+            _fill(server.admin, world)
+            yield world, server.admin
+
+
+def test_the_written_rules_are_the_real_ones(compared: tuple[World, Peer]) -> None:
+    world, api = compared
+    node = world.node1
+    # What the real API server publishes about itself.
+    ports = (ServicePort("https", 443, 0, api.port),)
+    node.kube_proxy.add(ServiceRules("default", "kubernetes", (SERVICE_CIDRS[0][1],), (), ports, (LB,)))
+    written = _rules(node, world.kind)
+    _forget_rules(node, world.kind)
+    process = _start(world, node, world.kind.partition("-")[0], api)
+    different: dict[str, tuple[list[str] | None, list[str] | None]] = {}
+
+    def same() -> bool:
+        process.check_running()
+        found = _rules(node, world.kind)
+        different.clear()
+        names = sorted(found.keys() | written.keys())
+        different.update({n: (found.get(n), written.get(n)) for n in names if found.get(n) != written.get(n)})
+        return not different
+
+    with suppress(WorldError):
+        wait_until(same, "kube-proxy having written the same", seconds=_SYNCED_SECONDS, every=0.2)
+    assert different == {}
+    _assert_read_as(node, world.kind.partition("-")[0])
+    # And the real rules do what tests expect of the written ones.
+    url = f"http://{SITE}/"
+    assert node.curl(url).cut
+    assert node.curl(url, proxy_protocol=True).ok
+
+
+def test_ipvs_is_recognized(compared: tuple[World, Peer]) -> None:
+    """There are no written rules of this mode: what nodeagent reads is compared."""
+    world, api = compared
+    if world.kind != KUBE_PROXY_KINDS[0]:
+        pytest.skip("once is enough")
+    node = world.node2
+    if not Path("/proc/net/ip_vs").exists() or node.run(["ipset", "version"], check=False).returncode != 0:
+        pytest.skip("kube-proxy's mode ipvs needs IPVS in the kernel, and ipset")
+    _forget_rules(node, world.kind)
+    process = _start(world, node, "ipvs", api)
+
+    def addressed() -> bool:
+        process.check_running()
+        return str(EVERY_LOAD_BALANCER_IP[0]) in node.run(["ip", "address"]).stdout
+
+    wait_until(addressed, "kube-proxy having synced", seconds=_SYNCED_SECONDS, every=0.2)
+    _assert_read_as(node, "ipvs")
+
+
+def _fill(api: Peer, world: World) -> None:
+    namespace = INGRESS_SERVICE.namespace
+    _create(api, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    for obj in objects_under(world.manifests):
+        if obj["kind"] in {"Node", "Service"}:
+            where = f"/namespaces/{namespace}" if obj["kind"] == "Service" else ""
+            _create(api, f"/api/v1{where}/{obj['kind'].lower()}s", obj)
+    for family in world.families:
+        found = _endpoint_slice(INGRESS_SERVICE.within((family,)), family)
+        _create(api, f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", found)
+
+
+def _create(api: Peer, path: str, obj: Object) -> None:
+    """Create an object; its status is written apart, as controllers do it."""
+    status, answer = request(api, "POST", path, obj)
+    assert status == 201, answer
+    if "status" in obj:
+        path = f"{path}/{obj['metadata']['name']}/status"
+        kind = {"Content-Type": "application/merge-patch+json"}
+        status, answer = request(api, "PATCH", path, {"status": obj["status"]}, kind)
+        assert status == 200, answer
+
+
+def _start(world: World, node: Host, mode: str, api: Peer) -> Process:
+    cluster = {"server": f"https://{LB}:{api.port}", "insecure-skip-tls-verify": True}
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "real",
+        "clusters": [{"name": "real", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": ADMIN}}],
+        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
+    }
+    (world.tmp / "kubeconfig").write_text(json.dumps(kubeconfig), encoding="ascii")
+    programs = world.tmp / "iptables"
+    if not programs.exists():
+        programs.mkdir()
+        variant = "legacy" if world.kind == "iptables-legacy" else "nft"
+        for name in (*_PROGRAMS, *(each.replace("ip", "ip6", 1) for each in _PROGRAMS)):
+            (programs / name).symlink_to(f"/usr/sbin/xtables-{variant}-multi")
+    return node.popen(
+        [
+            *(KUBE_PROXY, f"--kubeconfig={world.tmp}/kubeconfig"),
+            *(f"--hostname-override={node.name}", f"--proxy-mode={mode}"),
+            f"--cluster-cidr={','.join(map(str, CLUSTER_CIDRS))}",
+            # Settings of the whole machine, which stay as they are.
+            *("--conntrack-max-per-core=0", "--conntrack-min=0"),
+            *("--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"),
+        ],
+        log=f"kube-proxy-{mode}",
+        env={"PATH": f"{programs}:/usr/sbin:/usr/bin:/sbin:/bin"},
+    )
+
+
+def _rules(node: Host, kind: KubeProxyKind) -> Rules:
+    """Every chain, map and set by name, with what is in it; the rules of other tables must not translate."""
+    if kind == "nftables":
+        families = ("ip", "ip6")
+        listed = {
+            family: node.run(["nft", "list", "table", family, "kube-proxy"], check=False).stdout
+            for family in families
+        }
+        return {f"{family} {name}": body for family in families for name, body in _nftables(listed[family])}
+    rules: Rules = {}
+    for family in ("", "6"):
+        program = kind.replace("iptables", f"ip{family}tables")
+        assert not re.search(r"-j (DNAT|REDIRECT|SNAT)", node.run([f"{program}-save", "-t", "filter"]).stdout)
+        found = _iptables(node.run([f"{program}-save", "-t", "nat"]).stdout)
+        rules |= {f"{name} of ip{family}": body for name, body in found.items()}
+    return rules
+
+
+def _nftables(listing: str) -> Iterator[tuple[str, list[str]]]:
+    for name, body in re.findall(
+        r"^\t((?:chain|map|set) \S+) \{\n(.*?)^\t\}", listing, re.DOTALL | re.MULTILINE
+    ):
+        lines = re.sub(r' ?comment ".*?"', "", body)
+        before, _, elements = lines.partition("elements = {")
+        yield (
+            name,
+            [
+                *filter(None, map(str.strip, before.splitlines())),
+                *sorted(" ".join(each.split()) for each in elements.strip(" }\n\t").split(",")),
+            ],
+        )
+
+
+def _iptables(saved: str) -> Rules:
+    rules: Rules = {name: [] for name in re.findall(r"^:(\S+)", saved, re.MULTILINE)}
+    rules.pop(_CANARY, None)
+    for chain, rule in re.findall(r"^-A (\S+) (.*)$", saved, re.MULTILINE):
+        # These count in addition what the rule after them serves.
+        if "-m nfacct" not in rule:
+            rules[chain].append(rule)
+    for name in _UNORDERED:
+        rules[name] = sorted(rules.get(name, []))
+    return rules
+
+
+def _forget_rules(node: Host, kind: KubeProxyKind) -> None:
+    node.run(["nft", "flush", "ruleset"])
+    if kind == "iptables-legacy":
+        for program in (kind, kind.replace("iptables", "ip6tables")):
+            for option in ("-F", "-X"):
+                node.run([program, "-t", "nat", option])
+
+
+def _assert_read_as(node: Host, mode: str) -> None:
+    """From the real rules, nodeagent reads which mode it is, and which addresses are short-circuited."""
+    links = json.loads(node.run(["ip", "-json", "address"]).stdout)
+    standing = [
+        InterfaceAddress(ip_address(each["local"]), each["prefixlen"], link["ifname"])
+        for link in links
+        for each in link["addr_info"]
+    ]
+    with inside(node):
+        seen = read_kube_proxy(standing)
+    assert [each for each, _ in seen.modes] == [mode]
+    assert seen.held is not None
+    assert seen.held >= set(EVERY_LOAD_BALANCER_IP)
+
+
+def _endpoint_slice(service: ServiceRules, family: int) -> Object:
+    return {
+        "metadata": {
+            "name": f"{service.name}-{family}",
+            "labels": {"kubernetes.io/service-name": service.name},
+        },
+        "addressType": f"IPv{family}",
+        "endpoints": [
+            {"addresses": [str(pod)], "conditions": {"ready": True}, "nodeName": node}
+            for pod, node in zip(service.endpoints, ("node1", "node2"), strict=True)
+        ],
+        "ports": [{"name": port.name, "port": port.target_port} for port in service.ports],
+    }
