@@ -28,33 +28,81 @@ kustomization can't differ in what neither of them is asked to change.
 {{- $labels := dict "app.kubernetes.io/instance" $root.Release.Name "app.kubernetes.io/managed-by" $root.Release.Service -}}
 {{- $_ := set $labels "app.kubernetes.io/version" $root.Chart.AppVersion -}}
 {{- $_ := set $labels "helm.sh/chart" (printf "%s-%s" $root.Chart.Name ($root.Chart.Version | replace "+" "_")) -}}
-{{- $_ := set $object.metadata "labels" (merge (dig "metadata" "labels" dict $object) $labels) }}
+{{- /* Values of earlier charts (`--reuse-values`) have no keys that were added since. */ -}}
+{{- $common := $root.Values.commonLabels | default dict -}}
+{{- $_ := set $object.metadata "labels" (merge (dig "metadata" "labels" dict $object) $labels $common) -}}
+{{- if eq $object.kind "ServiceAccount" -}}
+{{- with ($root.Values.serviceAccount | default dict).annotations -}}
+{{- $_ := set $object.metadata "annotations" (merge (dig "metadata" "annotations" dict $object) .) -}}
+{{- end -}}
+{{- end -}}
+{{- /* Its pods, if it has any. */ -}}
+{{- with dig "spec" "template" nil $object -}}
+{{- $_ := set .metadata "labels" (merge .metadata.labels $common) -}}
+{{- with include "nodeagent.pullSecrets" $root | fromYamlArray -}}
+{{- $_ := set $object.spec.template.spec "imagePullSecrets" . -}}
+{{- end -}}
+{{- end }}
 ---
 {{ toYaml $object }}
 {{- end -}}
 
-{{/* The whole configuration, as YAML: the base's, changed by the value `config`. */}}
+{{/* The value imagePullSecrets as YAML; earlier charts took names. */}}
+{{- define "nodeagent.pullSecrets" -}}
+{{- $secrets := list -}}
+{{- range .Values.imagePullSecrets -}}
+{{- if kindIs "string" . -}}{{- $secrets = append $secrets (dict "name" .) -}}
+{{- else -}}{{- $secrets = append $secrets . -}}{{- end -}}
+{{- end -}}
+{{- toYaml $secrets -}}
+{{- end -}}
+
+{{/* Whether the data plane picks a Service's backend at connect(), where DNAT never matches: "true" or empty. */}}
+{{- define "nodeagent.picksAtConnect" -}}
+{{- if has .Values.dataPlane (list "cilium" "calico-ebpf") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether CoreDNS serves pods: "true" or empty. */}}
+{{- define "nodeagent.coredns" -}}
+{{- if kindIs "bool" .Values.coredns.enabled -}}
+{{- ternary "true" "" .Values.coredns.enabled -}}
+{{- else -}}
+{{- include "nodeagent.picksAtConnect" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The whole configuration, as YAML: the base's, changed by the values `dataPlane` and `config`. */}}
 {{- define "nodeagent.config" -}}
-{{- $base := (.Files.Get "files/base/configmap.yaml" | fromYaml).data -}}
-{{- $config := mergeOverwrite (index $base "nodeagent.yaml" | fromYaml) (deepCopy .Values.config) -}}
+{{- $config := index (.Files.Get "files/base/configmap.yaml" | fromYaml).data "nodeagent.yaml" | fromYaml -}}
+{{- if include "nodeagent.picksAtConnect" . -}}
+{{- $config = mergeOverwrite $config (dict "dnat" (dict "backend" "none") "coredns" (dict "servesPods" true)) -}}
+{{- end -}}
+{{- $config = mergeOverwrite $config (deepCopy .Values.config) -}}
+{{- if .Values.dataPlane -}}
+{{- $wanted := include "nodeagent.picksAtConnect" . | eq "true" -}}
+{{- $backend := dig "dnat" "backend" "auto" $config | default "auto" -}}
+{{- $serves := dig "coredns" "servesPods" false $config | default false -}}
+{{- $enabled := include "nodeagent.coredns" . | eq "true" -}}
+{{- if or (ne $wanted (eq $backend "none")) (ne $wanted $serves) (ne $wanted $enabled) -}}
+{{- fail (printf "dataPlane: %s contradicts config.dnat.backend: %s, config.coredns.servesPods: %t or coredns.enabled: %t; it sets all three, so leave them out, or leave out dataPlane to choose them yourself" .Values.dataPlane $backend $serves $enabled) -}}
+{{- end -}}
+{{- end -}}
 {{- if eq (dig "relay" "kind" "node" $config) "service" -}}
 {{- $_ := unset $config.relay "haproxyDir" -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* An image: what the values say, else what the base's kustomization says: (list . $values "name in the base") */}}
+{{/* The image of every container: what the values say, else what the base's kustomization says. */}}
 {{- define "nodeagent.image" -}}
-{{- $root := index . 0 -}}
-{{- $wanted := index . 1 -}}
-{{- $name := index . 2 -}}
-{{- $known := dict -}}
-{{- range (fromYaml ($root.Files.Get "files/base/kustomization.yaml")).images -}}
-{{- if eq .name $name -}}{{- $known = . -}}{{- end -}}
+{{- $wanted := .Values.image -}}
+{{- $known := (.Files.Get "files/base/kustomization.yaml" | fromYaml).images | first -}}
+{{- $repository := $wanted.repository | default $known.newName -}}
+{{- if not $repository -}}
+{{- fail "image.repository is empty, and only the chart of a release knows an image: build one, push it where the nodes can pull it without the agent, and set image.repository to it (docs/building.md)" -}}
 {{- end -}}
-{{- $repository := $wanted.repository | default (dig "newName" $name $known) -}}
 {{- $own := or $wanted.repository $wanted.tag -}}
 {{- $digest := $wanted.digest | default (ternary "" (dig "digest" "" $known) (not (empty $own))) -}}
-{{- $tag := $wanted.tag | default (dig "newTag" $root.Chart.AppVersion $known) -}}
+{{- $tag := $wanted.tag | default (dig "newTag" .Chart.AppVersion $known) -}}
 {{- if $digest -}}{{- printf "%s@%s" $repository $digest -}}{{- else -}}{{- printf "%s:%s" $repository $tag -}}{{- end -}}
 {{- end -}}
