@@ -1,24 +1,25 @@
 """Makes what a release publishes besides its image: chart, manifests, wheel, bill of materials, check sums.
 
-    python -m release.assets DIRECTORY [--image REPOSITORY@sha256:...] [--relay REPOSITORY@sha256:...]
+    python -m release.assets DIRECTORY [--image REPOSITORY@sha256:...]
 
-daemonset/base/kustomization.yaml names the images, for the chart and for the manifests. Here it is changed in
-a copy: a release names the digests that its registry serves.
+daemonset/base/kustomization.yaml names the image, for the chart and for the manifests. Here it is changed in
+a copy: a release names the digest that its registry serves.
 """
 
 import argparse
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
 
-from release.chart_schema import CHART
+from nodeagent import __version__
+from release.schemas import CHART
 from tests.daemonset.kustomize import DAEMONSET, text
 
 ROOT = Path(__file__).parents[1]
@@ -29,47 +30,62 @@ _REFERENCE = re.compile(
 )
 
 
-def pinned(kustomization: str, references: Mapping[str, str]) -> str:
-    """Return a kustomization whose images are the given references. Pure.
+def pinned(kustomization: str, reference: str) -> str:
+    """Return a kustomization whose image is the given reference. Pure.
 
     Args:
-        kustomization: The text of a kustomization with `images`.
-        references: By the name in the manifests: `REPOSITORY:TAG` or `REPOSITORY@sha256:...`.
+        kustomization: The text of a kustomization with one image in `images`.
+        reference: `REPOSITORY:TAG` or `REPOSITORY@sha256:...`.
 
     Raises:
-        ValueError: A reference has neither tag nor digest, or the kustomization has no such image.
+        ValueError: The reference has neither tag nor digest.
     """
     wanted = yaml.safe_load(kustomization)
-    by_name = {image["name"]: image for image in wanted["images"]}
-    for name, reference in references.items():
-        if name not in by_name:
-            raise ValueError(f"the kustomization has no image {name!r}")
-        found = _REFERENCE.fullmatch(reference)
-        if found is None:
-            raise ValueError(f"{reference!r}: write it as REPOSITORY@sha256:... or REPOSITORY:TAG")
-        by_name[name].pop("newTag", None)
-        by_name[name] |= {"newName": found["repository"]}
-        by_name[name] |= {"digest": found["digest"]} if found["digest"] else {"newTag": found["tag"]}
+    (image,) = wanted["images"]
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        raise ValueError(f"{reference!r}: write it as REPOSITORY@sha256:... or REPOSITORY:TAG")
+    image.pop("newTag", None)
+    image |= {"newName": found["repository"]}
+    image |= {"digest": found["digest"]} if found["digest"] else {"newTag": found["tag"]}
     return yaml.safe_dump(wanted, sort_keys=False)
 
 
-def make_chart(directory: Path, references: Mapping[str, str]) -> Path:
-    """Package the chart with these images; returns the archive. Raises helm_python.HelmError."""
+def make_chart(directory: Path, reference: str | None = None) -> Path:
+    """Package the chart with this image; returns the archive.
+
+    REPOSITORY_URL in the environment is the public home, to which alerts and Chart.yaml then link.
+
+    Raises:
+        helm_python.HelmError: the chart can't be packaged.
+    """
     import helm_python as helm  # noqa: PLC0415 - 80 MB, and only here
 
     with TemporaryDirectory() as work:
         copy = Path(work) / CHART.name
         shutil.copytree(CHART, copy)  # with the files that the links point to
-        _pin(copy / "files" / "base" / "kustomization.yaml", references)
+        _pin(copy / "files" / "base" / "kustomization.yaml", reference)
+        described = copy / "Chart.yaml"
+        about = described.read_text("utf-8")
+        if reference:
+            about = about.replace(f"ghcr.io/OWNER/nodeagent:{__version__}", reference)
+        if home := os.environ.get("REPOSITORY_URL"):
+            about = about.replace("OWNER/nodeagent", "/".join(home.split("/")[-2:]))
+            about = about.replace("OWNER", home.split("/")[-2])
+            values = copy / "values.yaml"
+            page = f"{home}/blob/v{__version__}/docs/runbook.md"
+            text = values.read_text("utf-8").replace('runbookURL: ""', f"runbookURL: {page}")
+            values.write_text(text, encoding="utf-8")
+        described.write_text(about, encoding="utf-8")
         return Path(helm.package(copy, destination=directory))
 
 
-def make_manifests(directory: Path, references: Mapping[str, str]) -> Path:
-    """Render daemonset/ with these images into deploy.yaml."""
+def make_manifests(directory: Path, reference: str | None = None) -> Path:
+    """Render daemonset/ with this image into deploy.yaml."""
     with TemporaryDirectory() as work:
         copy = Path(work) / DAEMONSET.name
         shutil.copytree(DAEMONSET, copy)
-        _pin(copy / "base" / "kustomization.yaml", references)
+        _pin(copy / "base" / "kustomization.yaml", reference)
         target = directory / "deploy.yaml"
         target.write_text(text(copy), encoding="utf-8")
     return target
@@ -106,8 +122,9 @@ def time_of_commit() -> int:
     return int(done.stdout or _NO_COMMIT)
 
 
-def _pin(kustomization: Path, references: Mapping[str, str]) -> None:
-    kustomization.write_text(pinned(kustomization.read_text("utf-8"), references), encoding="utf-8")
+def _pin(kustomization: Path, reference: str | None) -> None:
+    if reference is not None:
+        kustomization.write_text(pinned(kustomization.read_text("utf-8"), reference), encoding="utf-8")
 
 
 def sums(directory: Path) -> str:
@@ -122,15 +139,12 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--image", help="the agent's image as the registry serves it")
-    parser.add_argument("--relay", help="HAProxy's image as the registry serves it")
+    parser.add_argument("--image", help="the image as the registry serves it")
     given = parser.parse_args(arguments)
-    named = {"nodeagent": given.image, "haproxy": given.relay}
-    references = {name: reference for name, reference in named.items() if reference}
     directory: Path = given.directory
     directory.mkdir(parents=True, exist_ok=True)
-    make_chart(directory, references)
-    make_manifests(directory, references)
+    make_chart(directory, given.image)
+    make_manifests(directory, given.image)
     make_wheel(directory)
     make_bill_of_materials(directory)
     (directory / "SHA256SUMS").write_text(sums(directory), encoding="utf-8")

@@ -26,6 +26,7 @@ _PLACES = (
     ("nodeagent/__init__.py", r'^__version__ = "(.+)"$'),
     ("charts/nodeagent/Chart.yaml", r"^version: (.+)$"),
     ("charts/nodeagent/Chart.yaml", r"^appVersion: (.+)$"),
+    ("charts/nodeagent/Chart.yaml", r"^ +image: ghcr.io/OWNER/nodeagent:(.+)$"),
     ("daemonset/base/kustomization.yaml", r"^  - name: nodeagent\n    newTag: (.+)$"),
     ("daemonset/coredns/kustomization.yaml", r"^  - name: nodeagent\n    newTag: (.+)$"),
     ("daemonset/doctor/kustomization.yaml", r"^  - name: nodeagent\n    newTag: (.+)$"),
@@ -71,9 +72,7 @@ def manifest_faults(manifests: str, version: str) -> Iterator[str]:
         spec = found.get("spec", {}).get("template", {}).get("spec", {})
         for container in [*spec.get("initContainers", []), *spec.get("containers", [])]:
             image = container["image"]
-            own = container["name"] != "relay"
-            tag = rf":{re.escape(version)}" if own else r":\d+\.\d+\.\d+"
-            if not re.search(rf"(@sha256:[0-9a-f]{{64}}|{tag})$", image):
+            if not re.search(rf"(@sha256:[0-9a-f]{{64}}|:{re.escape(version)})$", image):
                 yield f"deploy.yaml: container {container['name']} runs {image}"
 
 

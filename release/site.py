@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from mkdocs.structure.files import File
 
-from nodeagent.agent.reporting.metrics import Metrics
+from nodeagent.agent.metrics import AgentMetrics
 from nodeagent.cli.doctor import DoctorDocument
-from nodeagent.cli.document import Document
 from nodeagent.cli.main import nodeagent
-from nodeagent.cli.schemas import schema_of
-from nodeagent.config.schema import config_schema
+from nodeagent.cli.report import Document
+from release.schemas import config_schema, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +142,7 @@ def _kind(found: Mapping[str, Any]) -> str:
 
 def _metrics() -> str:
     described = re.findall(
-        r"^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$", Metrics().exposition().decode(), re.MULTILINE
+        r"^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$", AgentMetrics().exposition().decode(), re.MULTILINE
     )
     rows = (f"| `{name}` | {kind} | {_cell(text)} |\n" for name, text, kind in described)
     return f"| metric | type | |\n|---|---|---|\n{''.join(rows)}"
