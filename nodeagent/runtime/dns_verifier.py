@@ -49,6 +49,8 @@ Its servers may rotate more addresses than one answer holds, and others are aske
 """
 _MOST_REMEMBERED: Final = 1024
 """If there are more, only the latest answer counts: the server can't take memory."""
+_DOUBT_SECONDS: Final = 0.5
+"""An answer that differs from the one before is looked up again so much later, if it is in doubt."""
 _SUSPECT_SECONDS: Final = 60.0
 """During this time, further changes next to a hostname don't bring forward the others again."""
 
@@ -59,6 +61,7 @@ class _Known:
 
     `same` counts the answers in a row that were the same as the one before, `failures` the failed ones.
     `seen` are a load balancer's own addresses, each with the time of the last answer that had it.
+    `asked_at` is when the latest lookup began, `doubted_at` when an answer that does not count yet came.
     """
 
     answer: DnsAnswer
@@ -66,6 +69,8 @@ class _Known:
     failures: int = 0
     failing_since: float | None = None
     seen: Mapping[IPAddress, float] = field(default_factory=dict)
+    asked_at: float = -math.inf
+    doubted_at: float | None = None
 
 
 class DnsVerifier:
@@ -108,6 +113,8 @@ class DnsVerifier:
         self._watched = False
         self._queue = LookupQueue(first_per_second, spread_seconds, _THREADS)
         self._wanted: Mapping[str, DnsQuestion] = {}
+        # Load balancers' own hostnames, with whose answers all others are compared.
+        self._own: set[str] = set()
         self._known: dict[str, _Known] = {}
         self._answers: Mapping[str, DnsAnswer] | None = None
         self._suspected: dict[str, float] = {}
@@ -131,6 +138,8 @@ class DnsVerifier:
             differing = changed_keys(before, wanted)
             staying = differing & before.keys() & wanted.keys()
             changed = {name for name in staying if before[name] != wanted[name]}
+            self._own -= differing
+            self._own |= {name for name in differing & wanted.keys() if wanted[name].every}
             if differing - staying:
                 self._queue.want({name: question.namespace for name, question in wanted.items()}, now)
                 for name in self._known.keys() - wanted.keys():
@@ -193,7 +202,7 @@ class DnsVerifier:
             taken = self._await_turn()
             if taken is None:
                 return
-            name, ask = taken
+            name, ask, began = taken
             try:
                 reply = ask(name)
             except Exception as error:  # noqa: BLE001 - see below
@@ -203,10 +212,13 @@ class DnsVerifier:
                 reply = DnsReply(DnsOutcome.UNREACHABLE, trouble=f"an error in nodeagent: {error}")
             self._on_reply(reply.outcome)
             with self._lock:
-                self._note(name, reply)
+                self._note(name, reply, began)
 
-    def _await_turn(self) -> tuple[str, Ask] | None:
-        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile."""
+    def _await_turn(self) -> tuple[str, Ask, float] | None:
+        """Wait until a hostname may be looked up; None at the end. Report changes meanwhile.
+
+        The number is the clock's.
+        """
         with self._lock:
             while not self._ended:
                 now = self._clock()
@@ -215,7 +227,7 @@ class DnsVerifier:
                 if name is not None:
                     if not self._watched:
                         self._turn.notify()  # One thread has to watch the clock meanwhile.
-                    return name, self._ask
+                    return name, self._ask, now
                 if self._watched:
                     self._turn.wait()
                     continue
@@ -225,7 +237,7 @@ class DnsVerifier:
                 self._watched = False
             return None
 
-    def _note(self, name: str, reply: DnsReply) -> None:
+    def _note(self, name: str, reply: DnsReply, began: float) -> None:
         now = self._clock()
         before = self._known.get(name)
         question = self._wanted.get(name)
@@ -241,37 +253,44 @@ class DnsVerifier:
             seen |= dict.fromkeys(reply.addresses, now)
             outcome = DnsOutcome.ADDRESSES if seen else reply.outcome
             reply = replace(reply, outcome=outcome, addresses=tuple(sorted(seen, key=sort_key)))
+        told = before.answer.told if before else None
+        moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
+        if before and moved and not question.every and self._doubts(before, now):
+            self._queue.asked(name, now + _DOUBT_SECONDS)
+            return
         same = before is not None and _meaning(reply, question) == _meaning(before.answer.latest, question)
         known = self._known[name] = _known(before, reply, now, before.same + 1 if before and same else 0)
-        known.seen = seen
+        known.seen, known.asked_at = seen, began
         if before is None or known.answer != before.answer:
             self._answers = None
-        told = before and before.answer.told
-        moved = told and reply.outcome.tells and _meaning(reply, question) != _meaning(told, question)
-        suspected = bool(moved) and self._suspect_others(name, now)
+        if moved:
+            self._suspect_others(name, now)
         if not same:
-            # Reported together with what the load balancer's own hostname answers now.
-            due = now + _TELL_SECONDS if suspected else max(now, self._told + _TELL_SECONDS)
-            self._tell_due = min(self._tell_due, due)
+            self._tell_due = min(self._tell_due, max(now, self._told + _TELL_SECONDS))
         # A load balancer's own hostname is asked as often as its TTL says: all others are compared with it.
         same_before = 0 if question.every else known.same
         pause = pause_after(reply, known.failures, same_before, self._recheck_seconds)
         self._queue.asked(name, now + pause, lane_after(pause))
         self._answered.notify_all()
 
-    def _suspect_others(self, name: str, now: float) -> bool:
-        """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too.
+    def _doubts(self, known: _Known, now: float) -> bool:
+        """Whether an answer for this hostname that differs does not count yet.
 
-        And of load balancers' own hostnames, to which it may lead; return whether there are any.
+        It may lead to a load balancer whose own hostname has moved as well: that is looked up first.
         """
+        since = known.doubted_at = now if known.doubted_at is None else known.doubted_at
+        behind = {own for own in self._own & self._known.keys() if self._known[own].asked_at < since}
+        self._queue.hasten(behind, now, Lane.LIVELY)
+        return bool(behind)
+
+    def _suspect_others(self, name: str, now: float) -> None:
+        """Bring forward the lookups of names next to a changed one in DNS: they have probably moved, too."""
         parent = name.partition(".")[2]
         if now < self._suspected.get(parent, -math.inf) + _SUSPECT_SECONDS:
-            return False
+            return
         self._suspected[parent] = now
-        own = [other for other, question in self._wanted.items() if question.every]
-        siblings = [other for other in self._known if other != name and other.partition(".")[2] == parent]
-        self._queue.hasten({*siblings, *own} - {name}, now, Lane.LIVELY)
-        return bool(own)
+        siblings = {other for other in self._known if other != name and other.partition(".")[2] == parent}
+        self._queue.hasten(siblings, now, Lane.LIVELY)
 
     def _tell(self, now: float) -> None:
         if now >= self._tell_due:
