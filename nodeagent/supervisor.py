@@ -98,8 +98,14 @@ class Supervisor:
         """Run the program once; return its exit code, when nothing is left of it."""
         # A group of its own: what it started is killed with it.
         environment = {**os.environ, _SUPERVISOR: str(os.getpid())}
+        # What passes a signal on must not leave it blocked or ignored, as nohup does with SIGHUP.
         self._program = os.posix_spawnp(
-            self._command[0], self._command, environment, setpgroup=0, setsigmask=()
+            self._command[0],
+            self._command,
+            environment,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=(signal.SIGHUP, *_END),
         )
         self._seen, self._silent, self._patient_until = False, 0, time.monotonic() + _START_SECONDS
         tick_at = time.monotonic() + _START_TICK_SECONDS
