@@ -22,6 +22,7 @@ _USERS = "127.0.0.1 localhost\n"
 _LB = "203.0.113.10"
 _RELAY = "10.96.0.66"
 _DAEMON_SETS = "*/daemonsets/*"
+_LISTED = "services: [{namespace: ingress, name: controller}]"
 
 
 class Node:
@@ -36,18 +37,29 @@ class Node:
         self.config = folder / "nodeagent.yaml"
         self.configure()
         self.connection = connect(api.write_kubeconfig(folder / "kubeconfig"))
-        own = Workload("DaemonSet", "nodeagent", "nodeagent")
-        settings = DaemonSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"))
-        self.daemon = Daemon(settings, read_config(self.config), self.connection)
+        self.daemon = self._agent()
         self.election = WriterElection(folder / "run")
         self._ended = False
 
-    def configure(self, hosts: str = "") -> None:
+    def _agent(self, *, adopt: bool = False) -> Daemon:
+        own = Workload("DaemonSet", "nodeagent", "nodeagent")
+        settings = DaemonSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"), adopt)
+        return Daemon(settings, read_config(self.config), self.connection)
+
+    def restart(self, *, adopt: bool = False) -> None:
+        """Replace the agent by a new one."""
+        self.api.store.apply(objects.daemon_set("nodeagent", "nodeagent"))
+        self.end()
+        self._ended = False
+        self.daemon = self._agent(adopt=adopt)
+        self.daemon.driver.start()
+
+    def configure(self, hosts: str = "", load_balancers: str = _LISTED) -> None:
         """Write the configuration, with more options for the hosts file; the agent reads it by `reload`."""
         self.config.write_text(
             f"relay: {{kind: service, runDir: {self.folder}/run}}\n"
             "dnat: {backend: none}\n"
-            "loadBalancers: {services: [{namespace: ingress, name: controller}]}\n"
+            f"loadBalancers: {{{load_balancers}}}\n"
             f"hosts: {{file: {self.hosts}, verify: allow, allow: [example.test]{hosts}}}\n"
         )
 
@@ -131,6 +143,18 @@ def test_drift_is_repaired(node: Node) -> None:
     assert node.metric("nodeagent_drift_repairs_total", component="hosts") == 1
 
 
+def test_lines_that_hairpin_proxy_left_stay_unless_they_are_to_be_taken_over(node: Node) -> None:
+    left = "10.96.0.77 site.example.test # Added by hairpin-proxy\n"
+    node.hosts.write_text(_USERS + left)
+    node.add("more", "more.example.test")
+    node.turn_until(node.has("more.example.test"), "the other name")
+    assert left in node.hosts.read_text()
+    node.restart(adopt=True)
+    node.turn_until(node.has("site.example.test", "more.example.test"), "the name taken over")
+    assert left not in node.hosts.read_text()
+    assert node.hosts.read_text().startswith(_USERS)
+
+
 def test_a_malformed_object_is_skipped_and_the_others_are_served(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,6 +209,17 @@ def test_a_reload_counts_at_once_and_a_bad_one_does_not(node: Node, caplog: pyte
     assert "enabeld" in str(caplog.records[-1].__dict__["fields"])
     node.add("more", "more.example.test")
     node.turn_until(node.has("more.example.test"), "what comes afterwards")
+
+
+def test_a_controllers_config_map_counts_from_the_reload_that_names_it_on(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    named = "controllerConfigMaps: [{namespace: ingress, name: controller}]"
+    node.configure(load_balancers=named)
+    node.daemon.driver.reload()
+    node.turn_until(node.has(), "the load balancer being listed no more")
+    for proxy, names in (("true", ["site.example.test"]), ("false", [])):
+        node.api.store.apply(objects.config_map("controller", "ingress", {"use-proxy-protocol": proxy}))
+        node.turn_until(node.has(*names), f"use-proxy-protocol: {proxy}")
 
 
 def test_a_pass_that_raises_leaves_the_node_and_the_next_one_checks_everything(
@@ -264,9 +299,25 @@ def test_a_refusal_is_not_read_as_no_objects(node: Node, refusal: int) -> None:
     assert node.metric("nodeagent_api_up") == 0
     assert node.page("/readyz").startswith("ready\n"), "what is applied stays applied"
     assert node.hosts.stat().st_ino == before
+    node.hosts.write_text(_USERS)
+    node.turn_until(node.has("site.example.test"), "the repair, which needs no API")
     node.api.faults.clear()
     node.add("more", "more.example.test")
     node.turn_until(node.has("site.example.test", "more.example.test"), "what came after the refusal")
+
+
+def test_without_the_api_at_its_start_the_node_keeps_what_it_has(node: Node) -> None:
+    node.turn_until(node.has("site.example.test"), "the first names")
+    before = node.hosts.stat().st_ino
+    node.api.stop_listening()
+    node.restart()
+    node.turn_until(lambda: "Connection refused" in node.page("/readyz"), "the failure")
+    assert node.page("/readyz").startswith("not ready: this agent has not applied")
+    assert node.page("/healthz").startswith("alive")
+    assert (node.metric("nodeagent_api_up"), node.hosts.stat().st_ino) == (0, before)
+    node.api.start_listening()
+    node.add("more", "more.example.test")
+    node.turn_until(node.has("site.example.test", "more.example.test"), "what came later")
 
 
 def test_when_its_daemonset_is_deleted_it_cleans_up(node: Node) -> None:
