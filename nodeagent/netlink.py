@@ -5,7 +5,6 @@ call that needs it (13 MB); it ships no types, and nothing of it leaves this mod
 """
 
 import os
-import select
 import socket
 import struct
 import time
@@ -218,10 +217,18 @@ def end_tcp(sockets: Sequence[Any]) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as diag:
         for first in range(0, len(sockets), _DESTROYED_AT_ONCE):
             diag.send(b"".join(map(_ending, sockets[first : first + _DESTROYED_AT_ONCE])))
-            while select.select([diag], [], [], 0)[0]:
-                (error,) = _ERROR.unpack_from(diag.recv(_DATAGRAM_BYTES))
+            while (answer := _waiting(diag)) is not None:
+                (error,) = _ERROR.unpack_from(answer)
                 if -error != ENOENT:
                     raise OSError(-error, os.strerror(-error))
+
+
+def _waiting(source: socket.socket) -> bytes | None:
+    """Return the next datagram that has arrived; None if there is none."""
+    try:
+        return source.recv(_DATAGRAM_BYTES, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
 
 
 def _ending(found: Any) -> bytes:  # noqa: ANN401 - pyroute2 has no types

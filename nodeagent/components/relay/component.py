@@ -278,7 +278,8 @@ class Relay:
             return
         pids = (*found.workers, *found.old_workers)
         try:
-            trim(self._directory.master_socket, pids, self._ranges, self._limits.connections)
+            most, uid = self._limits.connections, self._relay_uid()
+            trim(self._directory.master_socket, pids, self._ranges, most, uid)
         except OSError as error:
             fields = {"err": str(error)}
             _LOG.warning("Could not close connections of earlier HAProxy processes", extra={"fields": fields})

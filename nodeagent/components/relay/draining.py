@@ -95,7 +95,9 @@ def drain(
         _await_end(master_socket, _ROUND_SECONDS)
 
 
-def trim(master_socket: Path, pids: Iterable[int], ranges: Iterable[IPNetwork], most: int) -> None:
+def trim(
+    master_socket: Path, pids: Iterable[int], ranges: Iterable[IPNetwork], most: int, uid: int | None
+) -> None:
     """Close connections, so that these processes together have at most `most`.
 
     HAProxy's limits count in each process alone, and a reload leaves the one before with its connections. The
@@ -107,6 +109,8 @@ def trim(master_socket: Path, pids: Iterable[int], ranges: Iterable[IPNetwork], 
         pids: a process that is too busy to answer counts at the next call.
         ranges: of the relay addresses.
         most: connections that stay.
+        uid: HAProxy's user; None if it is not known. Any user of the node can bind sockets to a relay address
+            and connect them to thousands of peers, and the share of each client would be none.
 
     Raises:
         OSError: as `end_tcp`.
@@ -116,7 +120,7 @@ def trim(master_socket: Path, pids: Iterable[int], ranges: Iterable[IPNetwork], 
     held: dict[str, list[Any]] = {}
     for each in tcp_sockets(_OPEN):
         address = ip_address(each["idiag_src"])
-        if any(address in network for network in ranges):
+        if each["idiag_uid"] == uid and any(address in network for network in ranges):
             held.setdefault(each["idiag_dst"], []).append(each)
     share = fair_share(map(len, held.values()), most)
     end_tcp([each for sockets in held.values() for each in sockets[share:]])
