@@ -1,11 +1,13 @@
 """Holds back a change of the API's answer that would remove most of what is served: it may be a mistake.
 
 An API server that was restored from an old backup, or a selector that matches too much, removes thousands of
-objects at once. After a minute it is believed.
+objects at once. After a minute it is believed. What one namespace alone removes is made at once: it can be on
+purpose, and the changes of others would wait for it.
 """
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from nodeagent.model.desired import Desired, Verdict
 
@@ -57,9 +59,14 @@ class RemovalGuard:
 
 def _removes(before: Desired, after: Desired) -> str:
     """Return what of most of it would be removed; empty if it is less than half."""
-    for what, count in (("hostnames", _names), ("load balancers", _load_balancers)):
+    for what, count, namespaces in (
+        ("hostnames", _names, _of_names),
+        ("load balancers", _load_balancers, _of_load_balancers),
+    ):
         had, has = count(before), count(after)
-        if had >= _AT_LEAST and 2 * has < had:
+        if had < _AT_LEAST or 2 * has >= had:
+            continue
+        if not _concerns_one(Counter(namespaces(before)), Counter(namespaces(after))):
             return (
                 f"{had - has} of {had} {what} would be removed by one change of the API's objects; if that "
                 "is on purpose, restart this program, or wait a minute"
@@ -67,9 +74,28 @@ def _removes(before: Desired, after: Desired) -> str:
     return ""
 
 
+def _concerns_one(before: Counter[str], after: Counter[str]) -> bool:
+    """Whether less than half is removed without the namespace that loses the most; false for the only one.
+
+    Otherwise, a tenant with most of the hostnames could hold back the changes of all others at any time.
+    """
+    most = max(before, key=lambda namespace: before[namespace] - after[namespace], default="")
+    had = before.total() - before[most]
+    has = sum(min(before[namespace], after[namespace]) for namespace in before.keys() - {most})
+    return had > 0 and 2 * has >= had
+
+
 def _names(desired: Desired) -> int:
     return len(desired.hosts)
 
 
+def _of_names(desired: Desired) -> Iterable[str]:
+    return (each.claimed_by.namespace for each in desired.names if each.verdict is Verdict.SERVED)
+
+
 def _load_balancers(desired: Desired) -> int:
     return sum(decision.verdict is Verdict.SERVED for decision in desired.load_balancers)
+
+
+def _of_load_balancers(desired: Desired) -> Iterable[str]:
+    return (each.load_balancer.namespace for each in desired.load_balancers if each.verdict is Verdict.SERVED)

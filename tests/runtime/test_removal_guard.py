@@ -1,10 +1,12 @@
 """A plan that would remove most of what is served waits for a minute, if the API's objects are its reason."""
 
+from collections.abc import Callable
 from ipaddress import ip_address
 
 import pytest
 
-from nodeagent.model.desired import Desired, HostsLine
+from nodeagent.model.desired import Desired, HostsLine, LoadBalancerDecision, NameDecision, served
+from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.removal_guard import RemovalGuard
 from tests.coredns.clock import Clock
 
@@ -19,10 +21,31 @@ def guard(clock: Clock) -> RemovalGuard:
     return RemovalGuard(clock)
 
 
-def plan(names: int) -> Desired:
-    """A plan with so many hostnames."""
+def plan(names: int, *others: int) -> Desired:
+    """A plan with so many hostnames of one namespace, and of others."""
     relay = ip_address("169.254.66.7")
-    return Desired(hosts=tuple(HostsLine(relay, f"n{number}.example.com") for number in range(names)))
+    claims = [
+        (f"n{number}.{namespace}.example.com", ObjectRef("Ingress", f"team{namespace}", "site"))
+        for namespace, count in enumerate((names, *others))
+        for number in range(count)
+    ]
+    return Desired(
+        hosts=tuple(HostsLine(relay, name) for name, _ in claims),
+        names=tuple(NameDecision(name, by, None, served("Verified", "")) for name, by in claims),
+    )
+
+
+def balancers(*counts: int) -> Desired:
+    """A plan with so many load balancers of each namespace."""
+    return Desired(
+        load_balancers=tuple(
+            LoadBalancerDecision(
+                ObjectRef("Service", f"team{namespace}", f"lb{number}"), served("Annotated", "")
+            )
+            for namespace, count in enumerate(counts)
+            for number in range(count)
+        )
+    )
 
 
 def test_a_removal_of_most_is_held_for_a_minute_and_then_made(guard: RemovalGuard, clock: Clock) -> None:
@@ -34,6 +57,23 @@ def test_a_removal_of_most_is_held_for_a_minute_and_then_made(guard: RemovalGuar
     clock.pass_by(1)
     assert not guard.holds(plan(40), plan(19), "fewer objects")
     assert (guard.until, guard.reason) == (None, "")
+
+
+@pytest.mark.parametrize("made", [plan, balancers])
+def test_what_one_namespace_removes_holds_back_no_change_of_others(
+    guard: RemovalGuard, made: Callable[..., Desired]
+) -> None:
+    """Else a tenant with most of the hostnames could delete them, and create them again, all day."""
+    assert not guard.holds(made(3000, 30, 2), made(0, 30, 2), "the tenant's are deleted")
+    assert not guard.holds(made(3000, 30, 2), made(0, 16, 1), "and half of the others', on purpose")
+
+
+@pytest.mark.parametrize("made", [plan, balancers])
+def test_what_all_namespaces_lose_is_held_however_much_one_of_them_has(
+    guard: RemovalGuard, made: Callable[..., Desired]
+) -> None:
+    assert guard.holds(made(3000, 30, 2), made(0, 10, 2), "an old backup")
+    assert guard.holds(made(40, 1), made(10, 0), "another one")
 
 
 def test_objects_that_come_back_end_it(guard: RemovalGuard, clock: Clock) -> None:
