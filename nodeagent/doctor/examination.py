@@ -205,6 +205,7 @@ def _load_balancers(
                 detected=detected[service.ref],
                 paths=None if paths is None else tuple(paths.get(service.ref, ())),
                 provider=provider_of(service, question.snapshot.node),
+                node_addresses=_node_addresses(question),
                 by_fleet=_by_fleet(question, detected),
             ),
             question.cluster.version,
@@ -212,6 +213,13 @@ def _load_balancers(
         )
         for service in sorted(question.snapshot.services, key=lambda service: service.ref)
     ]
+
+
+def _node_addresses(question: Question) -> frozenset[IPAddress]:
+    """Return the addresses of all nodes that are known."""
+    node, nodes = question.snapshot.node, question.cluster.nodes
+    own = (*node.addresses, *node.external_addresses) if node else ()
+    return frozenset((*own, *nodes.addresses, *nodes.external) if nodes else own)
 
 
 def _by_fleet(question: Question, detected: Mapping[ObjectRef, Detection]) -> bool:

@@ -279,6 +279,8 @@ def _healthy(findings: Sequence[Finding]) -> str:
         what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
         return f"is healthy: {what} short-circuited, and fixed by nodeagent"
     fine = [code for code in codes if code in {Code.IPModeProxy, Code.HostnameOnly, Code.Tolerated}]
+    if fine and Code.NotThisNode in codes:  # judged by objects: no connection was made
+        return "is not affected: no load balancer known to send the PROXY header is short-circuited"
     if fine:
         return "is not affected: its connections to PROXY load balancers work without a fix"
     if Code.NotProxy in codes or Code.NoAddress in codes or Code.Ignored in codes:

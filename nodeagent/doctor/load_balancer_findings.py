@@ -11,7 +11,7 @@ from nodeagent.doctor.findings import CheckVerdict, Code, Finding
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Node, Service
-from nodeagent.plan.detection.decision import Detection
+from nodeagent.plan.detection.decision import LISTED, Detection
 from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.plan.detection.readers import Provider
 
@@ -34,8 +34,8 @@ _SEEN = {
     Code.ShortCircuited: "short-circuited by kube-proxy, and rejected because the PROXY header is missing",
     Code.IPModeIgnored: "ipMode Proxy, yet short-circuited: what handles Services here ignores it",
     Code.Troubled: "connections from this node fail, and short-circuiting is not the only reason",
-    Code.ShortCircuitedByObject: "sends the PROXY header, and every kube-proxy short-circuits it",
-    Code.RemediedByFleet: "short-circuited by every kube-proxy, and fixed: all agents are in sync",
+    Code.ShortCircuitedByObject: "sends the PROXY header, and is short-circuited on every node",
+    Code.RemediedByFleet: "short-circuited on every node, and fixed: all agents are in sync",
     Code.ProxyUnknown: "nothing says whether it sends the PROXY header; if so, it is short-circuited",
     Code.LoadBalancerUnclear: "the connections from this node match no known case",
 }
@@ -49,6 +49,7 @@ class LoadBalancerObservation(Struct, frozen=True):
         detected: whether it is known to send PROXY, and what says so.
         paths: the codes of its paths from this node; None off the node.
         provider: its provider; None if unknown.
+        node_addresses: those of all nodes that are known.
         by_fleet: whether the agents of all nodes report that they serve what they should.
     """
 
@@ -56,6 +57,7 @@ class LoadBalancerObservation(Struct, frozen=True):
     detected: Detection
     paths: tuple[Code, ...] | None
     provider: Provider | None
+    node_addresses: frozenset[IPAddress] = frozenset()
     by_fleet: bool = False
 
 
@@ -141,13 +143,26 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
 
 
 def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_api: str) -> tuple[str, ...]:
+    of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
+    if code is Code.ShortCircuitedByObject and of_nodes and seen.detected.code != LISTED:
+        told = ", ".join(map(str, of_nodes))
+        return (
+            f"the status names nodes ({told}), as k3s' ServiceLB writes it, which sends no header",
+            _SERVICELB,
+        )
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject}:
-        return remedies(seen.service, seen.provider, kubernetes, policy_api)
+        tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
+        return (
+            *((_TRAEFIK,) if tolerant else ()),
+            *remedies(seen.service, seen.provider, kubernetes, policy_api),
+        )
     if code is Code.ProxyUnknown:
         return (
             f"list {seen.service.ref.path} in loadBalancers.services if it sends the header",
             "or run nodeagent doctor on a node: there, it connects and sees",
         )
+    if code is Code.HostnameOnly and seen.detected.proxy and seen.paths is None:
+        return ("if connections from nodes or pods time out nevertheless: docs/hostname-only.md",)
     if code is Code.IPModeIgnored:
         return (
             "update what handles Services to a version that honors ipMode",
@@ -157,6 +172,14 @@ def _remedy(code: Code, seen: LoadBalancerObservation, kubernetes: str, policy_a
     return ()
 
 
+_SERVICELB = (
+    "if the cloud's load balancer is in front, leave the status to its controller: switch ServiceLB off (k3s "
+    "server --disable servicelb)"
+)
+_TRAEFIK = (
+    "first run nodeagent doctor on a node: Traefik accepts connections without the header, and then only the "
+    "client's address is lost (docs/controllers.md)"
+)
 _IP_MODE_SINCE = (1, 30)
 """Kubernetes 1.30 has the feature gate LoadBalancerIPMode on by default; 1.32 for good (KEP-1860)."""
 _SIDE_EFFECTS = (
@@ -165,6 +188,10 @@ _SIDE_EFFECTS = (
     "comes back)"
 )
 _DETOUR = "traffic of nodes and pods then goes out to the load balancer and comes back"
+_INSTALL = (
+    "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
+    "Cilium and Calico's eBPF)"
+)
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     (
@@ -207,7 +234,7 @@ def remedies(
         *_by_ip_mode(service, provider, kubernetes),
         *_by_hostname(service, provider),
         *(_BY_POLICY if policy_api else ()),
-        "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md)",
+        _INSTALL,
     )
 
 

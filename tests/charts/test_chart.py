@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +197,14 @@ def test_a_configuration_is_merged_into_the_bases() -> None:
 def test_bad_values_are_rejected_with_their_place(values: Values, complaint: str) -> None:
     with pytest.raises(helm.HelmError, match=complaint):
         objects(values)
+
+
+def test_a_copy_without_its_links_says_so(tmp_path: Path) -> None:
+    """Flux leaves symbolic links out of what it reads from Git (source-controller, `storage.Archive`)."""
+    copy = tmp_path / "nodeagent"
+    shutil.copytree(CHART, copy, ignore=lambda _, names: {"files"}.intersection(names))
+    with pytest.raises(helm.HelmError, match="lacks files/"):
+        helm.Chart.load(copy).render({"image": IMAGE}, name="nodeagent", namespace="nodeagent")
 
 
 def test_the_schema_holds_the_configurations_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
@@ -38,7 +39,7 @@ def _code(
     off_node: bool = False,
     by_fleet: bool = False,
 ) -> Code:
-    seen = LoadBalancerObservation(found, detected, None if off_node else paths, None, by_fleet)
+    seen = LoadBalancerObservation(found, detected, None if off_node else paths, None, by_fleet=by_fleet)
     return load_balancer_finding(seen, "v1.33.2").code
 
 
@@ -93,6 +94,31 @@ def test_off_the_node_the_objects_are_believed_as_far_as_they_go(
     assert _code(found, detected=detected, off_node=True) is code
     if code is Code.ShortCircuitedByObject:
         assert _code(found, detected=detected, off_node=True, by_fleet=True) is Code.RemediedByFleet
+
+
+def _remedy_off_the_node(found: Service, detected: Detection = PROXIED) -> tuple[str, ...]:
+    nodes = frozenset({ip_address("192.0.2.1")})
+    seen = LoadBalancerObservation(found, detected, None, _BY_NAME["Hetzner"], nodes)
+    return load_balancer_finding(seen, "v1.33.2").remedy
+
+
+def test_an_address_of_a_node_is_not_the_load_balancers() -> None:
+    step, advice = _remedy_off_the_node(VIP)
+    assert "names nodes (192.0.2.1), as k3s' ServiceLB writes it" in step
+    assert "--disable servicelb" in advice
+    listed = Detection(served("Listed", "said so"), proxy=True)
+    assert "nodeagent" in _remedy_off_the_node(VIP, listed)[-1]
+
+
+def test_off_the_node_traefik_may_need_no_fix() -> None:
+    points = (point("192.0.2.9", mode="VIP"),)
+    assert "Traefik accepts" in _remedy_off_the_node(service("traefik", points=points))[0]
+    assert "Traefik" not in " ".join(_remedy_off_the_node(service("blue", points=points)))
+
+
+def test_off_the_node_nobody_knows_whether_a_hostname_answers_the_nodes() -> None:
+    (step,) = _remedy_off_the_node(NAMED)
+    assert step.endswith("docs/hostname-only.md")
 
 
 def test_the_fixes_without_an_agent_come_first_and_are_ready_to_paste() -> None:

@@ -72,6 +72,7 @@ def test_for_a_large_cluster_the_list_says_that_it_is_incomplete(api: ApiServer,
     assert nodes is not None
     assert len(nodes.addresses) == 251
     assert nodes.nodes_left == 50
+    assert len(nodes.external) == 200
     evidence = trust_finding(nodes).evidence
     assert any(line.startswith("50 more nodes are missing here") for line in evidence)
     assert evidence[4].startswith("NGINX Gateway Fabric: it takes 64 addresses at most")

@@ -17,6 +17,7 @@ def _found(*codes: Code) -> list[Finding]:
         ((), 0, "is not affected: the cluster has no load balancer"),
         ((Code.NotProxy,), 0, "no load balancer with an address is known to send"),
         ((Code.HostnameOnly, Code.ThroughLoadBalancer), 0, "work without a fix"),
+        ((Code.HostnameOnly, Code.NotThisNode), 0, "known to send the PROXY header is short-circuited"),
         (
             (Code.LoadBalancerRemedied, Code.RemediedByDnat),
             0,

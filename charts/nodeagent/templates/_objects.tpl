@@ -96,7 +96,11 @@ kustomization can't differ in what neither of them is asked to change.
 {{/* The image of every container: what the values say, else what the base's kustomization says. */}}
 {{- define "nodeagent.image" -}}
 {{- $wanted := .Values.image -}}
-{{- $known := (.Files.Get "files/base/kustomization.yaml" | fromYaml).images | first -}}
+{{- $base := .Files.Get "files/base/kustomization.yaml" -}}
+{{- if not $base -}}
+{{- fail "this copy of the chart lacks files/, whose links lead to daemonset/: Flux leaves links out of what it reads from Git; use a release's chart, or one that helm package made (docs/gitops.md)" -}}
+{{- end -}}
+{{- $known := ($base | fromYaml).images | first -}}
 {{- $repository := $wanted.repository | default $known.newName -}}
 {{- if not $repository -}}
 {{- fail "image.repository is empty, and only the chart of a release knows an image: build one, push it where the nodes can pull it without the agent, and set image.repository to it (docs/building.md)" -}}

@@ -96,7 +96,8 @@ class Dnat:
 
     def _preview(self, change: DnatChange) -> Preview:
         text = self._backend().script(change) if change else ""
-        return Preview(text, f"{self.backend} transaction")
+        how = f"{self._backend().name} transaction"
+        return Preview(text, f"off, but for the guard; {how}" if self._option == "none" else how)
 
     def _backend(self) -> DnatBackend:
         if self._found is None:

@@ -85,7 +85,7 @@ class DnatChange:
     def __str__(self) -> str:
         lines = [f"! {self.action}: {reason}" for reason in self.damage]
         if self.action == "create":
-            lines.append("+ the DNAT structure")
+            lines.append("+ nodeagent's tables and chains")
         for sign, rules in (("-", self.removed), ("+", self.added)):
             lines += [f"{sign} {_line(redirect)}" for redirect in rules.redirects]
             lines += [f"{sign} pods {network}" for network in rules.pods]
@@ -94,7 +94,7 @@ class DnatChange:
             told = {ip_network(redirect.match.address) for redirect in rules.redirects}
             lines += [f"{sign} let through to the relay {one}" for one in rules.balancers if one not in told]
         if self.action == "delete":
-            lines.append("- the DNAT structure")
+            lines.append("- nodeagent's tables and chains")
         if self.superseded:
             lines.append(f"- everything that the backend {self.superseded} left")
         return "\n".join(lines)

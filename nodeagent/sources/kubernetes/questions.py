@@ -31,11 +31,13 @@ class RunningPod(Struct, frozen=True):
 class NodeAddresses(Struct, frozen=True):
     """The addresses of the cluster's nodes by which they reach each other (InternalIP), both families.
 
-    `nodes_left` is how many nodes there are whose addresses were not read.
+    `external` are those of type ExternalIP. `nodes_left` is how many nodes there are whose addresses were not
+    read.
     """
 
     addresses: tuple[IPAddress, ...] = ()
     nodes_left: int = 0
+    external: tuple[IPAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +181,12 @@ def _list_nodes(connection: Connection) -> _Nodes:
 
 def _nodes(connection: Connection) -> NodeAddresses:
     found = _list_nodes(connection)
-    texts = [
-        one.address
-        for node in found.items
-        for one in (node.status and node.status.addresses) or ()
-        if one.type == "InternalIP"
-    ]
-    return NodeAddresses(
-        tuple(sorted(set(map(ip_address, texts)), key=sort_key)), found.metadata.remaining or 0
+    told = [each for node in found.items for each in (node.status and node.status.addresses) or ()]
+    internal, external = (
+        tuple(sorted({ip_address(each.address) for each in told if each.type == wanted}, key=sort_key))
+        for wanted in ("InternalIP", "ExternalIP")
     )
+    return NodeAddresses(internal, found.metadata.remaining or 0, external)
 
 
 def _policies(connection: Connection) -> str:
