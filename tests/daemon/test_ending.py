@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from signal import SIGTERM
 from typing import TYPE_CHECKING
 
 import pytest
 
+from nodeagent.components.hosts.block import BEGIN
 from tests.apiserver import faults, objects
 from tests.daemon.connections import InFlight, requests
 from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
@@ -15,6 +17,7 @@ from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes, read_state
+from tests.testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +34,7 @@ _NAMESPACE, _NAME = "kube-system", "nodeagent"
 _OWN = f"--daemonset={_NAMESPACE}/{_NAME}"
 _DAEMON_SETS = f"/apis/apps/v1/namespaces/{_NAMESPACE}/daemonsets/*"
 _LAYER_MIB = 32
+_RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
 
 
 def test_a_restart_changes_nothing_on_the_node(world: World, agents: Agents) -> None:
@@ -90,6 +94,23 @@ def test_when_its_daemonset_goes_the_agent_cleans_up(
         assert agent.lines("Cleaned up a component", component=component), component
     # What is left of it must not block the tests' own end.
     api.store.replace_all("daemonsets", [])
+
+
+def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, agents: Agents) -> None:
+    """Without a cluster and without `nodeagent cleanup`, which no node of a DaemonSet has."""
+    node = world.node1
+    before = read_state(node)
+    assert _end(agents.start_ready()) < _BOUND_SECONDS
+    for line in living_processes(node, "haproxy"):
+        node.run(["kill", line.split()[0]], check=False)
+    wait_until(lambda: not living_processes(node, "haproxy"), "the pod's end")
+    assert "run `nft delete table inet nodeagent`, and delete" in _RUNBOOK
+    node.run(["nft", "delete", "table", "inet", "nodeagent"])
+    assert "nodeagent's block at the end of /etc/hosts" in _RUNBOOK
+    node.write_hosts(node.read_hosts().partition(BEGIN)[0])
+    # The next boot removes the relay addresses and the run directory; nothing leads there.
+    left = read_state(node)
+    assert (left.hosts, left.ruleset, left.iptables) == (before.hosts, before.ruleset, before.iptables)
 
 
 def test_an_agent_that_never_reached_the_api_ends_in_time(

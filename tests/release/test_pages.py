@@ -122,16 +122,31 @@ def test_a_page_is_short_and_its_sentences_are(page: Path) -> None:
     assert sum(len(each.split()) for each in sentences) <= _LONGEST_SENTENCE * len(sentences)
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
-def test_commands_of_the_project_exist_with_their_options(page: Path) -> None:
+@pytest.mark.parametrize("page", [*_PAGES, _ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_commands_of_the_project_exist_with_their_options(page: Path, pytestconfig: pytest.Config) -> None:
+    markers = {re.split(r"\W", line)[0] for line in pytestconfig.getini("markers")}
     for program, words in _shown(page):
         if program == "nodeagent":
             _parsed(nodeagent, words)
         elif program == "make":
-            assert {word for word in words if "=" not in word} <= _TARGETS, words
+            assert {word for word in words if "=" not in word} <= _TARGETS | {".venv/.installed"}, words
         elif program == "python":
             assert words[0] == "-m", words
             assert find_spec(words[1]), words
+            if words[1:3] == ["pytest", "-m"]:
+                assert set(re.findall(r"\w+", words[3])) - {"not", "and", "or"} <= markers, words
+            assert [word for word in words if word.startswith("tests/") and not (_ROOT / word).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "names"), [("doctor.md", ("doctor",)), ("fleet.md", ("fleet", "bundle"))])
+def test_a_table_of_options_names_those_that_exist(page: str, names: tuple[str, ...]) -> None:
+    context = click.Context(nodeagent)
+    commands = [nodeagent.get_command(context, name) for name in names]
+    exist = {option for command in commands if command for one in command.params for option in one.opts}
+    cells = re.findall(r"^\| (`-[^|]*) \|", (_ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
+    named = set(re.findall(r"`(--?[\w-]+)", " ".join(cells)))
+    assert named
+    assert named <= exist
 
 
 def _key(program: str, words: list[str]) -> str:
