@@ -39,15 +39,17 @@ class View(Struct, frozen=True):
 
     @property
     def elsewhere(self) -> str:
-        """Why this machine is not the node of that name; empty if it has one of the Node's addresses."""
+        """Why this machine may not be the node of that name; empty if it has one of the Node's addresses."""
         node = self.snapshot.node
         if node is None:
-            return f"no Node {self.facts.node_name} exists in the cluster"
+            return (
+                f"whether this machine is that node is unknown, since no Node {self.facts.node_name} was read"
+            )
         here = {standing.address for standing in self.facts.addresses} | set(self.facts.source_addresses)
         if here.intersection(node.addresses):
             return ""
         theirs = ", ".join(map(str, node.addresses)) or "none"
-        return f"none of Node {node.name}'s addresses ({theirs}) is on this machine"
+        return f"this machine is not that node: none of Node {node.name}'s addresses ({theirs}) is on it"
 
 
 class Invocation(Struct, frozen=True):

@@ -114,7 +114,7 @@ def status(output: str, status_file: Path | None, **options: Any) -> int:  # noq
     if output == "json":
         show_text(encode(found))
     else:
-        show(report_lines(found))
+        show(report_lines(found, view.elsewhere))
     if comparison.errors or desired.unreadable:
         return 1
     silent = any(not found.answers for found in listeners.values())

@@ -168,6 +168,9 @@ def _texts(values: Iterable[object]) -> list[str]:
     return [str(value) for value in values]
 
 
+_ON_IT = {"Plan": "apply", "Status": "status"}
+"""The command to run on the node, if this machine may be another one: a status read here is of this one."""
+
 _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
 
 
@@ -176,7 +179,7 @@ def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = Fal
 
     Args:
         document: a plan or a status.
-        elsewhere: why this machine is not the node, if it is not: then a plan is that of a fresh node.
+        elsewhere: why this machine may not be the node: then what is on it says nothing of the node.
         verbose: whether a plan shows transactions as the backend runs them.
     """
     yield from _decisions(
@@ -191,8 +194,9 @@ def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = Fal
     else:
         for name, change in document.changes.items():
             yield from _change(name, change, verbose=verbose)
-        advice = f" on it: this machine is not that node, {elsewhere}" if elsewhere else ""
-        advice = f"run nodeagent apply{advice}"
+        advice = "run nodeagent apply"
+    if elsewhere:
+        advice = f"run nodeagent {_ON_IT[document.kind]} on it; {elsewhere}"
     yield from _errors(document.errors)
     yield f"node {document.node}: {_conclusion(document, advice)}"
 

@@ -68,8 +68,8 @@ def _removes(before: Desired, after: Desired) -> str:
             continue
         if not _concerns_one(Counter(namespaces(before)), Counter(namespaces(after))):
             return (
-                f"{had - has} of {had} {what} would be removed by one change of the API's objects; if that "
-                "is on purpose, restart this program, or wait a minute"
+                f"{had - has} of {had} {what} would be removed by one change of the API's objects, and are "
+                "in a minute; if that is a mistake, restore the objects"
             )
     return ""
 

@@ -72,6 +72,7 @@ class _JsonTypesLoader(yaml.CSafeLoader):
 class _Gathered:
     relay: tuple[str, str] | None
     config_maps: frozenset[tuple[str, str]]
+    documents: int = 0
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
     cluster_ips: set[IPAddress] = field(default_factory=set)
@@ -115,9 +116,14 @@ def _gathered(source: Path | bytes, gathered: _Gathered) -> _Gathered:
     for shown, text in texts:
         try:
             for where, document in _documents(shown, text, gathered.unreadable):
+                gathered.documents += 1
                 _gather(document, where, gathered)
         except UnicodeDecodeError:
             gathered.unreadable.append(Unreadable(shown, "not a text in UTF-8"))
+    if not gathered.documents and not gathered.unreadable:
+        # What failed to write it wrote nothing. Taken for an empty cluster, it would remove everything.
+        shown = str(source) if isinstance(source, Path) else "standard input"
+        raise SourceError(f"{shown}: contains no API object, not even an empty List; nothing was changed")
     return gathered
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,6 +124,8 @@ def test_in_another_namespace_everything_is_there() -> None:
     assert {one["metadata"].get("namespace") for one in found} == {"edge", "kube-system", None}
     for one in found:
         assert {subject["namespace"] for subject in one.get("subjects", [])} <= {"edge"}
+    (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
+    assert set(re.findall(r"-n (\S+)", json.dumps(rules))) == {"edge"}
     (rules,) = [one for one in found if one["kind"] == "PrometheusRule"]
     assert 'job="edge/nodeagent"' in yaml.safe_dump(rules)
     assert "nodeagent/nodeagent" not in yaml.safe_dump(rules)

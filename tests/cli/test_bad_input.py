@@ -170,6 +170,13 @@ def test_without_any_objects_nothing_is_done(command_line: CommandLine, command:
     assert reply.stderr == (
         f"nodeagent: {where}: contains no .yaml, .yml or .json file; nothing was changed\n"
     )
+    # What a command wrote that failed: taken for an empty cluster, it would remove everything.
+    empty = command_line.manifests / "empty.yaml"
+    empty.write_text("---\n# nothing\n", encoding="ascii")
+    reply = command_line(command)
+    assert reply.exit_code == 1
+    assert reply.stderr.startswith(f"nodeagent: {where}: contains no API object, not even an empty List; ")
+    empty.unlink()
     command_line.manifests.rmdir()
     reply = command_line(command)
     assert reply.exit_code == 1

@@ -45,10 +45,22 @@ def test_so_it_is_on_a_cluster(command_line: CommandLine, command: str, api: Api
     _assert_rejected(command_line, command, "--kubeconfig", str(kubeconfig))
 
 
-def test_manifests_without_any_node_are_planned_for(command_line: CommandLine) -> None:
-    reply = command_line("plan")
+@pytest.mark.parametrize(("command", "on_it"), [("plan", "apply"), ("status", "status")])
+def test_on_another_machine_the_last_line_says_so(
+    command_line: CommandLine, command: str, on_it: str
+) -> None:
+    reply = command_line(command)
     assert reply.exit_code == _PENDING
-    assert "run nodeagent apply on it: this machine is not that node, no Node node1 exists" in reply.stdout
+    assert reply.stdout.endswith(
+        f"; run nodeagent {on_it} on it; "
+        "whether this machine is that node is unknown, since no Node node1 was read\n"
+    )
+    theirs = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.250"}]}}
+    command_line.write(node=_node("node1") | theirs)
+    assert command_line(command).stdout.endswith(
+        f"; run nodeagent {on_it} on it; "
+        "this machine is not that node: none of Node node1's addresses (192.0.2.250) is on it\n"
+    )
 
 
 def test_a_node_that_can_not_be_read_exists_all_the_same(command_line: CommandLine) -> None:

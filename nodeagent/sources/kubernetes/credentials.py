@@ -6,6 +6,7 @@ impersonation; see below. For a pod, "Accessing the Kubernetes API from a Pod" i
 environment are ignored: the API server of the pod's own cluster needs none.
 """
 
+import re
 import ssl
 import threading
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from nodeagent.errors import SourceError, one_line
+from nodeagent.errors import SourceError, one_line, quoted
 from nodeagent.sources.kubernetes.transport import ApiTarget, Headers, Proxy, client_context
 
 
@@ -68,6 +69,10 @@ class Kubeconfig:
         return [*sent.items(), *self._impersonated]
 
 
+_ABSENT = re.compile(r"Expected object with name (.*) in .*/(context|cluster|user)s list$")
+"""How the client says that a kubeconfig lacks what is named."""
+
+
 def _check_proxy(url: str) -> None:
     scheme = url.partition("://")[0] if "://" in url else "http"
     if scheme not in {"http", "https"}:
@@ -84,7 +89,9 @@ def _in_words(error: Exception, files: str) -> str:
         return "it is not a text in UTF-8"
     if isinstance(error, TypeError | AttributeError):
         return "it does not have the form of a kubeconfig"
-    return one_line(error).removesuffix(".")
+    text = one_line(error).removesuffix(".")
+    absent = _ABSENT.search(text)
+    return f"it has no {absent[2]} {quoted(absent[1])}" if absent else text
 
 
 def _target(found: Any, proxy: Any) -> ApiTarget:  # noqa: ANN401 - the client's Configuration, urllib3's Url

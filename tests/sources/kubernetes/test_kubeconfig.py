@@ -333,5 +333,5 @@ def test_another_context_is_another_server_and_another_user(api: ApiServer, tmp_
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     with connect(file, context="mine") as connection:
         assert connection.get_json(SERVICES)
-    with pytest.raises(SourceError, match="Expected object with name other"):
+    with pytest.raises(SourceError, match="it has no context 'other'; nothing"):
         connect(file, context="other")
