@@ -94,17 +94,17 @@ class Traffic:
         with self._changed:
             return self._open(resource)
 
-    def wait_for_requests(self, verb: str, path: str, count: int = 1, timeout: float = 5.0) -> None:
+    def wait_for_requests(self, verb: str, path: str, count: int = 1, timeout: float = 20.0) -> None:
         """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""
         what = f"{count} x {verb} {path}"
         self._wait(lambda: len(self._matching(verb, path)) >= count, what, timeout)
 
-    def wait_for_watch(self, resource: str, timeout: float = 5.0, count: int = 1) -> None:
+    def wait_for_watch(self, resource: str, timeout: float = 20.0, count: int = 1) -> None:
         """Return when at least `count` streams on a resource are open; TimeoutError when they do not."""
         what = f"{count} open watch(es) on {resource}"
         self._wait(lambda: len(self._open(resource)) >= count, what, timeout)
 
-    def wait_for_no_watch(self, resource: str = "*", timeout: float = 5.0) -> None:
+    def wait_for_no_watch(self, resource: str = "*", timeout: float = 20.0) -> None:
         """Return when no stream on a resource is open; TimeoutError when one stays."""
         self._wait(lambda: not self._open(resource), f"no open watch on {resource}", timeout)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from tests.testbed.addresses import Address
     from tests.testbed.namespaces import Host
     from tests.testbed.oci_image import Image
     from tests.testbed.processes import Process
@@ -36,29 +35,14 @@ _numbers = count(1)
 
 
 class OpenConnection:
-    """A connection from node1 to a load balancer that is kept open, request after request.
+    """A TLS connection from node1 to the load balancer that is kept open, request after request."""
 
-    Args:
-        world: The world.
-        address: The load balancer's.
-        name: The server's name.
-        tls: Whether it uses TLS; otherwise plain HTTP.
-    """
-
-    def __init__(
-        self, world: World, address: Address = LOAD_BALANCER_IP, name: str = SITE, *, tls: bool = True
-    ) -> None:
-        port = 443 if tls else 80
+    def __init__(self, world: World) -> None:
         with inside(world.node1):
-            raw = socket.create_connection((str(address), port), timeout=20)
-        self.http: HTTPConnection
-        if tls:
-            context = ssl.create_default_context(cafile=world.certificates.ca)
-            self.http = HTTPSConnection(name, port)
-            self.http.sock = context.wrap_socket(raw, server_hostname=name)
-        else:
-            self.http = HTTPConnection(name, port)
-            self.http.sock = raw
+            raw = socket.create_connection((str(LOAD_BALANCER_IP), 443), timeout=20)
+        context = ssl.create_default_context(cafile=world.certificates.ca)
+        self.http = HTTPSConnection(SITE)
+        self.http.sock = context.wrap_socket(raw, server_hostname=SITE)
         # It must be this connection: a closed one must not be reopened silently.
         self.http.auto_open = 0
 

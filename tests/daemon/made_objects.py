@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from tests.apiserver import objects
 from tests.apiserver.objects import Port
 from tests.daemon.settings import MADE_NAMESPACE
-from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed.addresses import LOAD_BALANCER_IP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.apiserver import Object
-    from tests.testbed.addresses import Address
 
 MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
 """Of the Services that `made_service` builds."""
@@ -24,24 +22,6 @@ MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
 def ingress(name: str, hosts: Sequence[str], address: str = str(LOAD_BALANCER_IP)) -> Object:
     """Build an Ingress in the namespace default, behind the load balancer of an address."""
     return objects.ingress(name, hosts=hosts, addresses=[address])
-
-
-def second_service(address: Address) -> Object:
-    """Build the Service that kube-proxy knows as SECOND_SERVICE."""
-    ports = [Port(port.name, port.port, port.target_port, port.node_port) for port in SECOND_SERVICE.ports]
-    return objects.service(
-        SECOND_SERVICE.name,
-        SECOND_SERVICE.namespace,
-        kind="LoadBalancer",
-        cluster_ips=[str(SECOND_SERVICE.cluster_ip)],
-        ports=ports,
-        addresses=[str(address)],
-    )
-
-
-def second_ingress(address: Address) -> Object:
-    """Build the Ingress behind it."""
-    return objects.ingress("web", SECOND_SERVICE.namespace, hosts=[SECOND_NAME], addresses=[str(address)])
 
 
 def made_service(number: int, *, ports: Sequence[int] = (80, 443), address: str = "") -> Object:

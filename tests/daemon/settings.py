@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MADE_NAMESPACE = "made"
-MADE_COUNT = 10
 
 _SERVICES = [
     {"namespace": "ingress-nginx", "name": "ingress-nginx-controller"},
-    {"namespace": "second", "name": "controller"},
-    *({"namespace": MADE_NAMESPACE, "name": f"lb-{number}"} for number in range(MADE_COUNT)),
+    *({"namespace": MADE_NAMESPACE, "name": f"lb-{number}"} for number in range(5)),
 ]
 
 

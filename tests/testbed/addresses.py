@@ -126,9 +126,6 @@ SITE = "site.example.test"
 REGISTRY = "registry.example.test"
 ANOTHER = "another.example.test"
 NAMES = (SITE, REGISTRY, ANOTHER)
-FRONTED = "fronted.example.test"
-EDGE = "edge.cdn.test"
-"""What FRONTED is an alias of: it is before the load balancer and has addresses of its own, if any."""
 
 REGISTRY_PORT = 5000
 DNS_PORT = 53

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import DNS_PORT
@@ -37,7 +36,6 @@ class DnsServer:
         addresses: Where it listens.
         directory: For its file of records; made here.
         records: The addresses that each name has.
-        aliases: Names with a CNAME each, and what it leads to; these stay.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class DnsServer:
         addresses: Sequence[Address],
         directory: Path,
         records: Mapping[str, Sequence[Address]],
-        aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         directory.mkdir()
         self.host = host
@@ -59,7 +56,6 @@ class DnsServer:
                 *("--no-resolv", "--no-hosts", "--local=/#/", f"--addn-hosts={self._file}"),
                 *("--bind-interfaces", *(f"--listen-address={address}" for address in addresses)),
                 "--except-interface=lo",
-                *(f"--cname={name},{target}" for name, target in aliases.items()),
                 *("--log-facility=-", "--log-queries"),
             ]
         )

@@ -1,8 +1,7 @@
-"""A program that reports how it was started and ends as it is asked to, for test_forkserver.py."""
+"""A program that reports how it was started or stays, for test_forkserver.py."""
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import faulthandler
 import gc
@@ -72,33 +71,15 @@ def beginning() -> dict[str, Any]:
     }
 
 
-def end(way: str) -> None:
-    """End in one of the ways in which a program can, with something in its buffers."""
-    atexit.register(print, "atexit")
-    threading.Thread(target=lambda: print("thread")).start()
-    print("output")
-    match way:
-        case "return":
-            return
-        case "text":
-            sys.exit("why it ended")
-        case "exception":
-            raise RuntimeError("which is not handled")
-        case "interrupt":
-            signal.raise_signal(signal.SIGINT)
-        case "abort":
-            faulthandler.enable()
-            os.abort()
-        case "stay":
-            signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
-            print("stays", flush=True)
-            time.sleep(600)
-        case number:
-            sys.exit(int(number))
+def stay() -> None:
+    """Stay until a signal comes; SIGUSR1 ends it with 7."""
+    signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
+    print("stays", flush=True)
+    time.sleep(600)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        end(sys.argv[1])
+    if sys.argv[1:] == ["stay"]:
+        stay()
     else:
         print(json.dumps(beginning()))

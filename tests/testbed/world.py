@@ -181,8 +181,7 @@ class World:
         """Launch every program, and only then wait for each."""
         records = dict.fromkeys(addresses.NAMES, self.service.load_balancer_ips)
         resolving = [self.address(self.lb, family) for family in self.families]
-        aliases = {addresses.FRONTED: addresses.EDGE}
-        self.dns = DnsServer(self.lb, resolving, self.tmp / "dns", records, aliases)
+        self.dns = DnsServer(self.lb, resolving, self.tmp / "dns", records)
         upstream = (self.address(self.pod1), addresses.REGISTRY_PORT)
         self.registry = Registry(self.pod1, self.tmp / "registry", *upstream, addresses.REGISTRY)
         self.ingress = tuple(
