@@ -1,7 +1,5 @@
 """Which tests need root, and which are campaigns, is known by the fixtures they use: docs/testing.md."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

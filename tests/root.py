@@ -1,7 +1,5 @@
 """What needs root says so here: tests that make namespaces, mounts or other users' files."""
 
-from __future__ import annotations
-
 import pytest
 
 needs_root = pytest.mark.usefixtures("as_root")

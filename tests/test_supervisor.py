@@ -1,21 +1,16 @@
 """The supervisor without a container: what becomes of its program, and of signals."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from signal import SIGHUP, SIGKILL, SIGTERM, Signals
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _supervising(program: str) -> list[str]:

@@ -1,7 +1,5 @@
 """Types are decoded in many threads at once, also when they are used for the first time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

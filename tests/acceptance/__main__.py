@@ -3,22 +3,17 @@
 Exits with 0 only when every step was observed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.acceptance.cluster_place import ClusterPlace, Setting
 from tests.acceptance.load import PAUSE_SECONDS
 from tests.acceptance.steps import STEPS, Scene
 from tests.testbed.demo_screen import Screen
 from tests.testbed.telling import end_as_by_ctrl_c, play, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:

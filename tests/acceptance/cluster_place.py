@@ -1,23 +1,17 @@
 """A real cluster as a place: its API by a kubeconfig, its nodes by a command line that leads to them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.acceptance.answers import Pulled, Said
 from tests.acceptance.cluster_pods import pull_by_pod, run_in_pod
 from tests.acceptance.kubectl import Kubectl
 from tests.acceptance.node_shell import run_on_node
+from tests.testbed.addresses import Address
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.testbed.addresses import Address
 
 _ROLLOUT_SECONDS = 300
 _PULL_SECONDS = 120.0

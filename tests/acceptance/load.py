@@ -1,22 +1,15 @@
 """Requests from a node, one after the other, for as long as something else is done."""
 
-from __future__ import annotations
-
 import re
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tests.acceptance.answers import Said
+from tests.acceptance.cluster_place import ClusterPlace
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
-    from tests.acceptance.answers import Said
-    from tests.acceptance.cluster_place import ClusterPlace
 
 PAUSE_SECONDS = 0.05
 """About twenty requests per second, then."""

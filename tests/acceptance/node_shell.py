@@ -1,15 +1,10 @@
 """Commands on a node, by whatever command line leads there: ssh, docker, nsenter, kubectl debug."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _TIMED_OUT = 124
 NODE, COMMAND = "{node}", "{command}"

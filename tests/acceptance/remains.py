@@ -1,12 +1,8 @@
 """What nodeagent has on a node, or leaves there: by files and ip, and by nft and iptables where they are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.acceptance.cluster_place import ClusterPlace
+from tests.acceptance.cluster_place import ClusterPlace
 
 # Rules and addresses of others come and go on a living node: what nodeagent could have made is looked for.
 _LOOK = r"""

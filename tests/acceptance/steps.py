@@ -1,25 +1,18 @@
 """The acceptance steps: what is done, and what must be observed in each."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING
 
-from tests.acceptance.answers import curl
+from tests.acceptance.answers import Curled, curl
+from tests.acceptance.cluster_place import ClusterPlace
 from tests.acceptance.load import PAUSE_SECONDS, requests
-from tests.acceptance.remains import look
+from tests.acceptance.remains import Remains, look
 from tests.testbed.addresses import SITE
+from tests.testbed.demo_screen import Screen
 from tests.testbed.errors import NotObservedError
 from tests.testbed.ingress_nginx import CHALLENGE, KEY_SUFFIX
 from tests.testbed.telling import Step
-
-if TYPE_CHECKING:
-    from tests.acceptance.answers import Curled
-    from tests.acceptance.cluster_place import ClusterPlace
-    from tests.acceptance.remains import Remains
-    from tests.testbed.demo_screen import Screen
 
 URLS = (f"http://{SITE}/", f"https://{SITE}/")
 _CUT = "the connection cut for want of the PROXY line"

@@ -1,8 +1,6 @@
 """The parts of the steps on a cluster that need no cluster: how a command gets to a node, and errors."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +8,6 @@ from tests.acceptance.__main__ import main
 from tests.acceptance.node_shell import on_node_words, run_on_node
 from tests.testbed.errors import WorldError
 from tests.testbed.telling import FAILED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WORDS = ["two words", "a'b\"c", "$HOME", "*", "", "line\nbreak", ";id"]
 

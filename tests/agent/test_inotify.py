@@ -1,14 +1,9 @@
 """An inotify instance reports what happens to what it watches."""
 
-from __future__ import annotations
-
 import select
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nodeagent.agent.inotify import CLOSE_WRITE, Event, Inotify
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_file_that_is_watched_twice_reports_each_event_once(tmp_path: Path) -> None:

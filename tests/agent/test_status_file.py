@@ -1,13 +1,12 @@
 """The status file: what it says, to the startup probe and as a document, and that nothing depends on it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -27,9 +26,6 @@ from tests.daemonset.deployment import pod_template
 from tests.daemonset.manifests import containers
 from tests.plan.made_up import config, desired, ingress, service
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COMPONENTS = ("api", "hosts")
 _SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "agent-status-v1.json"

@@ -1,20 +1,14 @@
 """The chart as Helm's own engine renders it, as objects."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from release.schemas import CHART
-from tests.daemonset.kustomize import documents
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.daemonset.kustomize import Object
+from tests.daemonset.kustomize import Object, documents
 
 # Helm is written in Go: without this, a third of its time goes into collecting a few megabytes of garbage.
 os.environ.setdefault("GOGC", "400")

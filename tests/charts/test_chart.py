@@ -1,11 +1,10 @@
 """The chart is one that Helm and Kubernetes take; bad values are rejected before anything is sent."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -26,14 +25,9 @@ from tests.charts.rendering import (
 )
 from tests.charts.test_same_as_kustomization import ADDED_BY, DEPLOYED_BY
 from tests.daemonset.kubernetes_schemas import VERSIONS, validate
-from tests.daemonset.kustomize import DAEMONSET
+from tests.daemonset.kustomize import DAEMONSET, Object
 from tests.daemonset.manifests import configuration, containers, pod, the
 from tests.daemonset.test_manifests import all_objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.daemonset.kustomize import Object
 
 Values = dict[str, Any]
 

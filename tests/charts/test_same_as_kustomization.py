@@ -1,10 +1,10 @@
 """The chart makes what daemonset/ makes: the base by default, each overlay and component by values."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,10 +13,6 @@ from nodeagent.config.reading import parse_config
 from tests.charts.rendering import normal, objects
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import COMPONENTS, DEPLOYMENTS, with_components
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 Values = dict[str, Any]
 

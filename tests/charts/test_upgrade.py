@@ -3,11 +3,11 @@
 The real one is asked where `KUBE_APISERVER=` and `ETCD=` name the programs; it rejects what may not change.
 """
 
-from __future__ import annotations
-
 import ssl
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,14 +18,9 @@ from tests.apiserver.server import Tls
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
 from tests.apiserver.wire import Peer, request
 from tests.charts.rendering import IMAGE, everything, helm
+from tests.daemonset.kustomize import Object
 from tests.daemonset.manifests import configuration, pod
 from tests.testbed.certificates import make_certificate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.daemonset.kustomize import Object
 
 _ROOT = CHART.parents[1]
 _PLACES = (

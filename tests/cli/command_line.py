@@ -1,21 +1,15 @@
 """A command line of nodeagent's and what it reads."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from nodeagent.cli.main import run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import pytest
 
 NODE = "node1"
 ADDRESS = "203.0.113.10"

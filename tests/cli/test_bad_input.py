@@ -1,18 +1,13 @@
 """Bad input costs what is bad, one line of reason each; only where nothing sensible is left, exit code 1."""
 
-from __future__ import annotations
-
 import os
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, ingress, service
-
-if TYPE_CHECKING:
-    from tests.cli.command_line import CommandLine
+from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, CommandLine, ingress, service
 
 _PENDING = 2
 _INCOMPLETE = 1

@@ -1,7 +1,5 @@
 """Shell completion, and the same commands as a kubectl plugin: the installed programs themselves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

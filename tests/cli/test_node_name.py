@@ -1,16 +1,9 @@
 """A node's name that is no Node's: plan, apply and status say which Nodes there are, and change nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.apiserver import ApiServer, objects
-from tests.cli.command_line import HOSTS_FILE
-
-if TYPE_CHECKING:
-    from tests.cli.command_line import CommandLine, Manifest
+from tests.cli.command_line import HOSTS_FILE, CommandLine, Manifest
 
 _NODES = ("worker-1", "worker-2", "worker-10", "control-plane-1", "edge", "far-away-1", "far-away-2")
 _COMMANDS = pytest.mark.parametrize("command", ["plan", "apply", "status"])

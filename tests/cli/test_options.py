@@ -1,26 +1,19 @@
 """Options, their variables, their help; and what is said of a command line that makes no sense."""
 
-from __future__ import annotations
-
 import io
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from nodeagent import __version__
 from nodeagent.cli.main import nodeagent
-from tests.cli.command_line import NODE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cli.command_line import CommandLine
+from tests.cli.command_line import NODE, CommandLine
 
 _ROOT = Path(__file__).parents[2]
 

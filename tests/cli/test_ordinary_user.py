@@ -1,22 +1,17 @@
 """A dry run needs no root and no cluster, and changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.command_line import CommandLine
 from tests.root import needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOT = Path(__file__).parents[2]
 _NOBODY = 65534

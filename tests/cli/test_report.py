@@ -1,10 +1,8 @@
 """What plan and status report: `-o json` is what docs/schema says it is; the text says the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import pytest
@@ -15,10 +13,7 @@ from nodeagent.cli.report import SCHEMA_VERSION, Document, convergence_lines
 from nodeagent.cli.terminal import terminal_text
 from nodeagent.model.desired import Desired
 from release.schemas import schema_of
-from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, ingress, service
-
-if TYPE_CHECKING:
-    from tests.cli.command_line import CommandLine
+from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, NODE, PORT, CommandLine, ingress, service
 
 _FILE = Path(__file__).parents[2] / "docs" / "schema" / f"report-v{SCHEMA_VERSION}.json"
 

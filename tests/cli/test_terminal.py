@@ -1,17 +1,17 @@
 """Whatever any object holds, nothing that is shown to a person holds a letter that could steer a terminal."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
 import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -31,11 +31,6 @@ from nodeagent.printable import cut_to_bytes, printable
 from nodeagent.runtime.event_recorder import pending_events
 from nodeagent.sources.manifests import read_manifests
 from tests.plan.golden import CLUSTERS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 _HOSTILE = ("\x1b[31m", "\n  served   forged: all is well", "\u202e", "\x9b2J", "\u2066\u200b", "\0", "\x7f")
 hostile = st.sampled_from(_HOSTILE) | st.text(max_size=12)

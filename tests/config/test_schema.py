@@ -1,7 +1,5 @@
 """docs/schema/config-v1.json is what the options are, and accepts and rejects as reading a file does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,18 +1,13 @@
 """Agents of one node: started by tests, and removed at the end with all that they made."""
 
-from __future__ import annotations
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from typing import TYPE_CHECKING, Self
-
+from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.running_agent import RunningAgent
+from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.testbed.namespaces import Host
 
 _MISTAKES = ("Reconcile pass failed", "failed unexpectedly")
 

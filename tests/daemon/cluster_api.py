@@ -1,10 +1,10 @@
 """The simulated API server where a cluster's would be: reached by the nodes over the network."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from nodeagent.sources.kubernetes.credentials import ACCOUNT
 from tests.apiserver import ApiServer, Tls
@@ -12,13 +12,8 @@ from tests.apiserver.manifests import objects_under
 from tests.testbed.addresses import LB
 from tests.testbed.certificates import make_certificate
 from tests.testbed.inside import inside
+from tests.testbed.namespaces import Host
 from tests.testbed.world import MANIFESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-
-    from tests.testbed.namespaces import Host
 
 _PORT = 6443
 

@@ -1,21 +1,15 @@
 """Fixtures: a world and its API a module, and agents on its first node."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import MADE_CLUSTER_IPS
+from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.daemon.running_agent import RunningAgent
 
 
 @pytest.fixture(scope="module")

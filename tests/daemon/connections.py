@@ -1,28 +1,22 @@
 """Users of the node: connections that stay open, downloads that go slowly, and requests without end."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from itertools import count
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from tests.testbed.addresses import LOAD_BALANCER_IP, NODE1, REGISTRY, SITE
 from tests.testbed.inside import inside
-from tests.testbed.oci_image import MIB
+from tests.testbed.namespaces import Host
+from tests.testbed.oci_image import MIB, Image
+from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-
-    from tests.testbed.namespaces import Host
-    from tests.testbed.oci_image import Image
-    from tests.testbed.processes import Process
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 # curl's answer and exit code, a line a request. The pause leaves the processor to others.
 _LOOP = """

@@ -1,22 +1,17 @@
 """An installed hairpin-proxy: an HAProxy in a pod, which adds the PROXY header and does nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from tests.testbed import private_etc
 from tests.testbed.addresses import INGRESS_CLUSTER_IP, LB, POD_CIDR1
 from tests.testbed.inside import inside
 from tests.testbed.namespaces import Host
 from tests.testbed.services import ServicePort, ServiceRules
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 NAMESPACE = NAME = "hairpin-proxy"
 CLUSTER_IP = IPv4Address("10.96.0.30")

@@ -1,19 +1,12 @@
 """Objects of the cluster that tests make: load balancers that send PROXY, and Ingresses behind them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from ipaddress import IPv4Network
-from typing import TYPE_CHECKING
 
-from tests.apiserver import objects
+from tests.apiserver import Object, objects
 from tests.apiserver.objects import Port
 from tests.daemon.settings import MADE_NAMESPACE
 from tests.testbed.addresses import LOAD_BALANCER_IP
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.apiserver import Object
 
 MADE_CLUSTER_IPS = IPv4Network("10.96.1.0/24")
 """Of the Services that `made_service` builds."""

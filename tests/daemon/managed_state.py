@@ -1,21 +1,15 @@
 """What nodeagent manages on a node, read from the kernel and from the hosts file, not from nodeagent."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, ip_address
-from typing import TYPE_CHECKING
 
 from tests.testbed.errors import WorldError
 from tests.testbed.inside import inside
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.testbed.namespaces import Host
+from tests.testbed.namespaces import Host
 
 RELAY_RANGE = IPv4Network("169.254.66.0/24")
 

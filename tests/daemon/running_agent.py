@@ -1,27 +1,21 @@
 """`nodeagent run` as a program on a node: started, asked over its own pages, signalled, read."""
 
-from __future__ import annotations
-
 import json
 import socket
+from collections.abc import Mapping
 from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.agent.scraping import read
+from tests.agent.scraping import Scrape, read
 from tests.testbed.agent import Answer
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import PYTHON
 from tests.testbed.inside import inside
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.agent.scraping import Scrape
-    from tests.testbed.namespaces import Host
 
 _ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"PYTHONPATH": str(_ROOT)}

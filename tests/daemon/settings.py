@@ -1,16 +1,11 @@
 """The configuration of the agents under test: the testbed's, with the load balancers that tests make."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import yaml
 
 from tests.testbed.world import NODEAGENT_CONFIG
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 MADE_NAMESPACE = "made"
 

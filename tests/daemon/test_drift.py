@@ -1,23 +1,17 @@
 """What others change of nodeagent's is repaired within a second, and the log says what was found."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.daemon.agents import Agents
 from tests.daemon.managed_state import RELAY_RANGE, names, read_managed_state, redirects, relay_addresses
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.daemon.agents import Agents
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = needs_root
 

@@ -1,31 +1,25 @@
 """How an agent ends: it leaves the node as it is, unless it is uninstalled."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeagent.components.hosts.block import BEGIN
 from tests.apiserver import faults, objects
+from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.connections import InFlight, requests
 from tests.daemon.managed_state import hosts_inode, names, read_managed_state, table
+from tests.daemon.running_agent import RunningAgent
 from tests.testbed import addresses
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.daemon.agents import Agents
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.daemon.running_agent import RunningAgent
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = needs_root
 

@@ -1,26 +1,21 @@
 """`nodeagent fleet` asks a real agent: exec runs real programs on its node."""
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nodeagent import __version__
 from nodeagent.agent.status_file import IN_POD, AgentStatus, parse_status, status_path
 from tests.apiserver import faults
 from tests.apiserver.containers import Ended
+from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
 from tests.fleet.simulated import Fleet
 from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.fixtures import needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.daemon.agents import Agents
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.testbed.namespaces import Host
+from tests.testbed.namespaces import Host
 
 pytestmark = needs_root
 

@@ -4,30 +4,23 @@ A real DNS server answers for that hostname, with several addresses and later wi
 by its hosts file all the while.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver import Object
 from tests.apiserver.store import Part
+from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import ingress
 from tests.daemon.managed_state import names, read_managed_state
+from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.endtoend.asking import assert_served
-from tests.testbed.addresses import REGISTRY, SITE
+from tests.testbed.addresses import REGISTRY, SITE, Address
 from tests.testbed.fixtures import needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver import Object
-    from tests.daemon.agents import Agents
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.daemon.running_agent import RunningAgent
-    from tests.testbed.addresses import Address
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = needs_root
 

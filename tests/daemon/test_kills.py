@@ -1,35 +1,29 @@
 """Killed at any moment, an agent leaves a node that works, and the next one continues from there."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.apiserver import ApiError
 from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import ingress, made_address, made_service
 from tests.daemon.managed_state import names, redirects, structure, user_lines
+from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import MADE_NAMESPACE, write_config
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
+from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.daemon.running_agent import RunningAgent
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = needs_root
 

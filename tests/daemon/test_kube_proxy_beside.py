@@ -1,11 +1,10 @@
 """kube-proxy in legacy iptables mode next to an agent with the iptables backend: both keep their rules."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator
+from typing import Self
 
 import pytest
 
@@ -17,13 +16,9 @@ from tests.daemon.settings import MADE_NAMESPACE, write_config
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy_iptables import JUMPS
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.namespaces import Host
 
 pytestmark = needs_root
 

@@ -1,8 +1,7 @@
 """Next to an installed hairpin-proxy: names at its ClusterIP, DNAT to one of its pods, nothing of our own."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
 
 import pytest
 
@@ -10,22 +9,17 @@ from tests.apiserver import objects
 from tests.apiserver.objects import Endpoint, Port
 from tests.daemon import hairpin_proxy
 from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.connections import OpenConnection, requests
 from tests.daemon.hairpin_proxy import CLUSTER_IP, NAME, NAMESPACE, POD, PORTS, HairpinProxy, PodOnNode1
 from tests.daemon.managed_state import names, redirects, relay_addresses
+from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
+from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from ipaddress import IPv4Address
-
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.daemon.running_agent import RunningAgent
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = needs_root
 

@@ -1,25 +1,20 @@
 """A port that another user holds is reported with that user's id, and served as soon as it is free."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.daemon.agents import Agents
+from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.managed_state import names, redirects
 from tests.testbed import addresses
 from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root
+from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes
 from tests.testbed.squatter import squatting
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.daemon.agents import Agents
-    from tests.daemon.cluster_api import ClusterApi
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = needs_root
 

@@ -1,22 +1,16 @@
 """Fixtures: the image, a world, and the DaemonSet in it."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.daemonset import image_root
 from tests.daemonset.deployment import Deployment
+from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.pods import Pod
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.daemonset.pods import Pod
 
 
 @pytest.fixture(scope="session")

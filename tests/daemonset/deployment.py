@@ -1,10 +1,10 @@
 """The DaemonSet in the testbed: its manifests as they are, an API server with its RBAC, its pods."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 import yaml
 
@@ -12,6 +12,7 @@ from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.server import Tls
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LB
@@ -19,15 +20,8 @@ from tests.testbed.agent import Agent
 from tests.testbed.certificates import make_certificate
 from tests.testbed.errors import log_tail
 from tests.testbed.inside import inside
-from tests.testbed.world import MANIFESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.namespaces import Host
+from tests.testbed.world import MANIFESTS, World
 
 NAMESPACE = "nodeagent"
 LEFT_BY_KUBELET = ("/run/nodeagent", "/run/systemd")

@@ -1,11 +1,6 @@
 """What must not change of a file that is replaced."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.testbed.namespaces import Host
+from tests.testbed.namespaces import Host
 
 
 def metadata_of(node: Host, path: str) -> str:

@@ -1,22 +1,18 @@
 """The image's filesystem, as a builder makes it of the Dockerfile: again when its sources change."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "daemonset" / "image" / "Dockerfile"

@@ -3,16 +3,11 @@
 At once: the first time a kubelet does so, later it backs off. No container has a liveness probe.
 """
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.daemonset.pods import Pod
+from tests.daemonset.pods import Pod
 
 
 class Kubelet:

@@ -9,8 +9,6 @@ Prints "answered N longest SECONDS" about four times a second, and a line for ea
 never tries again: a failure is a user's failure.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import sys

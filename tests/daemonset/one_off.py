@@ -1,19 +1,12 @@
 """A container of the image that runs one command and ends, as `docker run --rm` makes it."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
-from tests.daemonset.pods import Container
+from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.pods import Container, Mount
 from tests.testbed.agent import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.daemonset.pods import Mount
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 _SECONDS = 60.0
 _numbers = count(1)

@@ -8,29 +8,23 @@ Not imitated: seccomp, AppArmor and SELinux profiles, and limits of memory and p
 what was compared with a real kubelet's pod.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import subprocess
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.testbed.agent import Answer
 from tests.testbed.errors import WorldError, log_tail
-from tests.testbed.processes import children
+from tests.testbed.namespaces import Host
+from tests.testbed.processes import Process, children
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.testbed.namespaces import Host
-    from tests.testbed.processes import Process
 
 Object = dict[str, Any]
 

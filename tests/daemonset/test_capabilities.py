@@ -1,22 +1,16 @@
 """Pods with other rights than the DaemonSet's: each capability in it is needed; what more can be."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.daemon.managed_state import names, read_managed_state
-from tests.daemonset.deployment import pod_template
+from tests.daemonset.deployment import Deployment, pod_template
 from tests.daemonset.file_metadata import metadata_of
+from tests.daemonset.kustomize import Object
+from tests.daemonset.pods import Pod
 from tests.testbed.addresses import SITE
-
-if TYPE_CHECKING:
-    from tests.daemonset.deployment import Deployment
-    from tests.daemonset.kustomize import Object
-    from tests.daemonset.pods import Pod
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

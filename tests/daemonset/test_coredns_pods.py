@@ -1,9 +1,8 @@
 """The component coredns as pods: two replicas with their manifest's rights, of which one writes."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -12,19 +11,14 @@ from tests.apiserver import objects
 from tests.apiserver.access import rules_bound_to
 from tests.coredns.real import answer_of
 from tests.daemonset.deployment import Deployment
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import render
 from tests.daemonset.manifests import the, with_components
 from tests.daemonset.pods import Pod, admitted
 from tests.testbed.addresses import LB, LOAD_BALANCER_IP, SITE
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

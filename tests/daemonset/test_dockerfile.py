@@ -1,7 +1,5 @@
 """The Dockerfile as a text: what a linter says of it, and what is promised of it; test_image.py builds it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """daemonset/doctor: the doctor once on a node, before anything is installed; it can read and nothing else."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
@@ -16,9 +14,6 @@ from tests.apiserver import ApiServer, objects
 from tests.apiserver.access import Rule, rules_bound_to
 from tests.daemonset.kustomize import DAEMONSET, Object, render
 from tests.daemonset.manifests import configuration, the
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _OBJECTS = render(DAEMONSET / "doctor")
 _NAMESPACE = "nodeagent-doctor"

@@ -1,8 +1,7 @@
 """The doctor's Job as a container of the image, with its manifest's rights: its report, and its traces."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +9,7 @@ from tests.apiserver import ApiServer
 from tests.apiserver.access import rules_bound_to
 from tests.apiserver.manifests import objects_under
 from tests.apiserver.server import Tls
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import DAEMONSET, render
 from tests.daemonset.manifests import the
 from tests.daemonset.pods import Pod, admitted
@@ -18,14 +18,7 @@ from tests.testbed.certificates import make_certificate
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
 from tests.testbed.node_state import read_state
-from tests.testbed.world import MANIFESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.testbed.world import World
+from tests.testbed.world import MANIFESTS, World
 
 pytestmark = [needs_root, pytest.mark.timeout(600)]  # the first test builds the image
 

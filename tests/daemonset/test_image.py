@@ -1,11 +1,9 @@
 """The image that a builder makes of the Dockerfile: it holds all that the agent needs, and no more."""
 
-from __future__ import annotations
-
 import shlex
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,17 +13,11 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules, Redirect
 from nodeagent.model.objects import ObjectRef
 from tests.daemonset.deployment import Deployment
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.one_off import OneOff
-from tests.daemonset.pods import Mount
+from tests.daemonset.pods import Mount, Pod
 from tests.testbed.addresses import SITE
-from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.daemonset.pods import Pod
-    from tests.testbed.world import World
+from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

@@ -1,22 +1,15 @@
 """What becomes of the tests when the image can't be built."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.daemonset import image_root
-from tests.daemonset.image_root import DOCKERFILE, REPOSITORY
+from tests.daemonset.image_root import DOCKERFILE, REPOSITORY, ImageRoot
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.daemonset.image_root import ImageRoot
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

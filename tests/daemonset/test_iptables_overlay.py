@@ -1,24 +1,18 @@
 """The overlay iptables, with its own security context: what it serves, and what each of its rights is for."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.daemon.managed_state import names
 from tests.daemonset.deployment import Deployment
+from tests.daemonset.image_root import ImageRoot
 from tests.daemonset.kustomize import DAEMONSET
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.testbed.namespaces import Host
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

@@ -1,28 +1,22 @@
 """What an administrator does to the DaemonSet, rehearsed on a node: upgrade, uninstallation, reboot."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack
 from functools import partial
 from signal import SIGTERM
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.daemon.connections import SlowDownload
 from tests.daemon.managed_state import ManagedState, names, read_managed_state, relay_addresses
-from tests.daemonset.deployment import LEFT_BY_KUBELET
+from tests.daemonset.deployment import LEFT_BY_KUBELET, Deployment
+from tests.daemonset.pods import Pod
 from tests.daemonset.users import new_connections
 from tests.testbed.addresses import SITE
 from tests.testbed.agent import Agent
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.daemonset.deployment import Deployment
-    from tests.daemonset.pods import Pod
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(900)  # the first test builds the image: a minute, if the machine is idle
 

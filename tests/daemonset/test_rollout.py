@@ -1,29 +1,23 @@
 """A rollout over nodes whose relays have connections: what it waits for, and for how long."""
 
-from __future__ import annotations
-
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.daemon.connections import SlowDownload
 from tests.daemonset.deployment import OPTIONS, Deployment
+from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.pods import Pod
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.inside import inside
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.daemonset.pods import Pod
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

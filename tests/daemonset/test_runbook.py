@@ -1,20 +1,15 @@
 """docs/runbook.md explains alerts, events.md Event reasons, reasons.md the codes of decisions."""
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from nodeagent.coredns.controller import COREDNS_NAME_CODES
 from nodeagent.runtime.event_recorder import EVENT_NAME_CODES
 from tests.daemonset.kustomize import DAEMONSET
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOT = DAEMONSET.parent
 _RUNBOOK = (_ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")

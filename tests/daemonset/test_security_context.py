@@ -1,31 +1,24 @@
 """The containers with the DaemonSet's own security context: what they can do with it, and what they can't."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.daemon.managed_state import hosts_inode, names, read_managed_state
 from tests.daemonset.deployment import Deployment, pod_template
 from tests.daemonset.file_metadata import metadata_of
-from tests.daemonset.pods import privileges
+from tests.daemonset.image_root import ImageRoot
+from tests.daemonset.kustomize import Object
+from tests.daemonset.pods import Container, Pod, privileges
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.daemonset.image_root import ImageRoot
-    from tests.daemonset.kustomize import Object
-    from tests.daemonset.pods import Container, Pod
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(600)  # the first test builds the image: a minute, if the machine is idle
 

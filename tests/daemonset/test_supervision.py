@@ -1,33 +1,27 @@
 """Whichever process of a pod is killed or stopped: it heals by itself, and soon."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP, Signals
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.daemonset.deployment import Deployment
 from tests.daemonset.kubelet import kubelet
+from tests.daemonset.pods import Container, Pod
 from tests.testbed.addresses import LOAD_BALANCER_IP, SITE
 from tests.testbed.errors import WorldError
 from tests.testbed.inside import inside
+from tests.testbed.namespaces import Host
 from tests.testbed.processes import children
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.daemonset.deployment import Deployment
-    from tests.daemonset.pods import Container, Pod
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = pytest.mark.timeout(300)  # the first test makes the image: 40 s, if the network is fast
 

@@ -1,21 +1,15 @@
 """Users of a node while its pods change: connections without end."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
 
 from tests.daemonset.image_root import REPOSITORY
 from tests.testbed.addresses import LOAD_BALANCER_IP
+from tests.testbed.namespaces import Host
+from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.namespaces import Host
-    from tests.testbed.processes import Process
 
 _numbers = count(1)
 

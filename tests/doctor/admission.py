@@ -5,20 +5,16 @@ types, which the policy does not use). What surrounds them follows "Mutating Adm
 all to be true, an error in one is failurePolicy's, and a JSON patch is RFC 6902's.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import celpy
 from celpy import celtypes
 from celpy.adapter import json_to_cel
 
 from tests.daemonset.kustomize import documents
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Object = dict[str, Any]
 

@@ -1,16 +1,11 @@
 """Fixtures: one world for all states."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.doctor.states import Scene, stage
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,17 @@
 """Other ingress controllers and certificates for the testbed."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.testbed.addresses import NAMES, POD1
+from tests.testbed.certificates import Certificates
 from tests.testbed.errors import WorldError
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.testbed.certificates import Certificates
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 PORTS = {80: 9080, 443: 9443, 8443: 9843}
 """Where another controller listens in its pod, by the Service's port."""

@@ -3,33 +3,25 @@
 `python -m tests.doctor.states` rewrites golden/ (as root): read its diff.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tests.doctor import serving
 from tests.endtoend.configuration import configure
 from tests.testbed.addresses import LOAD_BALANCER_IP, LOAD_BALANCER_IPS, NAMES, POD1, REGISTRY
-from tests.testbed.agent import Agent
-from tests.testbed.certificates import make_certificates
+from tests.testbed.agent import Agent, Answer
+from tests.testbed.certificates import Certificates, make_certificates
+from tests.testbed.oci_image import Image
+from tests.testbed.services import ServiceRules
 from tests.testbed.world import NODEAGENT_CONFIG, World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.testbed.agent import Answer
-    from tests.testbed.certificates import Certificates
-    from tests.testbed.oci_image import Image
-    from tests.testbed.services import ServiceRules
 
 GOLDEN = Path(__file__).with_name("golden")
 _BALANCER_NAME = "lb.example.test"

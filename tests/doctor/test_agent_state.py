@@ -1,10 +1,7 @@
 """What nodeagent keeps on the node, judged on values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from nodeagent.agent.convergence import Comparison
 from nodeagent.components.addresses.component import Addresses
@@ -13,16 +10,13 @@ from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ListenerStatus
 from nodeagent.config.options import RelayOptions
 from nodeagent.doctor.agent_state import AgentObservation, agent_findings, overtaking
-from nodeagent.doctor.findings import Code
+from nodeagent.doctor.findings import Code, Finding
 from nodeagent.doctor.node_wiring import hosts_line_findings
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, DnatRules, Redirect, RelayAddress
 from nodeagent.model.facts import UserHostsLine
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.node.service_proxy import BaseChain, KubeProxy
-
-if TYPE_CHECKING:
-    from nodeagent.doctor.findings import Finding
 
 RELAY = Endpoint(ip_address("169.254.66.7"), 443)
 BALANCER = Endpoint(ip_address("192.0.2.1"), 443)

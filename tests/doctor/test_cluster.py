@@ -1,25 +1,20 @@
 """Against a live API: the cluster's version, its pods, its DNS, and what RBAC keeps back."""
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.apiserver import Rule
 from tests.daemon.cluster_api import ClusterApi
+from tests.doctor.states import Scene
 from tests.testbed.addresses import LB, REGISTRY
 from tests.testbed.fixtures import needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.doctor.states import Scene
-    from tests.testbed.namespaces import Host
+from tests.testbed.namespaces import Host
 
 pytestmark = needs_root
 

@@ -1,7 +1,5 @@
 """`-o json` is what docs/schema says it is, and colors are for terminals."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """docs/doctor-codes.md explains every check and every code, with its verdict, and none that there is not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,18 +1,12 @@
 """In iptables mode, too, kube-proxy and the short circuit are read from the kernel."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.doctor.states import stage
 from tests.testbed.fixtures import world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 __all__ = ["world"]
 

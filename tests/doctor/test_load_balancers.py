@@ -1,7 +1,5 @@
 """The findings on a Service, and the fixes in their order: first what needs no agent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """Names asked three ways, images behind load balancers, and certificates: judged on values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """From what was asked and answered to the way a connection takes: every conclusion, on values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """What serves pods: DNAT, CoreDNS, or nothing; and that plan says so if nothing does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,11 +1,10 @@
 """`nodeagent doctor --policy`: what the printed policy does to recorded Services, and where there is none."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,16 +18,12 @@ from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.questions import ClusterAnswers, ask_cluster
 from nodeagent.sources.manifests import read_manifests
 from tests.apiserver import ApiServer, Resource, faults, objects
+from tests.cli.command_line import Ask
 from tests.daemonset.kubernetes_schemas import validate
 from tests.daemonset.kustomize import documents
 from tests.doctor.admission import Policy
 from tests.plan.golden import CLUSTERS
 from tests.plan.made_up import config, point, service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cli.command_line import Ask
 
 V1 = ClusterAnswers(version="v1.36.0", policy_api="v1")
 _DIGITALOCEAN = "service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol"

@@ -1,21 +1,15 @@
 """Each state is made for real and recognised; the doctor changes nothing in any of them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeagent.doctor.findings import Code
-from tests.doctor.states import GOLDEN, STATES, State, shown
+from tests.doctor.states import GOLDEN, STATES, Scene, State, shown
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import read_state
-
-if TYPE_CHECKING:
-    from tests.doctor.states import Scene
 
 pytestmark = needs_root
 

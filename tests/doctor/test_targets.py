@@ -1,21 +1,15 @@
 """What is connected to: the cluster's own load balancers and nothing else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeagent.doctor.node_wiring import right_addresses
-from nodeagent.doctor.probing import choose_hosts, find_targets, published_names, relays_of
+from nodeagent.doctor.probing import Target, choose_hosts, find_targets, published_names, relays_of
+from nodeagent.model.facts import Facts
+from nodeagent.model.objects import ProxyVersion, Service
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
-
-if TYPE_CHECKING:
-    from nodeagent.doctor.probing import Target
-    from nodeagent.model.facts import Facts
-    from nodeagent.model.objects import ProxyVersion, Service
 
 _V1: dict[int, ProxyVersion] = {80: "v1", 443: "v1"}
 _SILENT: dict[int, ProxyVersion] = {}

@@ -1,21 +1,15 @@
 """Whom an ingress controller has to believe: each node by its own address, and no range."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.policy import trust_finding
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.questions import NodeAddresses, ask_cluster
 from tests.apiserver import ApiServer, objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.command_line import Ask
+from tests.cli.command_line import Ask
 
 
 def _fill(api: ApiServer, nodes: int, *, annotation: str = "true") -> None:

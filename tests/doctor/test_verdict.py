@@ -1,7 +1,5 @@
 """Findings into one sentence and one exit code."""
 
-from __future__ import annotations
-
 import pytest
 
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding, summarize

@@ -1,10 +1,8 @@
 """How a node is wired, judged on values."""
 
-from __future__ import annotations
-
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +10,6 @@ from nodeagent.doctor.findings import CheckVerdict, Code
 from nodeagent.doctor.node_wiring import wiring_findings
 from nodeagent.sources.node.environment import Environment, HostsFileState
 from nodeagent.sources.node.service_proxy import KubeProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
 
 HOSTS = HostsFileState(Path("/etc/hosts"))
 RULES = KubeProxy(modes=(("nftables", "table kube-proxy in nftables"),))

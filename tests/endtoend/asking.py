@@ -1,20 +1,13 @@
 """Requests for pages in every family that a world supports, and what they must return."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.testbed.addresses import ANOTHER, SITE, bracketed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.addresses import Family
-    from tests.testbed.http import CurlResult
-    from tests.testbed.namespaces import Host
-    from tests.testbed.world import World
+from tests.testbed.addresses import ANOTHER, SITE, Family, bracketed
+from tests.testbed.http import CurlResult
+from tests.testbed.namespaces import Host
+from tests.testbed.world import World
 
 NAMED = (f"http://{SITE}/", f"https://{SITE}/", f"https://{SITE}:8443/")
 """Pages whose names an Ingress has."""

@@ -1,15 +1,10 @@
 """Changes to the configuration that a test's nodeagent reads."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.testbed.agent import Agent
+from tests.testbed.agent import Agent
 
 
 def configure(agent: Agent, **sections: Mapping[str, object]) -> None:

@@ -1,24 +1,18 @@
 """Fixtures: a world, and nodeagent on node1 with objects and a configuration that a test may change."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.endtoend.configuration import configure
+from tests.endtoend.matrix import Combination
 from tests.endtoend.second_service import SECOND_SERVICE, write_manifest
 from tests.testbed.agent import RUN_DIRECTORY, Agent
 from tests.testbed.node_state import living_processes, read_state
 from tests.testbed.world import NODEAGENT_CONFIG, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.endtoend.matrix import Combination
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,16 @@ run over nine in which any two values meet (`in_pairs`), and the others over fou
 (`in_a_few`), or two, or one: the rest has the mark `matrix`, which is not chosen by default.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import pytest
 
 from tests.testbed.addresses import STACKS, Stack
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 Backend: TypeAlias = Literal["nftables", "iptables"]
 Test = TypeVar("Test", bound="Callable[..., Any]")

@@ -1,23 +1,16 @@
 """A second LoadBalancer Service before the same ingress controller."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import yaml
 
 from tests.endtoend.configuration import configure
-from tests.testbed.addresses import POD1, POD1_6, POD2, POD2_6
+from tests.testbed.addresses import POD1, POD1_6, POD2, POD2_6, Family
+from tests.testbed.agent import Agent
 from tests.testbed.cluster_objects import load_balancer_status, service_addresses
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.testbed.addresses import Family
-    from tests.testbed.agent import Agent
 
 SECOND_NAME = "second.example.test"
 SECOND_IP = IPv4Address("203.0.113.20")

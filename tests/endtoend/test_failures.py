@@ -1,22 +1,16 @@
 """If a component is not available, the others work, nothing points at nothing, and the words are clear."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
-from tests.endtoend.matrix import each_over, in_a_few, in_two
+from tests.endtoend.matrix import Combination, each_over, in_a_few, in_two
 from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed.addresses import bracketed
+from tests.testbed.agent import Agent
 from tests.testbed.node_state import living_processes, read_state
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.endtoend.matrix import Combination
-    from tests.testbed.agent import Agent
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 _URL = NAMED[1]
 _LEADS_TO_A_RELAY = re.compile(r"(?: : |--to-destination \[?)(?:169\.254\.66\.|fd68:6169:7270:).*")

@@ -1,30 +1,23 @@
 """A node and a load balancer with different families, and Services that support fewer than both."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_served, by_address, unnamed
 from tests.endtoend.configuration import configure
-from tests.endtoend.matrix import BACKENDS
+from tests.endtoend.matrix import BACKENDS, Backend
 from tests.testbed import addresses
+from tests.testbed.addresses import Address, Family, Stack
 from tests.testbed.agent import Agent
 from tests.testbed.cluster_objects import write_manifests
 from tests.testbed.fixtures import needs_root
 from tests.testbed.node_state import read_state
 from tests.testbed.world import NODEAGENT_CONFIG, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.endtoend.matrix import Backend
-    from tests.testbed.addresses import Address, Family, Stack
 
 pytestmark = [needs_root, pytest.mark.parametrize("backend", BACKENDS)]
 

@@ -1,10 +1,8 @@
 """Only the node and its own pods reach the relay, with and without DNAT rules."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,13 +10,9 @@ from tests.endtoend.asking import NAMED, assert_served
 from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_a_few
 from tests.testbed.addresses import SITE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.agent import Agent
-    from tests.testbed.node import Node
-    from tests.testbed.world import World
+from tests.testbed.agent import Agent
+from tests.testbed.node import Node
+from tests.testbed.world import World
 
 pytestmark = in_a_few
 

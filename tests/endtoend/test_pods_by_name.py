@@ -3,20 +3,15 @@
 Here a pod that DNAT does not serve asks under the address that CoreDNS would have answered.
 """
 
-from __future__ import annotations
-
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_cut
 from tests.endtoend.configuration import configure
 from tests.endtoend.matrix import in_one
-
-if TYPE_CHECKING:
-    from tests.testbed.agent import Agent
-    from tests.testbed.world import World
+from tests.testbed.agent import Agent
+from tests.testbed.world import World
 
 pytestmark = in_one
 

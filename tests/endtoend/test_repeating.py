@@ -1,23 +1,17 @@
 """Each command may be run again at any time: it does what is left to do, and no more."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served
 from tests.endtoend.matrix import in_two
 from tests.endtoend.second_service import SECOND_NAME, SECOND_SERVICE
 from tests.testbed import addresses
 from tests.testbed.addresses import bracketed
-from tests.testbed.agent import RUN_DIRECTORY
+from tests.testbed.agent import RUN_DIRECTORY, Agent
 from tests.testbed.node_state import living_processes, read_state
-
-if TYPE_CHECKING:
-    from tests.testbed.agent import Agent
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 pytestmark = in_two
 

@@ -4,12 +4,11 @@ DNAT alone serves no program there. With the overlay's configuration hosts lines
 controllers give CoreDNS serves pods.
 """
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 
 import pytest
 import yaml
@@ -32,11 +31,6 @@ from tests.testbed.agent import Agent
 from tests.testbed.fixtures import needs_root
 from tests.testbed.socket_balancer import socket_balancer
 from tests.testbed.world import NODEAGENT_CONFIG, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from ipaddress import IPv4Address, IPv6Address
-    from pathlib import Path
 
 pytestmark = needs_root
 

@@ -1,25 +1,18 @@
 """With nodeagent, node and pods reach what the load balancer serves, under their own addresses."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.endtoend.asking import NAMED, assert_cut, assert_served, unnamed
 from tests.endtoend.configuration import configure
-from tests.endtoend.matrix import USUAL, each_over, in_a_few, in_pairs
+from tests.endtoend.matrix import USUAL, Combination, each_over, in_a_few, in_pairs
 from tests.testbed.addresses import SITE, bracketed
 from tests.testbed.agent import Agent
 from tests.testbed.ingress_nginx import PROTECTED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.endtoend.matrix import Combination
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 _Sections = dict[str, dict[str, object]]
 _BOTH: _Sections = {}

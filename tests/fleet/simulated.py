@@ -1,9 +1,7 @@
 """A cluster of many nodes against the simulated API: a pod of nodeagent on each, asked by exec."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,10 +13,8 @@ from nodeagent.agent.status_file import (
     VerdictCounts,
 )
 from nodeagent.runtime.health import Role
+from tests.apiserver import ApiServer
 from tests.apiserver.containers import Ended
-
-if TYPE_CHECKING:
-    from tests.apiserver import ApiServer
 
 NAMESPACE = "nodeagent"
 UPTIME = 100_000.0

@@ -1,25 +1,18 @@
 """`nodeagent bundle`: what it holds, what it never holds, pseudonyms, and nodes that can't be asked."""
 
-from __future__ import annotations
-
 import json
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from nodeagent.agent.status_file import IN_POD
 from nodeagent.fleet.bundle import _METRICS, Pseudonyms, hostnames_in, own_block, own_rules
-from tests.apiserver import objects
+from tests.apiserver import ApiServer, objects
 from tests.apiserver.containers import Ended
+from tests.cli.command_line import Ask
 from tests.fleet.simulated import NAMESPACE, UPTIME, Fleet, answering, status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.apiserver import ApiServer
-    from tests.cli.command_line import Ask
 
 _HOST = "shop.secret-customer.com"
 _SECRETS = (

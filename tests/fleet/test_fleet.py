@@ -1,11 +1,9 @@
 """`nodeagent fleet` against the simulated API: each kind of row, their order, exit codes, 500 nodes."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -13,13 +11,10 @@ from jsonschema import Draft202012Validator
 from nodeagent.agent.status_file import VerdictCounts
 from nodeagent.cli.fleet import FleetDocument
 from release.schemas import schema_of
-from tests.apiserver import Rule, faults, objects
+from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.apiserver.containers import Ended
+from tests.cli.command_line import Ask
 from tests.fleet.simulated import UPTIME, Fleet, answering, failing, status
-
-if TYPE_CHECKING:
-    from tests.apiserver import ApiServer
-    from tests.cli.command_line import Ask
 
 _SCHEMA = Path(__file__).parents[2] / "docs" / "schema" / "fleet-v1.json"
 _RIGHTS = [

@@ -1,19 +1,15 @@
 """The locks hold what pyproject.toml asks for, and nothing else: `make lock` was run since."""
 
-from __future__ import annotations
-
 import re
 import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _REPOSITORY = Path(__file__).parents[2]
 _PROJECT: Mapping[str, Any] = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text("utf-8"))

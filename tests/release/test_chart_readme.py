@@ -1,15 +1,11 @@
 """values.yaml, its schema and the chart's README.md name the same values."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from release.chart_readme import README, rows, table, written
 from release.schemas import CHART, VALUES_SCHEMA
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _VALUES = (CHART / "values.yaml").read_text("utf-8")
 _SCHEMA = json.loads(VALUES_SCHEMA.read_text("utf-8"))

@@ -1,7 +1,5 @@
 """What `make release-check` finds, and what a release's files name."""
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 from pathlib import Path

@@ -1,14 +1,9 @@
 """What the list of the image's packages holds."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 components = pytest.importorskip("release.components", reason="make test-unit installs locks/release.txt")
 

@@ -4,23 +4,18 @@ Every command of the project exists with its options. A test or the gate runs ea
 says that no test runs it.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
+from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from nodeagent.cli.main import nodeagent
 from nodeagent.plan.detection.providers import PROVIDERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = [_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md"))]

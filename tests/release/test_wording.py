@@ -1,7 +1,5 @@
 """The words that texts avoid."""
 
-from __future__ import annotations
-
 import pytest
 
 from release.wording import EXCEPTIONS, hits, texts

@@ -1,16 +1,12 @@
 """The workflows call only make targets that exist, and run only actions that are pinned by commit."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((_ROOT / ".github" / "workflows").glob("*.yml"))

@@ -1,25 +1,20 @@
 """What the verifier knows, whom it notifies, and how it ends. It asks a function that the test gives."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+
+import pytest
 
 from nodeagent.model.desired import DnsQuestion
 from nodeagent.model.facts import DnsAnswer, DnsOutcome, DnsReply
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.dns_verifier import DnsVerifier
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
 
 OWN = ip_address("192.0.2.1")
 OTHER = ip_address("198.51.100.4")

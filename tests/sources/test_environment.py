@@ -1,19 +1,14 @@
 """A node's system, read from files as they may be on one."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from nodeagent.sources.node.environment import Environment, read_environment
 from nodeagent.sources.node.service_proxy import BaseChain, base_chains
 from tests.testbed.fixtures import needs_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,14 +1,9 @@
 """From within a container the node's own hosts file decides first, as it does for the node's programs."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from nodeagent.sources.node.environment import HostResolver
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_nodes_hosts_file_elsewhere(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ A host holds a tuple of addresses and a tuple of routes, and each says its own f
 or both (`Stack`) and takes of the plan what is of its families: `Place.within`, `within`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
@@ -73,7 +71,7 @@ class Place:
         """The host's first address: the one that others know it by."""
         return self.addresses[0].ip
 
-    def within(self, families: Iterable[Family]) -> Place:
+    def within(self, families: Iterable[Family]) -> "Place":
         """The same place without what is of no such family."""
         wanted = tuple(families)
         return replace(

@@ -1,23 +1,18 @@
 """nodeagent on a node, run as the node's administrator would run it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.testbed.errors import WorldError
 from tests.testbed.forked import PYTHON
+from tests.testbed.namespaces import Host
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tests.testbed.namespaces import Host
 
 RUN_DIRECTORY = Path("/run/nodeagent")
 """Where nodeagent keeps its files by default; every host of the world has a /run of its own."""

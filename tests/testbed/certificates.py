@@ -1,18 +1,13 @@
 """A certificate authority of the world's own, and the ingress controller's certificate."""
 
-from __future__ import annotations
-
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 

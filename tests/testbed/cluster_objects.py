@@ -4,20 +4,15 @@ manifests/ holds the description of an IPv4 world, to be read and used as it is;
 get the addresses of other families.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tests.testbed import addresses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tests.testbed.addresses import Address, Family
+from tests.testbed.addresses import Address, Family
 
 MANIFESTS = Path(__file__).parent / "manifests"
 """An IPv4 world as the Kubernetes API would describe it."""

@@ -1,19 +1,13 @@
 """containerd on a node, with the node's own hosts file, resolver and network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.testbed.oci_image import read_blob
+from tests.testbed.namespaces import Host
+from tests.testbed.oci_image import Image, read_blob
+from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.testbed.namespaces import Host
-    from tests.testbed.oci_image import Image
-    from tests.testbed.processes import Process
 
 # Nothing is ever run from the images: no CRI, no snapshotters that need kernel features, nothing in /opt.
 _DISABLED = (

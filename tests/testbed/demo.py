@@ -3,27 +3,19 @@
 Exits with 0 only when everything that the story shows was observed. Nothing of it stays on the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.testbed.agent import Agent
 from tests.testbed.demo_screen import Screen
 from tests.testbed.demo_story import STORY, Scene
-from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 from tests.testbed.node_state import read_state
-from tests.testbed.telling import FAILED, end_as_by_ctrl_c, play, tell
+from tests.testbed.telling import FAILED, Step, end_as_by_ctrl_c, play, tell
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.testbed.kube_proxy import KubeProxyKind
-    from tests.testbed.telling import Step
 
 _IMAGE_MIB = 32
 _CONFIG = Path(__file__).with_name("demo.yaml")

@@ -1,7 +1,5 @@
 """How the demo shows its steps: numbered steps, commands and what they said, what was observed."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,28 +1,21 @@
 """The demo's story: what is shown, step by step, and what must be observed in each."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.testbed import addresses
-from tests.testbed.agent import RUN_DIRECTORY
+from tests.testbed.agent import RUN_DIRECTORY, Agent, Answer
+from tests.testbed.demo_screen import Screen
 from tests.testbed.errors import NotObservedError, WorldError
+from tests.testbed.http import CurlResult
+from tests.testbed.namespaces import Host
+from tests.testbed.node import Node
 from tests.testbed.node_state import NodeState, living_processes, read_state
+from tests.testbed.oci_image import Image
 from tests.testbed.telling import Step
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.testbed.agent import Agent, Answer
-    from tests.testbed.demo_screen import Screen
-    from tests.testbed.http import CurlResult
-    from tests.testbed.namespaces import Host
-    from tests.testbed.node import Node
-    from tests.testbed.oci_image import Image
-    from tests.testbed.world import World
+from tests.testbed.world import World
 
 URLS = (
     f"http://{addresses.SITE}/",

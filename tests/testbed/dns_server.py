@@ -1,22 +1,14 @@
 """The DNS server of the world: dnsmasq, answering from a file that tests may change."""
 
-from __future__ import annotations
-
 import re
 import signal
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from tests.testbed.addresses import DNS_PORT
+from tests.testbed.addresses import DNS_PORT, Address
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.testbed.addresses import Address
-    from tests.testbed.namespaces import Host
-
 
 _SILENCE = f"""
 table inet silence {{

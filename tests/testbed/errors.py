@@ -1,11 +1,6 @@
 """What goes wrong in the testbed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _TAIL_LINES = 25
 

@@ -1,9 +1,7 @@
 """Fixtures for every test that uses the testbed; import them into a conftest.py."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +9,6 @@ from tests.root import needs_root
 from tests.testbed.addresses import STACKS, Stack
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["needs_root", "world"]
 

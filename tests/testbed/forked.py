@@ -1,7 +1,5 @@
 """The test process's side of the fork server: starting it, and the programs that it has started."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -11,17 +9,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, BinaryIO, Self
+from types import TracebackType
+from typing import BinaryIO, Self
 
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
 PYTHON = (sys.executable, "-P", "-m")
 """How a command line begins that the server can start: the name of a module follows."""

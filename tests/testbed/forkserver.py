@@ -8,8 +8,6 @@ programs differ from real starts in /proc/PID/cmdline and environ, in that modul
 in that an end with an exit code leaves their memory to the kernel.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import gc

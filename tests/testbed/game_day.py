@@ -6,17 +6,16 @@ expression stay, as the agent's own times do. In place of `kubectl logs` is the 
 if each alert fired, its section of docs/runbook.md led to the cause, and the fix ended it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -26,20 +25,16 @@ from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import made_service
 from tests.daemon.managed_state import names
+from tests.daemon.running_agent import RunningAgent
 from tests.daemon.settings import write_config
 from tests.testbed import addresses
 from tests.testbed.demo_screen import Screen
 from tests.testbed.errors import NotObservedError
 from tests.testbed.inside import inside
+from tests.testbed.processes import Process
 from tests.testbed.telling import FAILED, Step, end_as_by_ctrl_c, play, tell
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.daemon.running_agent import RunningAgent
-    from tests.testbed.processes import Process
 
 _ROOT = Path(__file__).parents[2]
 _RULES = _ROOT / "daemonset" / "monitoring" / "rules.yaml"

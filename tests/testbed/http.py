@@ -1,17 +1,12 @@
 """curl, and what it says."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from subprocess import CompletedProcess
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from subprocess import CompletedProcess
-
-    from tests.testbed.addresses import Address
+from tests.testbed.addresses import Address
 
 _SEPARATOR, _END = "\x1e", "\x1f"
 _DEFAULT_PORTS = {"http": 80, "https": 443}

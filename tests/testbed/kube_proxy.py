@@ -1,17 +1,12 @@
 """kube-proxy of one node: what it does to packets, without the program itself."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.testbed.addresses import Address, Family, Network
-    from tests.testbed.namespaces import Host
-    from tests.testbed.services import ServiceRules
+from tests.testbed.addresses import Address, Family, Network
+from tests.testbed.namespaces import Host
+from tests.testbed.services import ServiceRules
 
 KubeProxyKind: TypeAlias = Literal["nftables", "iptables-nft", "iptables-legacy"]
 KUBE_PROXY_KINDS: tuple[KubeProxyKind, ...] = get_args(KubeProxyKind)

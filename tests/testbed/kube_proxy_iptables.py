@@ -3,20 +3,13 @@
 Those of its nat table: no other translates. test_kube_proxy_models.py compares them with the real ones.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from tests.testbed.addresses import bracketed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.testbed.addresses import Address, Network
-    from tests.testbed.services import ServicePort, ServiceRules
+from tests.testbed.addresses import Address, Network, bracketed
+from tests.testbed.services import ServicePort, ServiceRules
 
 _HASH_LENGTH = 16
 _OF_A_SERVICE = re.compile(r"^:(KUBE-(?:SVC|EXT|SEP)-[A-Z0-9]+) ", re.MULTILINE)

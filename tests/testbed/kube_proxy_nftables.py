@@ -3,19 +3,12 @@
 test_kube_proxy_models.py compares them with the real ones.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from tests.testbed.addresses import PLACES, SERVICE_CIDRS, within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tests.testbed.addresses import Address, Network
-    from tests.testbed.services import ServicePort, ServiceRules
+from tests.testbed.addresses import PLACES, SERVICE_CIDRS, Address, Network, within
+from tests.testbed.services import ServicePort, ServiceRules
 
 _HASH_LENGTH = 8
 _BASE = """\

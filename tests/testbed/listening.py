@@ -1,7 +1,5 @@
 """Which ports of a network namespace something listens on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # The kernel's numbers for a TCP socket that listens and a UDP socket that is bound.

@@ -1,28 +1,21 @@
 """A host: a process that does nothing, in network, mount and process namespaces of its own."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from types import TracebackType
+from typing import BinaryIO, Self
 
+from tests.testbed.addresses import Address
 from tests.testbed.errors import WorldError, log_tail
 from tests.testbed.forked import Forked
 from tests.testbed.http import CurlResult, curl_all_command, curl_all_results, curl_command, curl_result
 from tests.testbed.inside import become_host, furnish_host
 from tests.testbed.listening import listening_ports
-from tests.testbed.processes import Process
+from tests.testbed.processes import Process, Started
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
-    from types import TracebackType
-
-    from tests.testbed.addresses import Address
-    from tests.testbed.processes import Started
 
 # It holds the namespaces until its standard input, a pipe from the test process, is closed: by the kernel,
 # however the test process ends. As process 1 it also inherits orphans; with SIGCHLD ignored the kernel buries

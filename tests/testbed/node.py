@@ -1,16 +1,9 @@
 """A node of the cluster: a host with kube-proxy's rules and a container runtime."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tests.testbed.container_runtime import PullResult
+from tests.testbed.container_runtime import ContainerRuntime, PullResult
+from tests.testbed.kube_proxy import KubeProxy
 from tests.testbed.namespaces import Host
-
-if TYPE_CHECKING:
-    from tests.testbed.container_runtime import ContainerRuntime
-    from tests.testbed.kube_proxy import KubeProxy
-    from tests.testbed.oci_image import Image
+from tests.testbed.oci_image import Image
 
 
 class Node(Host):

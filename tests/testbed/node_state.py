@@ -1,16 +1,12 @@
 """What of a node nodeagent changes: read whole, so that before and after can be compared."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.testbed.namespaces import Host
 from tests.testbed.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.testbed.namespaces import Host
 
 _IPTABLES = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
 # iptables-save prints the date, and counts the packets of each chain.
@@ -45,7 +41,7 @@ class NodeState:
     routes: str
     runtime: str
 
-    def differences(self, other: NodeState) -> list[str]:
+    def differences(self, other: "NodeState") -> list[str]:
         """Name what differs, each with what is here and what is there."""
         return [
             f"{field.name}:\n--- before\n{ours}\n--- after\n{theirs}"

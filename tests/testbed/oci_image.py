@@ -1,17 +1,12 @@
 """A container image made on the spot: one layer of random bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import tarfile
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 MIB = 1024 * 1024
 

@@ -1,15 +1,10 @@
 """A host's own /etc, so that no test ever touches the machine's."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.testbed.addresses import Address
+from tests.testbed.addresses import Address
 
 # What the world's programs read there: users and groups, the resolver's and linker's settings, names of
 # protocols, skopeo's policy, OpenSSL's defaults.

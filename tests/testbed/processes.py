@@ -1,17 +1,13 @@
 """A program that runs in the background inside a host."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
 from signal import SIGTERM, Signals
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tests.testbed.errors import WorldError, log_tail
-
-if TYPE_CHECKING:
-    from tests.testbed.forked import Forked
+from tests.testbed.forked import Forked
 
 _BURIAL_SECONDS = 5.0
 

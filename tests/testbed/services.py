@@ -1,9 +1,7 @@
 """What kube-proxy knows of a Service."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tests.testbed.addresses import (
     EVERY_LOAD_BALANCER_IP,
@@ -12,13 +10,10 @@ from tests.testbed.addresses import (
     POD1_6,
     POD2,
     POD2_6,
+    Address,
+    Family,
     within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.testbed.addresses import Address, Family
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class ServiceRules:
         """The first of its ClusterIPs."""
         return self.cluster_ips[0]
 
-    def within(self, families: Iterable[Family]) -> ServiceRules:
+    def within(self, families: Iterable[Family]) -> "ServiceRules":
         """The same Service without the addresses that are of no such family."""
         wanted = tuple(families)
         return replace(

@@ -4,22 +4,16 @@ It is attached to a control group of its own, which the test's process enters: i
 then (clients, nodeagent, the relay), whatever network that is in, and for nothing else on the machine.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.namespaces import Host
-    from tests.testbed.services import ServiceRules
+from tests.testbed.namespaces import Host
+from tests.testbed.services import ServiceRules
 
 _SOURCE = Path(__file__).with_suffix(".c")
 # $1 is the program, $2 the control group. The pin ends with the mount namespace; the attachment stays.

@@ -1,7 +1,5 @@
 """A program that reports how it was started or stays, for test_forkserver.py."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import gc

@@ -1,17 +1,12 @@
 """A story shown on a screen: steps in order, up to the first that does not show what it must."""
 
-from __future__ import annotations
-
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from tests.testbed.demo_screen import Screen
 from tests.testbed.errors import NotObservedError, WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.testbed.demo_screen import Screen
 
 FAILED = 1
 INTERRUPTED = 130

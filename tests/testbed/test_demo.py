@@ -1,27 +1,21 @@
 """The demo shows the main job, says so when it can't, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.testbed import demo
-from tests.testbed.demo_story import STORY
+from tests.testbed.demo_story import STORY, Scene
 from tests.testbed.errors import NotObservedError
 from tests.testbed.fixtures import needs_root
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.processes import HEARS_CTRL_C
 from tests.testbed.telling import INTERRUPTED, Step
-
-if TYPE_CHECKING:
-    from tests.testbed.demo_story import Scene
 
 _ROOT = Path(__file__).parents[2]
 _COMMAND = [sys.executable, "-m", "tests.testbed.demo"]

@@ -1,13 +1,11 @@
 """What the fork server starts does not differ from a real start."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,15 +13,11 @@ from tests.testbed.agent import Agent
 from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root
 from tests.testbed.forked import PYTHON
+from tests.testbed.namespaces import Host
 from tests.testbed.node_state import living_processes, read_state
+from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.testbed.namespaces import Host
-    from tests.testbed.processes import Process
 
 pytestmark = needs_root
 

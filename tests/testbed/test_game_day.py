@@ -1,7 +1,5 @@
 """The game day's alerts and sections are those that are published; `make game-day` plays it."""
 
-from __future__ import annotations
-
 import promql_parser
 import pytest
 import yaml

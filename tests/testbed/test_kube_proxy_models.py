@@ -3,40 +3,32 @@
 With KUBE_PROXY=/path/to/kube-proxy, KUBE_APISERVER= and ETCD= as in tests/apiserver; skipped without.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node.service_proxy import read_kube_proxy
 from tests.apiserver.manifests import objects_under
+from tests.apiserver.resources import Object
 from tests.apiserver.servers import ADMIN, ETCD, KUBE_APISERVER, real
-from tests.apiserver.wire import request
+from tests.apiserver.wire import Peer, request
 from tests.testbed.addresses import CLUSTER_CIDRS, EVERY_LOAD_BALANCER_IP, LB, SERVICE_CIDRS, SITE
 from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root
 from tests.testbed.inside import inside
-from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
+from tests.testbed.kube_proxy import KUBE_PROXY_KINDS, KubeProxyKind
+from tests.testbed.namespaces import Host
+from tests.testbed.processes import Process
 from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.apiserver.resources import Object
-    from tests.apiserver.wire import Peer
-    from tests.testbed.kube_proxy import KubeProxyKind
-    from tests.testbed.namespaces import Host
-    from tests.testbed.processes import Process
 
 KUBE_PROXY = os.environ.get("KUBE_PROXY", "")
 pytestmark = [

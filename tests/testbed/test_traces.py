@@ -1,13 +1,11 @@
 """A world leaves nothing behind, however it ends."""
 
-from __future__ import annotations
-
 import hashlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +13,6 @@ from tests.testbed.fixtures import needs_root
 from tests.testbed.processes import HEARS_CTRL_C, children
 from tests.testbed.waiting import wait_until
 from tests.testbed.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = needs_root
 

@@ -1,19 +1,14 @@
 """A visitor finds the world standing, can enter it by what is printed, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.testbed.fixtures import needs_root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = needs_root
 

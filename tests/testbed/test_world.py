@@ -1,11 +1,10 @@
 """The world is a fair proving ground: outside works, inside fails as in a real cluster, a relay heals it."""
 
-from __future__ import annotations
-
 import json
 import time
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,15 +13,10 @@ from tests.testbed import addresses
 from tests.testbed.cluster_objects import write_manifests
 from tests.testbed.errors import WorldError
 from tests.testbed.fixtures import needs_root
+from tests.testbed.oci_image import Image
 from tests.testbed.services import INGRESS_SERVICE
 from tests.testbed.waiting import wait_until
-from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.testbed.oci_image import Image
-    from tests.testbed.world import World
+from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
 
 pytestmark = needs_root
 

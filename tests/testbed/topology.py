@@ -1,19 +1,12 @@
 """Cables: a bridge in the fabric, a cable from it to every machine, and one from every pod to its node."""
 
-from __future__ import annotations
-
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from tests.testbed.addresses import EVERY_LOAD_BALANCER_IP, PLACES, within
+from tests.testbed.addresses import EVERY_LOAD_BALANCER_IP, PLACES, Family, Interface, Place, within
 from tests.testbed.errors import WorldError
 from tests.testbed.inside import inside
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.testbed.addresses import Family, Interface, Place
-    from tests.testbed.namespaces import Host
+from tests.testbed.namespaces import Host
 
 _BRIDGE = "fabric"
 

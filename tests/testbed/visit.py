@@ -3,22 +3,17 @@
 It exists until its standard input ends (Ctrl-D) or it is interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.testbed.errors import WorldError
 from tests.testbed.kube_proxy import KUBE_PROXY_KINDS
 from tests.testbed.telling import FAILED, INTERRUPTED, end_as_by_ctrl_c
 from tests.testbed.world import MANIFESTS, NODEAGENT_CONFIG, World
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _IMAGE_MIB = 8
 

@@ -1,14 +1,9 @@
 """Waiting for a condition, never for a length of time."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tests.testbed.errors import WorldError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _POLL_SECONDS = 0.01
 

@@ -4,40 +4,32 @@ with World(kube_proxy="nftables") as world:
     world.client.curl("https://site.example.test/")
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from tests.testbed import addresses, private_etc, topology
-from tests.testbed.certificates import worlds_certificates
+from tests.testbed.addresses import Address, Family, Stack
+from tests.testbed.certificates import Certificates, worlds_certificates
 from tests.testbed.cluster_objects import MANIFESTS, write_manifests
 from tests.testbed.container_runtime import ContainerRuntime
 from tests.testbed.dns_server import DnsServer
 from tests.testbed.errors import WorldError
-from tests.testbed.ingress_nginx import IngressController
-from tests.testbed.kube_proxy import KubeProxy
+from tests.testbed.ingress_nginx import Access, IngressController
+from tests.testbed.kube_proxy import KubeProxy, KubeProxyKind
 from tests.testbed.load_balancer import LoadBalancer
 from tests.testbed.namespaces import Host
 from tests.testbed.node import Node
+from tests.testbed.oci_image import Image
 from tests.testbed.registry import Registry
 from tests.testbed.services import INGRESS_SERVICE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-
-    from tests.testbed.addresses import Address, Family, Stack
-    from tests.testbed.certificates import Certificates
-    from tests.testbed.ingress_nginx import Access
-    from tests.testbed.kube_proxy import KubeProxyKind
-    from tests.testbed.oci_image import Image
 
 KindOfHost = TypeVar("KindOfHost", bound=Host)
 

@@ -1,13 +1,12 @@
 """A DNS server whose every answer a test decides, over UDP and TCP, on a loopback port of its own."""
 
-from __future__ import annotations
-
 import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
 
 import dns.flags
 import dns.message
@@ -16,9 +15,6 @@ import dns.rdatatype
 import dns.rrset
 
 from nodeagent.model.addresses import Endpoint
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 Message: TypeAlias = dns.message.Message
 Transport = Literal["udp", "tcp"]

@@ -1,10 +1,8 @@
 """What is read from the answers of DNS servers, odd ones above all: made up, but in real packets."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 import dns.flags
 import dns.message
@@ -15,9 +13,6 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import DnsOutcome, DnsReply
 from nodeagent.sources.dns import Resolver, Upstreams
 from tests.sources.dns.made_up_server import MadeUpServer, Message, Replying, Transport, answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NAME = "www.example.com"
 _SOA = "example.com. 300 SOA ns.example.com. root.example.com. 1 2 3 4 77"

@@ -1,15 +1,14 @@
 """Every ending of a connection is distinguished from the others; the servers are real sockets."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import ssl
 import struct
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -25,13 +24,7 @@ from nodeagent.sources.probes.connection_tests import (
     proxy_line,
     verifying_context,
 )
-from tests.testbed.certificates import make_certificates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.testbed.certificates import Certificates
+from tests.testbed.certificates import Certificates, make_certificates
 
 HOST = ip_address("127.0.0.1")
 _SHORT = 0.5

@@ -1,21 +1,19 @@
 """The test of a pull against a registry with configured behavior, over TLS."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,13 +24,7 @@ from nodeagent.doctor.names import pull_finding
 from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome, verifying_context
 from nodeagent.sources.probes.image_pull import PullStep, Stage, rehearse
 from nodeagent.sources.probes.registry_http import ImageReference, NoAnswerError, RegistryHttp
-from tests.testbed.certificates import make_certificates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.testbed.certificates import Certificates
+from tests.testbed.certificates import Certificates, make_certificates
 
 LAYER = bytes(range(256)) * 40
 DIGEST = f"sha256:{sha256(LAYER).hexdigest()}"

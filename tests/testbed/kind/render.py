@@ -6,25 +6,18 @@
 LB_ADDRESS in the environment is the load balancer's address.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.testbed.load_balancer import haproxy_configuration
 from tests.testbed.services import INGRESS_SERVICE
-from tests.testbed.vagrant.manifests import manifests
+from tests.testbed.vagrant.manifests import Object, manifests
 from tests.testbed.vagrant.render import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.testbed.vagrant.manifests import Object
 
 
 def objects(certificates: Path, load_balancer: str) -> list[Object]:

@@ -1,13 +1,11 @@
 """acceptance.sh to its end, with programs in place of docker, kind and kubectl that note their calls."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -16,9 +14,6 @@ from tests.testbed.certificates import make_certificates
 from tests.testbed.kind.render import objects
 from tests.testbed.services import INGRESS_SERVICE
 from tests.testbed.vagrant.manifests import IMAGE
-
-if TYPE_CHECKING:
-    from subprocess import CompletedProcess
 
 _SCRIPT = Path(__file__).parent / "acceptance.sh"
 _CLUSTER = "nodeagent-acceptance"
