@@ -63,19 +63,18 @@ class _Group:
     claims: dict[int, Claim] = field(default_factory=dict)
     oldest: Age | None = None
 
-    def add(self, claim: Claim) -> bool:
-        """Add a claim; return whether the group reports something else now."""
+    def update(self, removed: Sequence[Claim], added: Sequence[Claim]) -> bool:
+        """Take over what is gone and what is new; return whether the group reports something else now."""
         before = self.oldest
-        self.claims[id(claim)] = claim
-        self.oldest = claim.age if before is None else min(before, claim.age)
-        return bool(self.reported) and self.oldest != before
-
-    def remove(self, claim: Claim) -> bool:
-        """Remove a claim; return whether the group reports something else now."""
-        before = self.oldest
-        del self.claims[id(claim)]
-        if claim.age == before:
-            self.oldest = min((each.age for each in self.claims.values()), default=None)
+        for claim in removed:
+            del self.claims[id(claim)]
+        self.claims |= {id(claim): claim for claim in added}
+        if any(claim.age == before for claim in removed):
+            # Once for all of them: thousands of claims can have the same hints.
+            self.oldest = min((claim.age for claim in self.claims.values()), default=None)
+        else:
+            known = () if before is None else (before,)
+            self.oldest = min((*known, *(claim.age for claim in added)), default=None)
         return bool(self.reported) and self.oldest != before
 
 
@@ -139,16 +138,15 @@ class ClaimMatcher:
     def _regroup(self, removed: Iterable[Claim], added: Iterable[Claim]) -> bool:
         """Take over the claims; return whether they report something else now."""
         changed = False
-        for claim in removed:
-            changed |= self._groups[claim.hints].remove(claim)
-        for claim in added:
-            hints = claim.hints
-            if hints not in self._groups:
-                self._groups[hints] = _Group(self._lookup.by_hints(hints), self._lookup.reported(hints))
-            changed |= self._groups[hints].add(claim)
-        for claim in removed:
-            if claim.hints in self._groups and not self._groups[claim.hints].claims:
-                del self._groups[claim.hints]
+        gone, new = _by_hints(removed), _by_hints(added)
+        for hints in {**gone, **new}:
+            group = self._groups.get(hints)
+            if group is None:
+                group = _Group(self._lookup.by_hints(hints), self._lookup.reported(hints))
+                self._groups[hints] = group
+            changed |= group.update(gone.get(hints, ()), new.get(hints, ()))
+            if not group.claims:
+                del self._groups[hints]
         return changed
 
     def _match(self, claim: Claim, group: _Group) -> LoadBalancerMatch:
@@ -159,3 +157,10 @@ class ClaimMatcher:
         places = {name: place for place, name in enumerate(claim.names)} if several else None
         matched = self._matched[id(claim)] = MatchedClaim(claim, match, places)
         return matched
+
+
+def _by_hints(claims: Iterable[Claim]) -> Mapping[LoadBalancerHints, list[Claim]]:
+    found: dict[LoadBalancerHints, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.hints, []).append(claim)
+    return found

@@ -142,20 +142,18 @@ class HostnameDecisions:
         return touched & self._hostnames.keys()
 
     def _take_over_claims(self, removed: Iterable[MatchedClaim], added: Iterable[MatchedClaim]) -> set[str]:
-        touched: set[str] = set()
-        for matched in removed:
-            touched.update(matched.claim.names)
-            for name in matched.claim.names:
-                left = self._hostnames[name]
-                left.claimed = tuple(each for each in left.claimed if each is not matched)
-        for matched in added:
-            touched.update(matched.claim.names)
-            for name in matched.claim.names:
-                known = self._hostnames.get(name)
-                if known is None:
-                    known = self._hostnames[name] = _Hostname()
-                known.claimed = _with(known.claimed, matched)
-        return touched
+        """Take over the claims, each hostname's at once: thousands of objects can claim the same one."""
+        gone, new = _by_name(removed), _by_name(added)
+        for name, claims in gone.items():
+            left = self._hostnames[name]
+            ended = set(map(id, claims))
+            left.claimed = tuple(each for each in left.claimed if id(each) not in ended)
+        for name, claims in new.items():
+            known = self._hostnames.get(name)
+            if known is None:
+                known = self._hostnames[name] = _Hostname()
+            known.claimed = _with(known.claimed, claims)
+        return gone.keys() | new.keys()
 
     def _contenders(self, name: str) -> tuple[Contender, ...]:
         """Return all that claim the hostname, the oldest first; those without obstacles want a place."""
@@ -285,7 +283,17 @@ def _opted_out(claimed: Sequence[MatchedClaim]) -> Mapping[str, str]:
     return first
 
 
-def _with(claimed: tuple[MatchedClaim, ...], matched: MatchedClaim) -> tuple[MatchedClaim, ...]:
-    """Return the claims with one more, in their order."""
-    at = bisect_right(claimed, matched.order(), key=MatchedClaim.order) if claimed else 0
-    return (*claimed[:at], matched, *claimed[at:])
+def _by_name(claims: Iterable[MatchedClaim]) -> Mapping[str, list[MatchedClaim]]:
+    found: dict[str, list[MatchedClaim]] = {}
+    for matched in claims:
+        for name in matched.claim.names:
+            found.setdefault(name, []).append(matched)
+    return found
+
+
+def _with(claimed: tuple[MatchedClaim, ...], more: Sequence[MatchedClaim]) -> tuple[MatchedClaim, ...]:
+    """Return the claims with those added, in their order."""
+    if len(more) > 1:
+        return tuple(sorted((*claimed, *more), key=MatchedClaim.order))
+    at = bisect_right(claimed, more[0].order(), key=MatchedClaim.order) if claimed else 0
+    return (*claimed[:at], more[0], *claimed[at:])

@@ -1,6 +1,7 @@
 """A namespace that claims far more hostnames than it can get costs the agent no more than its share."""
 
 import random
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ from nodeagent.config.options import LimitOptions
 from nodeagent.model.objects import Ingress, ObjectRef, Snapshot
 from nodeagent.plan.claim import Claim
 from nodeagent.plan.claim_collecting import ClaimCollector
-from tests.plan.made_up import config, desired, ingress, service
+from nodeagent.plan.planner import Planner
+from tests.plan.made_up import FACTS, config, desired, ingress, service
 
 LIMITS = LimitOptions(hostnames_per_namespace=2500)
 SHARE = 10_000
@@ -53,6 +55,19 @@ def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
         f"namespace tenant: 1 of its claims to hostnames are not considered: older ones name {SHARE} or more "
         "(limits.hostnamesPerNamespace)"
     )
+
+
+def test_thousands_of_claims_to_one_hostname_are_taken_over_at_once() -> None:
+    """One after the other, each made anew what is known of the hostname: half a minute of CPU time."""
+    tenant = [replace(claiming("tenant", number, 1), hosts=("one.example.com",)) for number in range(20_000)]
+    claimed = Snapshot(services=(service(),), ingresses=tuple(sorted(tenant, key=lambda each: each.ref)))
+    planner = Planner(config())
+    planner.plan(claimed, FACTS)
+    started = time.process_time()
+    moved = replace(claimed, services=(service(ports=("443",)),))
+    assert [each.name for each in planner.plan(moved, FACTS).names] == ["one.example.com"]
+    assert planner.plan(replace(claimed, ingresses=()), FACTS).names == ()
+    assert time.process_time() - started < 10
 
 
 def test_a_higher_limit_has_a_higher_share() -> None:
