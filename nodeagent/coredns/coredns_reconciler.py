@@ -21,8 +21,10 @@ from nodeagent.errors import ApplyError, NodeagentError, SourceError
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import Desired
 from nodeagent.model.facts import DnsAnswer, Facts
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import ObjectRef, Snapshot
+from nodeagent.plan.hostnames import is_wildcard
 from nodeagent.plan.planner import plan
+from nodeagent.plan.precedence import Age, by_age
 from nodeagent.runtime.dns_verifier import ask_once
 from nodeagent.runtime.removal_guard import RemovalGuard
 from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
@@ -297,7 +299,11 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
 ) -> tuple[Desired, Edits]:
     facts = replace(cluster_facts(api, maps, snapshot), dns=dns)
     desired = plan_names(snapshot, facts, config)
-    return desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names)
+    ages: dict[ObjectRef, Age] = {}
+    if any(is_wildcard(line.name) for line in desired.hosts):
+        for claiming in (snapshot.ingresses, snapshot.routes, snapshot.controller_routes):
+            ages |= {each.ref: by_age(each) for each in claiming}
+    return desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names, ages=ages)
 
 
 def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ import difflib
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -20,6 +21,7 @@ from nodeagent.coredns.managed_block import (
 )
 from nodeagent.coredns.naming import (
     CONFIG_MAP_BYTES,
+    Ages,
     Answer,
     Naming,
     Source,
@@ -170,13 +172,14 @@ class Edits(Struct, frozen=True):
         return tuple(edit for edit in self.edits if edit)
 
 
-def decide(
+def decide(  # noqa: PLR0913 - what to write, and what limits it
     desired: Desired,
     standing: MapContents,
     config: Config,
     *,
     adopt: bool,
     never: Iterable[str] = (),
+    ages: Ages = MappingProxyType({}),
 ) -> Edits:
     """Decide for all ConfigMaps. `never` are names that no wildcard may match: the API server's.
 
@@ -196,7 +199,7 @@ def decide(
     sources = [Source(corefile), *imported_sources(corefile, imported)]
     with _about(path):
         target = _Target(corefile, standing.main if way.key is None else imported, way.key, config)
-        naming = target.fitted(name(desired, sources, never=never, adopt=adopt))
+        naming = target.fitted(name(desired, sources, never=never, adopt=adopt, ages=ages))
         text = target.written(naming.answers)
     after = corefile.text if way.key else text
     edits = [Edit(path, COREFILE, standing.main[COREFILE], after)]
@@ -213,7 +216,7 @@ def decide(
             with _about(path):
                 corefile = parse(_user_text(data, adopt=adopt))
                 target = _Target(corefile, data, None, config)
-                local = target.fitted(name(desired, [Source(corefile)], never=never, adopt=adopt))
+                local = target.fitted(name(desired, [Source(corefile)], never=never, adopt=adopt, ages=ages))
                 edits.append(Edit(path, COREFILE, data[COREFILE], target.written(local.answers)))
         except CorefileError as error:
             remarks.append(str(error))

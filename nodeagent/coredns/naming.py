@@ -8,6 +8,7 @@ loses its own names, not those of others.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -15,7 +16,9 @@ from nodeagent.coredns.managed_block import OwnLine, own_names
 from nodeagent.coredns.parsing import Corefile
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.desired import Desired, NameDecision, Verdict, skipped
+from nodeagent.model.objects import ObjectRef
 from nodeagent.plan.hostnames import covering, is_wildcard
+from nodeagent.plan.precedence import Age
 
 
 def any_of(labels: Iterable[str]) -> str:
@@ -181,7 +184,24 @@ class Naming(Struct, frozen=True):
     decisions: tuple[NameDecision, ...]
 
 
-def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], adopt: bool) -> Naming:
+Ages = Mapping[ObjectRef, Age]
+"""How old the objects are that claim hostnames."""
+
+_FOR_ALL = frozenset({"BadName", "Excluded", "HairpinProxyLine", "NeverWritten", "ServerBlock", "UserLine"})
+"""Codes of hostnames that are not answered whoever claims them."""
+
+_MOST_OF_ANOTHER = 100
+"""Hostnames of each other namespace that a wildcard does not match: each makes its expression longer."""
+
+
+def name(
+    desired: Desired,
+    sources: Sequence[Source],
+    *,
+    never: Iterable[str],
+    adopt: bool,
+    ages: Ages = MappingProxyType({}),
+) -> Naming:
     """Decide for one CoreDNS.
 
     Args:
@@ -189,6 +209,7 @@ def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], a
         sources: The Corefile, and the files that it imports as far as they are known.
         never: Names that are never answered; the planner left them out, and no wildcard may match them.
         adopt: Whether hairpin-proxy's lines give way.
+        ages: If unknown, a claim counts as older than any wildcard's.
     """
     lines: dict[str, OwnLine] = {}
     for source in sources:
@@ -198,18 +219,45 @@ def name(desired: Desired, sources: Sequence[Source], *, never: Iterable[str], a
     decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
     served = {decision.name for decision in decisions if decision.verdict is Verdict.SERVED}
     # Names that others answer, or that must have no answer: a wildcard must not match them.
-    foreign = ({decision.name for decision in decisions} | set(lines) | set(never)) - served
+    foreign = by_parent((set(lines) | set(never)) - served)
+    unserved: dict[str, list[NameDecision]] = {}
+    for decision in decisions:
+        if decision.name not in served:
+            unserved.setdefault(decision.name.partition(".")[2], []).append(decision)
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
         if line.name in served:
             addresses.setdefault(line.name, []).append(line.address)
+    claimants = {each.name: each.claimed_by for each in reversed(decisions) if is_wildcard(each.name)}
+
+    def but(name: str) -> frozenset[str]:
+        if not is_wildcard(name):
+            return frozenset()
+        parent = name.removeprefix("*.")
+        claimed = _claimed_by_others(unserved.get(parent, ()), claimants[name], ages)
+        return labels_of(foreign.get(parent, ())) | labels_of(claimed)
+
     return Naming(
-        tuple(
-            Answer(name, tuple(found), children(foreign, name) if is_wildcard(name) else frozenset())
-            for name, found in sorted(addresses.items())
-        ),
-        decisions,
+        tuple(Answer(name, tuple(found), but(name)) for name, found in sorted(addresses.items())), decisions
     )
+
+
+def _claimed_by_others(unserved: Iterable[NameDecision], wildcard: ObjectRef, ages: Ages) -> Iterator[str]:
+    """Yield the hostnames that are not answered, and that the claim of a wildcard does not cover either.
+
+    As of two claims to one hostname, the older one counts, unless they are of one namespace: no object that
+    is created later can take a hostname out of a wildcard of others.
+    """
+    older: dict[str, list[tuple[Age | tuple[()], str]]] = {}
+    mine = ages.get(wildcard)
+    for each in unserved:
+        namespace, age = each.claimed_by.namespace, ages.get(each.claimed_by)
+        if namespace == wildcard.namespace or each.code in _FOR_ALL:
+            yield each.name
+        elif each.code != "ExcludedByAnnotation" and (mine is None or age is None or age < mine):
+            older.setdefault(namespace, []).append((age or (), each.name))
+    for found in older.values():
+        yield from (name for _, name in sorted(found)[:_MOST_OF_ANOTHER])
 
 
 def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
@@ -242,11 +290,17 @@ def _closer(name: str, sources: Sequence[Source]) -> str | None:
     return None
 
 
-def children(names: Iterable[str], wildcard: str) -> frozenset[str]:
-    """Return the labels of the names that the wildcard would match."""
-    below = wildcard.removeprefix("*")
-    labels = (name.removesuffix(below) for name in names if name.endswith(below))
-    return frozenset(label for label in labels if label and "." not in label and label != "*")
+def by_parent(names: Iterable[str]) -> Mapping[str, list[str]]:
+    """Return the names by what follows their first label."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.partition(".")[2], []).append(name)
+    return found
+
+
+def labels_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the first labels of names; a wildcard has none."""
+    return frozenset(name.partition(".")[0] for name in names) - {"", "*"}
 
 
 def fit(
@@ -278,9 +332,14 @@ def fit(
         else:
             beyond = middle
     chosen = ordered[:fits]
+    # The size of each wildcard alone: together, they take no more than the sum, and there can be thousands.
+    rest = most - size(_only(naming.answers, chosen))
+    narrowed = {answer.name: answer for answer in _only(naming.answers, [*chosen, *wildcards])}
     for wildcard in wildcards:
-        if size(_only(naming.answers, [*chosen, wildcard])) <= most:
+        takes = size((narrowed[wildcard],))
+        if takes <= rest:
             chosen.append(wildcard)
+            rest -= takes
     kept = _only(naming.answers, chosen)
     names = {answer.name for answer in kept}
     reason = (
@@ -319,13 +378,16 @@ def _in_turn(naming: Naming, standing: frozenset[str], *, wildcards: bool) -> It
 def _only(answers: Sequence[Answer], names: Iterable[str]) -> tuple[Answer, ...]:
     """Return only those answers. No wildcard matches a left-out name, unless the addresses are the same."""
     wanted = frozenset(names)
-    kept = [answer for answer in answers if answer.name in wanted]
-    without: Mapping[str, Answer] = {answer.name: answer for answer in answers if answer.name not in wanted}
+    without: dict[str, list[Answer]] = {}
+    for answer in answers:
+        if answer.name not in wanted:
+            without.setdefault(answer.name.partition(".")[2], []).append(answer)
 
     def narrowed(answer: Answer) -> Answer:
         if not answer.is_wildcard:
             return answer
-        others = (name for name, other in without.items() if other.addresses != answer.addresses)
-        return replace(answer, but=answer.but | children(others, answer.name))
+        others = without.get(answer.name.removeprefix("*."), ())
+        unlike = (other.name for other in others if other.addresses != answer.addresses)
+        return replace(answer, but=answer.but | labels_of(unlike))
 
-    return tuple(narrowed(answer) for answer in kept)
+    return tuple(narrowed(answer) for answer in answers if answer.name in wanted)

@@ -1,6 +1,7 @@
 """Which ConfigMap is changed, and what a pod is answered afterwards."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,9 +11,11 @@ from nodeagent.config.options import Config, CoreDnsOptions, HostsOptions, Relay
 from nodeagent.coredns.editing import Edit, MapContents, decide, decide_removal
 from nodeagent.coredns.managed_block import block_names, with_blocks, without_blocks
 from nodeagent.coredns.parsing import CorefileError
-from nodeagent.model.desired import Verdict
+from nodeagent.model.desired import NameDecision, Verdict, skipped
+from nodeagent.model.objects import ObjectRef
+from nodeagent.plan.precedence import Age
 from tests.coredns import corpus
-from tests.coredns.plans import desired
+from tests.coredns.plans import INGRESS, SERVICE, desired
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
 
 CONFIG = Config()
@@ -185,6 +188,48 @@ def test_a_wildcard_does_not_match_the_api_server_s_name_nor_the_cluster_s_domai
     assert model_answer(after, Question("api.example.com")) == PASSED_ON
     assert model_answer(after, Question("cluster.local")) == PASSED_ON
     assert model_answer(after, Question("printer.local")) == ONE
+
+
+def test_a_younger_claim_that_is_not_served_takes_no_hostname_out_of_a_wildcard_of_others() -> None:
+    """Nor does any claim with `nodeagent.io/exclude`, which binds its own namespace only."""
+    wildcard = desired("*.example.com")
+    mine = claim("own", INGRESS.namespace, "NotVerified")
+    others = [
+        claim("younger", "tenant", "LoadBalancerNotServed"),
+        claim("older", "team", "LoadBalancerNotServed"),
+        claim("excluded", "team", "ExcludedByAnnotation"),
+    ]
+    plan = replace(wildcard, names=(*wildcard.names, mine, *others))
+    ages = {INGRESS: age(5), mine.claimed_by: age(9), others[0].claimed_by: age(6)}
+    ages |= {each.claimed_by: age(4) for each in others[1:]}
+    edits = decide(plan, standing("kubeadm"), CONFIG, adopt=False, ages=ages)
+    after = edits.pending[0].after or ""
+    answered = {
+        label: model_answer(after, Question(f"{label}.example.com"))
+        for label in ("own", "younger", "older", "excluded")
+    }
+    assert answered == {"own": PASSED_ON, "younger": ONE, "older": PASSED_ON, "excluded": ONE}
+
+
+def test_of_another_namespace_a_wildcard_leaves_out_a_hundred_hostnames() -> None:
+    """Each makes its expression longer: with thousands, it would have no room in the block."""
+    wildcard = desired("*.example.com")
+    older = tuple(claim(f"n{number:04}", "tenant", "LoadBalancerNotServed") for number in range(5000))
+    plan = replace(wildcard, names=(*wildcard.names, *older))
+    after = decide(plan, standing("kubeadm"), CONFIG, adopt=False).pending[0].after or ""
+    assert model_answer(after, Question("n0099.example.com")) == PASSED_ON
+    assert model_answer(after, Question("n0100.example.com")) == ONE
+
+
+def claim(label: str, namespace: str, code: str) -> NameDecision:
+    """A hostname that an Ingress of a namespace claims, and that is not served."""
+    by = ObjectRef("Ingress", namespace, label)
+    return NameDecision(f"{label}.example.com", by, SERVICE, skipped(code, ""))
+
+
+def age(second: int) -> Age:
+    """Of an object that was created then."""
+    return (False, float(second), "", "", "")
 
 
 @pytest.mark.parametrize("excluded", ["refused", "hosts.exclude"])
