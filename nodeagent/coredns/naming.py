@@ -188,7 +188,7 @@ Ages = Mapping[ObjectRef, Age]
 """How old the objects are that claim hostnames."""
 
 _FOR_ALL = frozenset({"BadName", "Excluded", "HairpinProxyLine", "NeverWritten", "ServerBlock", "UserLine"})
-"""Codes of hostnames that are not answered whoever claims them."""
+"""Codes of hostnames that are not answered independent of who claims them."""
 
 _MOST_OF_ANOTHER = 100
 """Hostnames of each other namespace that a wildcard does not match: each makes its expression longer."""

@@ -58,7 +58,7 @@ def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
 
 
 def test_thousands_of_claims_to_one_hostname_are_taken_over_at_once() -> None:
-    """One after the other, each made anew what is known of the hostname: half a minute of CPU time."""
+    """One after the other, each change copied all that is known of the hostname: 27 s of CPU time."""
     tenant = [replace(claiming("tenant", number, 1), hosts=("one.example.com",)) for number in range(20_000)]
     claimed = Snapshot(services=(service(),), ingresses=tuple(sorted(tenant, key=lambda each: each.ref)))
     planner = Planner(config())
