@@ -24,7 +24,7 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import AGENT, ConfigFile
 from nodeagent.errors import SourceError
-from nodeagent.model.objects import Snapshot
+from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.runtime.dns_verifier import SPREAD_SECONDS, DnsVerifier, ask_upstream
 from nodeagent.runtime.driver import BEAT_SECONDS, Driver
 from nodeagent.runtime.event_recorder import EventRecorder
@@ -33,7 +33,7 @@ from nodeagent.runtime.telemetry_server import TelemetryServer, pages
 from nodeagent.runtime.triggers import Triggers, seconds_until_pass
 from nodeagent.sources.kubernetes.cluster import Cluster
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.workloads import Workload, is_going
+from nodeagent.sources.kubernetes.workloads import is_going
 from nodeagent.sources.node.api_servers import ServerLookups, find_api_servers
 from nodeagent.sources.node.identity import own_names
 
@@ -54,7 +54,7 @@ class DaemonSettings(Struct, frozen=True):
     node_name: str
     config_file: Path | None = None
     kubeconfig: Path | None = None
-    daemonset: Workload | None = None
+    daemonset: ObjectRef | None = None
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
     status_file: Path | None = None

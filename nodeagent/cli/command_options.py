@@ -8,6 +8,7 @@ import click
 
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.errors import ConfigError
+from nodeagent.model.objects import ObjectRef
 
 PENDING = 2
 """The exit code of a plan with changes to make."""
@@ -129,9 +130,9 @@ def connect(kubeconfig: Path | None) -> "Connection":
     return connected(kubeconfig, context=click.get_current_context().meta[_CONTEXT_KEY])
 
 
-def object_name(option_name: str, text: str) -> tuple[str, str]:
-    """Return the namespace and name that an option gives as NAMESPACE/NAME. Raises ConfigError."""
+def object_of(kind: str, option_name: str, text: str) -> ObjectRef:
+    """Return the object that an option names as NAMESPACE/NAME. Raises ConfigError."""
     namespace, slash, name = text.partition("/")
     if not (slash and namespace and name) or "/" in name:
         raise ConfigError(f"{option_name} {text!r}: write it as NAMESPACE/NAME")
-    return namespace, name
+    return ObjectRef(kind, namespace, name)

@@ -15,7 +15,7 @@ from nodeagent.cli.command_options import (
     connect,
     listen_address,
     log_options,
-    object_name,
+    object_of,
     option,
     running_options,
     telemetry_option,
@@ -26,7 +26,7 @@ from nodeagent.cli.terminal import show
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
 from nodeagent.coredns.coredns_reconciler import clean_up, decide_once, keeping_others_out, restore
-from nodeagent.coredns.lease import LeaseName, LeaseTiming
+from nodeagent.coredns.lease import LeaseTiming
 from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -122,7 +122,7 @@ def run(  # noqa: PLR0913 - the options
     settings = ControllerSettings(
         identity,
         node or default_node_name(),
-        _lease(lease),
+        object_of("Lease", "--lease", lease),
         config,
         listen,
         adopt=adopt,
@@ -154,7 +154,9 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
     options = read_config(config)
     with (
         connect(kubeconfig) as connection,
-        keeping_others_out(connection, _lease(lease), f"cleanup on {os.uname().nodename}"),
+        keeping_others_out(
+            connection, object_of("Lease", "--lease", lease), f"cleanup on {os.uname().nodename}"
+        ),
     ):
         if previous:
             before = "the Corefile was restored to the one from before nodeagent's first edit"
@@ -166,7 +168,3 @@ def cleanup(config: Path | None, kubeconfig: Path | None, lease: str, *, previou
             ]
     show(done or ["CoreDNS: nothing of nodeagent is left there"])
     return 0
-
-
-def _lease(text: str) -> LeaseName:
-    return LeaseName(*object_name("--lease", text))

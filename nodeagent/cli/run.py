@@ -13,7 +13,7 @@ from nodeagent.cli.command_options import (
     connect,
     listen_address,
     log_options,
-    object_name,
+    object_of,
     option,
     running_options,
     status_file_option,
@@ -21,7 +21,6 @@ from nodeagent.cli.command_options import (
 )
 from nodeagent.cli.logs import configure
 from nodeagent.config.reading import read_config
-from nodeagent.sources.kubernetes.workloads import Workload
 from nodeagent.sources.node.identity import default_node_name
 
 _LOG = logging.getLogger("nodeagent")
@@ -63,7 +62,7 @@ def run(  # noqa: PLR0913 - the options
         node or default_node_name(),
         config,
         kubeconfig,
-        Workload("DaemonSet", *object_name("--daemonset", daemonset)) if daemonset else None,
+        object_of("DaemonSet", "--daemonset", daemonset) if daemonset else None,
         listen_address(telemetry_listen) or options.telemetry.listen,
         adopt,
         status_file,

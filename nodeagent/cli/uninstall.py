@@ -2,18 +2,19 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from nodeagent.cli.command_options import cluster_options, connect, object_name, option
+from nodeagent.cli.command_options import cluster_options, connect, object_of, option
 from nodeagent.cli.terminal import show
 from nodeagent.config.options import Config
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.coredns_reconciler import clean_up, keeping_others_out
-from nodeagent.coredns.lease import LeaseName
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.workloads import Workload, delete_and_wait
+from nodeagent.sources.kubernetes.workloads import delete_and_wait
 
 
 @click.command(epilog="Example: nodeagent uninstall --timeout 1800")
@@ -52,13 +53,13 @@ def uninstall(
     """
     deadline = time.monotonic() + timeout
     options = read_config(config)
-    agents = Workload("DaemonSet", *object_name("--daemonset", daemonset))
+    agents = object_of("DaemonSet", "--daemonset", daemonset)
     with connect(kubeconfig) as connection:
         if coredns_deployment:
-            controller = Workload("Deployment", *object_name("--coredns-deployment", coredns_deployment))
+            controller = object_of("Deployment", "--coredns-deployment", coredns_deployment)
             if delete_and_wait(connection, controller, deadline - time.monotonic()):
                 show([f"{controller}: deleted"])
-            _clean_coredns(connection, controller.namespace, controller.name, options)
+            _clean_coredns(connection, replace(controller, kind="Lease"), options)
         if delete_and_wait(connection, agents, deadline - time.monotonic()):
             show([f"{agents}: deleted; its agents have cleaned up their nodes"])
         else:
@@ -66,8 +67,7 @@ def uninstall(
     return 0
 
 
-def _clean_coredns(connection: Connection, namespace: str, name: str, options: Config) -> None:
-    lease = LeaseName(namespace, name)
+def _clean_coredns(connection: Connection, lease: ObjectRef, options: Config) -> None:
     with keeping_others_out(connection, lease, f"uninstall on {os.uname().nodename}") as exists:
         if not exists:
             return  # no controller ever wrote anything, or this has run before

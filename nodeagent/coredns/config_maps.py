@@ -9,8 +9,10 @@ from nodeagent.coredns.editing import COREFILE
 from nodeagent.coredns.managed_block import blocks_of, without_blocks
 from nodeagent.coredns.naming import CONFIG_MAP_BYTES
 from nodeagent.errors import ApplyError, SourceError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError
+from nodeagent.sources.kubernetes.resources import object_path
 
 PREVIOUS = "nodeagent.io/previous-corefile"
 """The annotation that keeps the Corefile as it was before nodeagent's first edit since."""
@@ -23,12 +25,11 @@ _MOST_ANNOTATION_BYTES = 256 << 10
 class CoreDnsConfigMap:
     """A ConfigMap as it was read; `raw` is the whole object, with fields that nodeagent does not know."""
 
-    namespace: str
-    name: str
+    ref: ObjectRef
     raw: Mapping[str, Any] = field(hash=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return self.ref.path
 
     @property
     def data(self) -> Mapping[str, str]:
@@ -50,15 +51,11 @@ class CoreDnsConfigMap:
         ]
         return max(entries, default=("", ""))[1]
 
-    @property
-    def path(self) -> str:
-        """Its path in the API."""
-        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
-
 
 def read(connection: Connection, namespace: str, name: str, timeout: float = 10.0) -> CoreDnsConfigMap | None:
     """Read a ConfigMap; None if there is none. RBAC: get it by name. Raises SourceError."""
-    path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+    ref = ObjectRef("ConfigMap", namespace, name)
+    path = object_path(ref)
     try:
         raw = json.loads(connection.get_json(path, timeout=timeout))
     except NotFoundError:
@@ -67,7 +64,7 @@ def read(connection: Connection, namespace: str, name: str, timeout: float = 10.
         raise SourceError(f"get {path}: the answer is invalid: {error}") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
         raise SourceError(f"get {path}: the answer is not a ConfigMap")
-    return CoreDnsConfigMap(namespace, name, raw)
+    return CoreDnsConfigMap(ref, raw)
 
 
 def changed(
@@ -133,7 +130,7 @@ def write(
         SourceError: another problem with the API, or what `seconds` raises.
     """
     body = changed(config_map, texts, _previous(config_map, texts))
-    connection.write("update", config_map.path, body, seconds())
+    connection.write("update", object_path(config_map.ref), body, seconds())
 
 
 def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seconds: float) -> bool:
@@ -145,7 +142,9 @@ def put_back_previous(connection: Connection, config_map: CoreDnsConfigMap, seco
     kept = config_map.annotations.get(PREVIOUS)
     if kept is None:
         return False
-    connection.write("update", config_map.path, changed(config_map, {COREFILE: kept}, None), seconds)
+    connection.write(
+        "update", object_path(config_map.ref), changed(config_map, {COREFILE: kept}, None), seconds
+    )
     return True
 
 

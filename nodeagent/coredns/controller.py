@@ -18,7 +18,7 @@ from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.options import Config
 from nodeagent.config.reading import COREDNS_CONTROLLER, ConfigFile
 from nodeagent.coredns.coredns_reconciler import CoreDnsPass, CoreDnsReconciler
-from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, LeaseTiming
+from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseTiming
 from nodeagent.errors import NodeagentError, SourceError
 from nodeagent.model.desired import Desired, Verdict
 from nodeagent.model.objects import ObjectRef
@@ -57,7 +57,7 @@ class ControllerSettings(Struct, frozen=True):
 
     identity: str
     node_name: str
-    lease: LeaseName
+    lease: ObjectRef
     config_file: Path | None = None
     telemetry: ListenAddress = Config().telemetry.listen
     adopt: bool = False
@@ -245,9 +245,8 @@ class CoreDnsReporter:
         for conflict in done.conflicts:
             text, where = str(conflict), conflict.config_map
             _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": text}})
-            ref = ObjectRef("ConfigMap", where.namespace, where.name)
             uid = where.raw["metadata"].get("uid", "")
-            self._events.record(PendingEvent(ref, "CorefilePutBack", text, uid))
+            self._events.record(PendingEvent(where.ref, "CorefilePutBack", text, uid))
         self.failed(*done.edits.remarks, *done.errors.values())
 
     def failed(self, *errors: str) -> None:

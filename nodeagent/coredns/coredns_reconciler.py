@@ -14,7 +14,7 @@ from msgspec import Struct
 from nodeagent.config.options import Config
 from nodeagent.coredns.config_maps import CoreDnsConfigMap, put_back_previous, read, write
 from nodeagent.coredns.editing import Edit, Edits, MapContents, decide, decide_removal, path_of
-from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, LeaseName, NotLeaderError
+from nodeagent.coredns.lease import CLIENT_GO, LeaderElector, NotLeaderError
 from nodeagent.coredns.managed_block import BlockNames, block_names, blocks_of
 from nodeagent.coredns.parsing import CorefileError
 from nodeagent.errors import ApplyError, NodeagentError, SourceError
@@ -352,7 +352,7 @@ def restore(
 @contextmanager
 def keeping_others_out(
     connection: Connection,
-    lease: LeaseName,
+    lease: ObjectRef,
     identity: str,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[bool]:
@@ -379,7 +379,7 @@ def keeping_others_out(
         elector.release()
 
 
-def _take_over(elector: LeaderElector, lease: LeaseName, wait: Callable[[float], None]) -> None:
+def _take_over(elector: LeaderElector, lease: ObjectRef, wait: Callable[[float], None]) -> None:
     for _ in range(int(CLIENT_GO.duration / CLIENT_GO.retry) + 2):
         elector.try_once()
         if elector.is_writer():

@@ -23,8 +23,10 @@ import msgspec
 from msgspec import Struct, field
 
 from nodeagent.errors import SourceError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import AlreadyExistsError, ConflictError, NotFoundError
+from nodeagent.sources.kubernetes.resources import collection_path, object_path
 from nodeagent.typed_values import from_json
 
 _LOG = logging.getLogger("nodeagent")
@@ -63,26 +65,6 @@ class LeaseTiming(Struct, frozen=True):
 
 
 CLIENT_GO = LeaseTiming()
-
-
-class LeaseName(Struct, frozen=True):
-    """A Lease by namespace and name."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"Lease {self.namespace}/{self.name}"
-
-    @property
-    def collection(self) -> str:
-        """The path of its namespace's Leases."""
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-
-    @property
-    def path(self) -> str:
-        """Its own path."""
-        return f"{self.collection}/{self.name}"
 
 
 class _Spec(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -124,7 +106,7 @@ class LeaderElector:
     def __init__(  # noqa: PLR0913, PLR0917 - each is one thing that an election rests on
         self,
         connection: Connection,
-        lease: LeaseName,
+        lease: ObjectRef,
         identity: str,
         on_change: Callable[[], None] = lambda: None,
         timing: LeaseTiming = CLIENT_GO,
@@ -243,7 +225,9 @@ class LeaderElector:
         exact = {"resourceVersion": self._version}
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": exact}
         try:
-            self._connection.write("delete", self._lease.path, options, min(left, self._timing.request))
+            self._connection.write(
+                "delete", object_path(self._lease), options, min(left, self._timing.request)
+            )
         except ConflictError as error:
             raise NotLeaderError(f"{self._lease} was taken meanwhile; it stays") from error
         except NotFoundError:
@@ -276,7 +260,9 @@ class LeaderElector:
 
     def _read(self) -> _Lease | None:
         try:
-            return self._decoded(self._connection.get_json(self._lease.path, timeout=self._timing.request))
+            return self._decoded(
+                self._connection.get_json(object_path(self._lease), timeout=self._timing.request)
+            )
         except NotFoundError:
             return None
 
@@ -296,12 +282,12 @@ class LeaderElector:
         if found is not None:
             body = lease | {"metadata": found.metadata}
             return self._decoded(
-                self._connection.write("update", self._lease.path, body, self._timing.request)
+                self._connection.write("update", object_path(self._lease), body, self._timing.request)
             )
-        body = lease | {"metadata": msgspec.to_builtins(self._lease)}
+        body = lease | {"metadata": {"namespace": self._lease.namespace, "name": self._lease.name}}
         try:
             return self._decoded(
-                self._connection.write("create", self._lease.collection, body, self._timing.request)
+                self._connection.write("create", collection_path(self._lease), body, self._timing.request)
             )
         except AlreadyExistsError as error:
             raise ConflictError(str(error)) from error

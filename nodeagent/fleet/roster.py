@@ -5,10 +5,10 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from nodeagent.model.objects import Unreadable
+from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.resources import Resource
+from nodeagent.sources.kubernetes.resources import Resource, object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
 
@@ -126,7 +126,7 @@ def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
     Raises:
         SourceError: a list is not available, or there is no such DaemonSet; the text says what to do.
     """
-    path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{APP}"
+    path = object_path(ObjectRef("DaemonSet", namespace, APP))
     daemonset = decode(connection.get_json(path), _DaemonSet)
     selector = {"labelSelector": f"app.kubernetes.io/name={APP}"}
     pods_path = f"/api/v1/namespaces/{namespace}/pods"

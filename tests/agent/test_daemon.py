@@ -11,8 +11,8 @@ from nodeagent.agent.status_file import parse_status, status_path
 from nodeagent.agent.writer_election import WriterElection
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.workloads import Workload
 from tests.agent.scraping import read
 from tests.apiserver import ApiServer, Rule, faults, objects
 from tests.runtime.serving import get
@@ -42,7 +42,7 @@ class Node:
         self._ended = False
 
     def _agent(self, *, adopt: bool = False) -> Daemon:
-        own = Workload("DaemonSet", "nodeagent", "nodeagent")
+        own = ObjectRef("DaemonSet", "nodeagent", "nodeagent")
         settings = DaemonSettings("n1", self.config, None, own, ListenAddress("127.0.0.1:0"), adopt)
         return Daemon(settings, read_config(self.config), self.connection)
 

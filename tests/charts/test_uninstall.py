@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
-from nodeagent.coredns.lease import LeaderElector, LeaseName
+from nodeagent.coredns.lease import LeaderElector
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.kubernetes.errors import ForbiddenError
-from nodeagent.sources.kubernetes.workloads import Workload, is_going
+from nodeagent.sources.kubernetes.workloads import is_going
 from nodeagent.sources.node.api_servers import ApiServers
 from release.schemas import CHART
 from tests.apiserver import ApiServer
@@ -133,7 +134,7 @@ class Cluster:
     def an_agent_knows_that_it_leaves(self) -> bool:
         """Ask what an agent asks when it is terminated; after a ForbiddenError it changes nothing."""
         with connect(self.kubeconfig_of("nodeagent")) as connection:
-            return is_going(connection, Workload("DaemonSet", NAMESPACE, "nodeagent"))
+            return is_going(connection, ObjectRef("DaemonSet", NAMESPACE, "nodeagent"))
 
 
 @pytest.fixture
@@ -205,7 +206,9 @@ def test_coredns_is_cleaned_up_before_the_agents(release: Cluster) -> None:
     config = {"loadBalancers": {"services": [{"namespace": "ingress", "name": "controller"}]}}
     release.install({"config": config, "coredns": {"enabled": True}})
     with connect(release.kubeconfig_of("nodeagent-coredns")) as connection:
-        lease = LeaderElector(connection, LeaseName(NAMESPACE, "nodeagent-coredns"), "nodeagent-coredns-1")
+        lease = LeaderElector(
+            connection, ObjectRef("Lease", NAMESPACE, "nodeagent-coredns"), "nodeagent-coredns-1"
+        )
         lease.try_once()
         keeper = CoreDnsReconciler(connection, ApiServers(), lambda: 5.0)
         assert not keeper.reconcile(read_cluster(connection, "n1"), {}, cluster.CONFIG).errors

@@ -6,7 +6,8 @@ import pytest
 
 from nodeagent.cli.main import run
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler, keeping_others_out
-from nodeagent.coredns.lease import LeaderElector, LeaseName, NotLeaderError
+from nodeagent.coredns.lease import LeaderElector, NotLeaderError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import connect
 from nodeagent.sources.node.api_servers import ApiServers
@@ -15,7 +16,7 @@ from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG, CONFIG_TEXT, config_map, corefile, fill, put
 from tests.coredns.resolving import Question, model_answer
 
-LEASE = LeaseName("nodeagent", "nodeagent-coredns")
+LEASE = ObjectRef("Lease", "nodeagent", "nodeagent-coredns")
 
 
 class Commands:

@@ -7,6 +7,7 @@ import pytest
 from nodeagent.coredns.config_maps import PREVIOUS, CoreDnsConfigMap, changed, put_back_previous, read, write
 from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.errors import ApplyError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ConflictError, ForbiddenError
 from tests.apiserver import ApiServer, Rule, objects
@@ -115,7 +116,9 @@ def test_who_wrote_it_last() -> None:
         {"manager": "nodeagent", "time": "2026-01-04T00:00:00Z"},
     ]
     assert (
-        CoreDnsConfigMap("a", "b", {"metadata": {"managedFields": entries}}).last_writer
+        CoreDnsConfigMap(
+            ObjectRef("ConfigMap", "a", "b"), {"metadata": {"managedFields": entries}}
+        ).last_writer
         == "kustomize-controller"
     )
-    assert CoreDnsConfigMap("a", "b", {"metadata": {}}).last_writer == ""
+    assert CoreDnsConfigMap(ObjectRef("ConfigMap", "a", "b"), {"metadata": {}}).last_writer == ""

@@ -11,8 +11,8 @@ import pytest
 from nodeagent.config.option_types import ListenAddress
 from nodeagent.config.reading import read_config
 from nodeagent.coredns.controller import Controller, ControllerSettings
-from nodeagent.coredns.lease import LeaseName
 from nodeagent.coredns.managed_block import without_blocks
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.agent.scraping import read
 from tests.apiserver import ApiServer, Rule, faults
@@ -23,7 +23,7 @@ from tests.coredns.resolving import PASSED_ON, Question, model_answer
 from tests.runtime.serving import get
 from tests.testbed.waiting import wait_until
 
-LEASE = LeaseName("nodeagent", "nodeagent-coredns")
+LEASE = ObjectRef("Lease", "nodeagent", "nodeagent-coredns")
 
 
 class Controllers:

@@ -5,14 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.lease import LeaderElector, LeaseName, LeaseTiming, NotLeaderError
+from nodeagent.coredns.lease import LeaderElector, LeaseTiming, NotLeaderError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import UnreachableError
 from tests.apiserver import ApiServer, faults
 from tests.apiserver.resources import Object
 from tests.coredns.clock import Clock
 
-LEASE = LeaseName("nodeagent", "nodeagent-coredns")
+LEASE = ObjectRef("Lease", "nodeagent", "nodeagent-coredns")
 TIMING = LeaseTiming(duration=15, renew=10, retry=2)
 _PATH = f"*/leases/{LEASE.name}"
 

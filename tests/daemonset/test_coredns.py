@@ -12,7 +12,7 @@ from nodeagent.cli.coredns import run
 from nodeagent.config.options import Config, CoreDnsOptions
 from nodeagent.config.reading import parse_config
 from nodeagent.coredns.coredns_reconciler import CoreDnsReconciler
-from nodeagent.coredns.lease import LeaderElector, LeaseName
+from nodeagent.coredns.lease import LeaderElector
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.sources.kubernetes.cluster import read_cluster
@@ -145,7 +145,7 @@ def troubles(api: ApiServer, folder: Path, rules: list[Rule]) -> set[str]:
 
 
 def _of_the_lease(connection: Connection) -> Iterator[str]:
-    elector = LeaderElector(connection, LeaseName("nodeagent", NAME), "one")
+    elector = LeaderElector(connection, ObjectRef("Lease", "nodeagent", NAME), "one")
     for deed in ("made", "renewed"):
         elector.try_once()
         if elector.error is not None:

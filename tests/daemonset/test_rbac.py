@@ -21,7 +21,7 @@ from nodeagent.sources.kubernetes.resources import (
     optional_resource,
     watched,
 )
-from nodeagent.sources.kubernetes.workloads import Workload, is_going
+from nodeagent.sources.kubernetes.workloads import is_going
 from nodeagent.sources.objects.kinds import OPTIONAL_KINDS
 from tests.apiserver import ApiServer, Resource, objects
 from tests.apiserver.access import Rule, rules_bound_to
@@ -115,7 +115,7 @@ def _of_single_requests(connection: Connection) -> Iterator[Right]:
     if post_event(connection, ObjectRef("Service", "default", "web"), "NameNotVerified", "a message"):
         yield "", "events", "create"
     try:
-        assert not is_going(connection, Workload("DaemonSet", "nodeagent", "nodeagent"))
+        assert not is_going(connection, ObjectRef("DaemonSet", "nodeagent", "nodeagent"))
     except SourceError:
         yield "apps", "daemonsets", "nodeagent", "get"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from nodeagent.model.objects import Unreadable
+from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.sources.objects.decoding import (
     decode_api_servers,
     decode_ingress,
@@ -22,6 +22,24 @@ from nodeagent.sources.objects.kinds import (
     decode_config_map,
     decode_ingress_class,
 )
+
+_APIS = {
+    "ConfigMap": "/api/v1",
+    "DaemonSet": "/apis/apps/v1",
+    "Deployment": "/apis/apps/v1",
+    "Lease": "/apis/coordination.k8s.io/v1",
+}
+
+
+def collection_path(ref: ObjectRef) -> str:
+    """Return the path of the collection that one of nodeagent's or CoreDNS's own objects is in."""
+    return f"{_APIS[ref.kind]}/namespaces/{ref.namespace}/{ref.kind.lower()}s"
+
+
+def object_path(ref: ObjectRef) -> str:
+    """Return the path of such an object."""
+    return f"{collection_path(ref)}/{ref.name}"
+
 
 RelayName = tuple[str, str]
 """Namespace and name of an existing relay Service."""

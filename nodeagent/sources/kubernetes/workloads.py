@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable
-from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from nodeagent.errors import SourceError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import NotFoundError, ServerTroubleError, UnreachableError
+from nodeagent.sources.kubernetes.resources import object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.typed_values import from_json
 
@@ -19,23 +19,7 @@ _FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy":
 _BETWEEN_LOOKS = 1.0
 
 
-class Workload(Struct, frozen=True):
-    """A DaemonSet or Deployment by namespace and name."""
-
-    kind: Literal["DaemonSet", "Deployment"]
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
-
-    @property
-    def path(self) -> str:
-        """Its path on the API server."""
-        return f"/apis/apps/v1/namespaces/{self.namespace}/{self.kind.lower()}s/{self.name}"
-
-
-def is_going(connection: Connection, daemonset: Workload) -> bool:
+def is_going(connection: Connection, daemonset: ObjectRef) -> bool:
     """Whether it is deleted or being deleted; an upgrade or a restart of the agent is neither.
 
     Only the API server's own word for this object counts: a proxy in front of it, or a server that is just
@@ -45,7 +29,7 @@ def is_going(connection: Connection, daemonset: Workload) -> bool:
         SourceError: the API did not answer within two seconds; RBAC: get this DaemonSet by name.
     """
     try:
-        found = from_json(connection.get_json(daemonset.path, timeout=_GOING_SECONDS), Head)
+        found = from_json(connection.get_json(object_path(daemonset), timeout=_GOING_SECONDS), Head)
     except NotFoundError as error:
         if error.object_name != daemonset.name:
             raise
@@ -57,7 +41,7 @@ def is_going(connection: Connection, daemonset: Workload) -> bool:
 
 def delete_and_wait(
     connection: Connection,
-    workload: Workload,
+    workload: ObjectRef,
     seconds: float,
     wait: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
@@ -66,7 +50,7 @@ def delete_and_wait(
 
     Args:
         connection: To the API server. RBAC: get and delete this object by name.
-        workload: Which one.
+        workload: A DaemonSet or a Deployment.
         seconds: How long the pods may take to end.
         wait: Waits that many seconds.
         clock: Monotonic seconds.
@@ -80,12 +64,12 @@ def delete_and_wait(
     """
     deadline = clock() + seconds
     try:
-        connection.write("delete", workload.path, _FOREGROUND)
+        connection.write("delete", object_path(workload), _FOREGROUND)
     except NotFoundError:
         return False
     while clock() < deadline:
         try:
-            connection.get_json(workload.path, timeout=10.0)
+            connection.get_json(object_path(workload), timeout=10.0)
         except NotFoundError:
             return True
         except (UnreachableError, ServerTroubleError):

@@ -3,11 +3,12 @@
 import pytest
 
 from nodeagent.errors import SourceError
+from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.workloads import Workload, is_going
+from nodeagent.sources.kubernetes.workloads import is_going
 from tests.apiserver import ApiServer, faults
 
-OWN = Workload("DaemonSet", "nodeagent", "nodeagent")
+OWN = ObjectRef("DaemonSet", "nodeagent", "nodeagent")
 
 
 def _create(api: ApiServer) -> None:
