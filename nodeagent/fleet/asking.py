@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
 
 from nodeagent.agent.status_file import (
     IN_POD,
-    AgentStatus,
     UnreadableStatusError,
     VerdictCounts,
     parse_status,
 )
 from nodeagent.errors import SourceError
-from nodeagent.fleet.roster import AGENT, Seat
+from nodeagent.fleet.roster import AGENT, AgentPod, Seat
 from nodeagent.runtime.health import BUSY_SECONDS
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import ForbiddenError
@@ -56,41 +56,6 @@ class NodeRow(Struct, frozen=True, rename="camel"):
     last_sync_seconds: float | None = None
 
 
-def unasked(seat: Seat) -> NodeRow | None:
-    """Return the row of a node that can't be queried: without a running pod, or not ready; else None."""
-    if seat.unreadable:
-        return NodeRow(seat.node, "unreadable", seat.unreadable)
-    if seat.pod is None:
-        words = f"; {seat.silent}" if seat.silent else "; kubectl describe daemonset says why"
-        return NodeRow(seat.node, "no-pod", f"no pod of nodeagent on this node{words}")
-    if seat.silent:
-        return NodeRow(seat.node, "not-answering", seat.silent, pod=seat.pod.name)
-    if not seat.pod.running:
-        why = seat.pod.trouble or "its container agent is not running"
-        return NodeRow(seat.node, "not-ready", why, pod=seat.pod.name)
-    return None
-
-
-def of_document(seat: Seat, answer: bytes) -> NodeRow:
-    """Return the row for the output of `cat /proc/uptime FILE`.
-
-    Raises:
-        UnreadableStatusError: it is not such a file, or one of another version.
-    """
-    line, _, text = answer.partition(b"\n")
-    try:
-        uptime = float(line.split()[0])
-    except (ValueError, IndexError) as error:
-        raise UnreadableStatusError(f"its answer can't be read: {error}") from error
-    status = parse_status(text)
-    return _judged(seat, status, max(0.0, uptime - status.written_at))
-
-
-def failed(seat: Seat, state: NodeState, reason: str) -> NodeRow:
-    """Return the row of a node that did not answer."""
-    return NodeRow(seat.node, state, reason, pod=seat.pod.name if seat.pod else "")
-
-
 def worst_first(rows: Iterable[NodeRow]) -> list[NodeRow]:
     """Return the rows by state, then by name."""
     return sorted(rows, key=lambda row: (ORDER.index(row.state), row.node))
@@ -104,7 +69,19 @@ def exit_code(rows: Sequence[NodeRow]) -> int:
     return 0 if states == {"in-sync"} else 1
 
 
-def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
+def _judged(seat: Seat, pod: AgentPod, answer: bytes) -> NodeRow:
+    """Return the row for the output of `cat /proc/uptime FILE`.
+
+    Raises:
+        UnreadableStatusError: it is not such a file, or one of another version.
+    """
+    line, _, text = answer.partition(b"\n")
+    try:
+        uptime = float(line.split()[0])
+    except (ValueError, IndexError) as error:
+        raise UnreadableStatusError(f"its answer can't be read: {error}") from error
+    status = parse_status(text)
+    age = max(0.0, uptime - status.written_at)
     failing = {
         name: component for name, component in status.components.items() if component.state == "failed"
     }
@@ -126,16 +103,16 @@ def _judged(seat: Seat, status: AgentStatus, age: float) -> NodeRow:
         for name, component in failing.items()
     ]
     reasons += [f"{name}: another program keeps reverting repairs" for name in status.conflicts]
-    if state == "in-sync" and seat.pod is not None and seat.pod.trouble:
+    if state == "in-sync" and pod.trouble:
         state = "not-ready"
-        reasons.append(seat.pod.trouble)
+        reasons.append(pod.trouble)
     since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
     return NodeRow(
         seat.node,
         state,
         "; ".join(reasons),
         tuple(dict.fromkeys((*failing, *status.conflicts))),
-        seat.pod.name if seat.pod else "",
+        pod.name,
         status.version,
         status.load_balancers,
         status.names,
@@ -177,19 +154,32 @@ def ask_all(asking: Asking, roster: Iterable[Seat]) -> Iterator[NodeRow]:
 
 def ask(asking: Asking, seat: Seat) -> NodeRow:
     """Query one node. Any failure becomes its row; only ForbiddenError is raised."""
-    row = unasked(seat)
-    if row is not None or seat.pod is None:
-        return row or failed(seat, "no-pod", "")
+    if seat.unreadable:
+        return NodeRow(seat.node, "unreadable", seat.unreadable)
+    pod = seat.pod
+    if pod is None:
+        words = f"; {seat.silent}" if seat.silent else "; kubectl describe daemonset says why"
+        return NodeRow(seat.node, "no-pod", f"no pod of nodeagent on this node{words}")
+    if seat.silent:
+        return NodeRow(seat.node, "not-answering", seat.silent, pod=pod.name)
+    if not pod.running:
+        why = pod.trouble or "its container agent is not running"
+        return NodeRow(seat.node, "not-ready", why, pod=pod.name)
+    return _answered(asking, seat, pod)
+
+
+def _answered(asking: Asking, seat: Seat, pod: AgentPod) -> NodeRow:
+    failed = partial(NodeRow, seat.node, pod=pod.name)
     try:
-        container = Container(asking.namespace, seat.pod.name, AGENT)
+        container = Container(asking.namespace, pod.name, AGENT)
         done = execute(asking.connection, container, ("cat", "/proc/uptime", str(IN_POD)), asking.timeout)
         if done.exit_code:
             why = done.stderr.strip() or done.failure
-            return failed(seat, "unreadable", f"its status file can't be read: {why}")
-        return of_document(seat, done.stdout)
+            return failed("unreadable", f"its status file can't be read: {why}")
+        return _judged(seat, pod, done.stdout)
     except UnreadableStatusError as error:
-        return failed(seat, "unreadable", str(error))
+        return failed("unreadable", str(error))
     except ForbiddenError:
         raise
     except SourceError as error:
-        return failed(seat, "not-answering", str(error))
+        return failed("not-answering", str(error))

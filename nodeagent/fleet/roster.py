@@ -1,7 +1,6 @@
 """The nodes, and the pod of nodeagent on each: read from the API, without a query to any node."""
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 
 from msgspec import Struct, field
 
@@ -27,15 +26,11 @@ class AgentPod(Struct, frozen=True):
         name: its name.
         running: whether the container `agent` runs: then it can be queried.
         trouble: why it is not ready, in words; empty if it is.
-        leaving: whether it is being deleted.
-        created: when it was made.
     """
 
     name: str
     running: bool
     trouble: str
-    leaving: bool
-    created: datetime | None
 
 
 class Seat(Struct, frozen=True):
@@ -60,14 +55,6 @@ class _Condition(Struct):
     message: str = ""
 
 
-class _NodeStatus(Struct):
-    conditions: list[_Condition] = field(default_factory=list)
-
-
-class _Node(Head):
-    status: _NodeStatus = field(default_factory=_NodeStatus)
-
-
 class _State(Struct):
     reason: str = ""
     message: str = ""
@@ -80,105 +67,86 @@ class _ContainerStatus(Struct, rename="camel"):
     state: dict[str, _State | None] = field(default_factory=dict)
 
 
-class _PodStatus(Struct, rename="camel"):
+class _Template(Struct):
+    spec: "_Spec"
+
+
+class _Spec(Struct, rename="camel"):
+    node_name: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    template: _Template | None = None
+
+
+class _Status(Struct, rename="camel"):
     phase: str = ""
     reason: str = ""
     message: str = ""
     conditions: list[_Condition] = field(default_factory=list)
     container_statuses: list[_ContainerStatus] = field(default_factory=list)
-
-
-class _PodSpec(Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _Pod(Head):
-    spec: _PodSpec = field(default_factory=_PodSpec)
-    status: _PodStatus = field(default_factory=_PodStatus)
-
-
-class _TemplateSpec(Struct, rename="camel"):
-    node_selector: dict[str, str] = field(default_factory=dict)
-
-
-class _Template(Struct):
-    spec: _TemplateSpec = field(default_factory=_TemplateSpec)
-
-
-class _DaemonSetSpec(Struct):
-    template: _Template = field(default_factory=_Template)
-
-
-class _DaemonSetStatus(Struct, rename="camel"):
     desired_number_scheduled: int = 0
 
 
-class _DaemonSet(Struct):
-    spec: _DaemonSetSpec = field(default_factory=_DaemonSetSpec)
-    status: _DaemonSetStatus = field(default_factory=_DaemonSetStatus)
+class _Object(Head):
+    """A Node, a pod or a DaemonSet: each has some of these fields."""
+
+    spec: _Spec = field(default_factory=_Spec)
+    status: _Status = field(default_factory=_Status)
 
 
 def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
-    """List the nodes that have, or should have, a pod of nodeagent; changes nothing.
+    """List the nodes that have, or should have, a pod of nodeagent, by name; then the unreadable objects.
+
+    Changes nothing. A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only
+    that evaluates affinity and taints. Then each node counts that the node selector matches.
 
     RBAC: list nodes; in the namespace list pods and get the DaemonSet.
 
     Raises:
         SourceError: a list is not available, or there is no such DaemonSet; the text says what to do.
     """
-    path = object_path(ObjectRef("DaemonSet", namespace, APP))
-    daemonset = decode(connection.get_json(path), _DaemonSet)
-    selector = {"labelSelector": f"app.kubernetes.io/name={APP}"}
+    daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
+    of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
-    nodes = read_list(connection, Resource("nodes", "Node", "/api/v1/nodes", lambda raw: decode(raw, _Node)))
-    pods = read_list(connection, Resource("pods", "Pod", pods_path, lambda raw: decode(raw, _Pod), selector))
-    items = (*nodes.items.values(), *pods.items.values())
-    return seats(
-        [item.value for item in items if isinstance(item.value, _Node)],
-        [item.value for item in items if isinstance(item.value, _Pod)],
-        daemonset,
-        [item.unreadable for item in items if item.unreadable is not None],
-    )
-
-
-def seats(
-    nodes: Iterable[_Node],
-    pods: Iterable[_Pod],
-    daemonset: _DaemonSet,
-    unreadable: Iterable[Unreadable] = (),
-) -> tuple[Seat, ...]:
-    """Return a seat for each node that has a pod or lacks one, by name, and for each unreadable object. Pure.
-
-    A node lacks a pod only if there are fewer pods than the DaemonSet controller wants: only that evaluates
-    affinity and taints. Then each node counts that the node selector matches.
-    """
+    nodes, unreadable = _listed(connection, Resource("nodes", "Node", "/api/v1/nodes", _decoded))
+    pods, more = _listed(connection, Resource("pods", "Pod", pods_path, _decoded, of_app))
     chosen: dict[str, AgentPod] = {}
-    for pod in pods:
+    for pod in sorted(pods, key=_rank):
         if pod.spec.node_name:
-            found = _pod(pod)
-            held = chosen.get(pod.spec.node_name)
-            if held is None or _rank(found) > _rank(held):
-                chosen[pod.spec.node_name] = found
+            chosen[pod.spec.node_name] = AgentPod(pod.metadata.name, _is_running(pod), _trouble(pod))
     short = daemonset.status.desired_number_scheduled > len(chosen)
-    wanted = {_OS: "linux", **daemonset.spec.template.spec.node_selector}
+    selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
+    wanted = {_OS: "linux", **selector}
     known = {node.metadata.name: node for node in nodes}
     names = set(chosen) | {name for name, node in known.items() if short and _matches(node, wanted)}
     return (
         *(Seat(name, chosen.get(name), _silence(known.get(name))) for name in sorted(names)),
-        *(Seat(entry.where, None, unreadable=entry.reason) for entry in unreadable),
+        *(Seat(entry.where, None, unreadable=entry.reason) for entry in (*unreadable, *more)),
     )
 
 
-def _rank(pod: AgentPod) -> tuple[bool, bool, bool, float]:
-    """Return a rank: of two pods, the one with the higher rank is queried. One that is not ready may wait."""
-    return (pod.running, not pod.trouble, not pod.leaving, pod.created.timestamp() if pod.created else 0.0)
+def _decoded(raw: bytes) -> _Object:
+    return decode(raw, _Object)
 
 
-def _matches(node: _Node, wanted: Mapping[str, str]) -> bool:
+def _listed(connection: Connection, resource: Resource) -> tuple[list[_Object], list[Unreadable]]:
+    items = read_list(connection, resource).items.values()
+    return (
+        [item.value for item in items if isinstance(item.value, _Object)],
+        [item.unreadable for item in items if item.unreadable is not None],
+    )
+
+
+def _rank(pod: _Object) -> tuple[bool, bool, bool, float]:
+    """Return a sort key: of a node's pods, the last one is queried. One that is not ready may wait."""
+    leaving, created = pod.metadata.deletionTimestamp is not None, pod.metadata.creationTimestamp
+    return (_is_running(pod), not _trouble(pod), not leaving, created.timestamp() if created else 0.0)
+
+
+def _matches(node: _Object, wanted: Mapping[str, str]) -> bool:
     return wanted.items() <= (node.metadata.labels or {}).items()
 
 
-def _silence(node: _Node | None) -> str:
+def _silence(node: _Object | None) -> str:
     if node is None:
         return "the node no longer exists"
     for condition in node.status.conditions:
@@ -187,18 +155,11 @@ def _silence(node: _Node | None) -> str:
     return ""
 
 
-def _pod(pod: _Pod) -> AgentPod:
-    status = next((one for one in pod.status.container_statuses if one.name == AGENT), None)
-    return AgentPod(
-        name=pod.metadata.name,
-        running=status is not None and status.state.get("running") is not None,
-        trouble=_trouble(pod),
-        leaving=pod.metadata.deletionTimestamp is not None,
-        created=pod.metadata.creationTimestamp,
-    )
+def _is_running(pod: _Object) -> bool:
+    return any(one.name == AGENT and one.state.get("running") for one in pod.status.container_statuses)
 
 
-def _trouble(pod: _Pod) -> str:
+def _trouble(pod: _Object) -> str:
     lines = []
     for status in pod.status.container_statuses:
         stopped = status.state.get("waiting") or status.state.get("terminated")

@@ -161,7 +161,7 @@ class EventRecorder:
                 one.code,
                 one.message,
                 node_name=self._node_name,
-                uid=one.uid or None,
+                uid=one.uid,
             )
             # Logged once for each kind of failure: its words differ with every namespace.
             if failure is not None and type(failure) is not self._told:

@@ -5,6 +5,7 @@ reasons: "API conventions: Response Status Kind" and "API concepts: Resource ver
 """
 
 import json
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -56,9 +57,7 @@ class NotFoundError(ApiError):
             nothing of that kind.
     """
 
-    def __init__(self, text: str, object_name: str = "") -> None:
-        super().__init__(text)
-        self.object_name = object_name
+    object_name = ""
 
 
 class BadRequestError(ApiError):
@@ -78,15 +77,7 @@ class GoneError(ApiError):
 
 
 class ServerTroubleError(ApiError):
-    """Any other rejection, most often 429 or 5xx: try again later.
-
-    Attributes:
-        status: the HTTP status.
-    """
-
-    def __init__(self, text: str, status: int, retry_after: float | None = None) -> None:
-        super().__init__(text, retry_after)
-        self.status = status
+    """Any other rejection, most often 429 or 5xx: try again later."""
 
 
 class TooLargeError(ApiError):
@@ -164,6 +155,16 @@ class Status(Struct):
     code: int = 500
 
 
+_BY_STATUS: Mapping[int, type[ApiError]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+}
+
+
 def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = "") -> ApiError:
     """Return the error for an answer that is not a success. Pure.
 
@@ -179,33 +180,25 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     told = _status(body)
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
     details = told.details or Details()
-    wait = _seconds(retry_after, details.retryAfterSeconds)
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
         status = 410
+    kind = _BY_STATUS.get(status, ServerTroubleError)
     match status:
         case 400:
-            error: ApiError = BadRequestError(
-                f"{request}: 400: the server does not understand the request: {words}"
-            )
+            words = f"the server does not understand the request: {words}"
         case 401:
-            error = UnauthorizedError(
-                f"{request}: 401: the server does not accept these credentials; {_RENEW}"
-            )
+            words = f"the server does not accept these credentials; {_RENEW}"
         case 403 if _ANONYMOUS in told.message:
-            error = UnauthorizedError(f"{request}: 403: the request had no credentials ({words}); {_RENEW}")
+            kind, words = UnauthorizedError, f"the request had no credentials ({words}); {_RENEW}"
         case 403:
-            error = ForbiddenError(f"{request}: 403: {words}; grant it with {missing_rule(request)}")
-        case 404:
-            missing = details.name if told.reason == "NotFound" else ""
-            error = NotFoundError(f"{request}: 404: {words}", missing)
+            words += f"; grant it with {missing_rule(request)}"
         case 409 if told.reason == "AlreadyExists":
-            error = AlreadyExistsError(f"{request}: 409: {words}")
-        case 409:
-            error = ConflictError(f"{request}: 409: {words}", wait)
+            kind = AlreadyExistsError
         case 410:
-            error = GoneError(f"{request}: 410: {words}; a new list is needed", wait)
-        case _:
-            error = ServerTroubleError(f"{request}: {status}: {words}", status, wait)
+            words += "; a new list is needed"
+    error = kind(f"{request}: {status}: {words}", _seconds(retry_after, details.retryAfterSeconds))
+    if isinstance(error, NotFoundError) and told.reason == "NotFound":
+        error.object_name = details.name
     return error
 
 

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
-from typing import Any, Literal
 
 from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
@@ -27,12 +26,11 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     reason: str,
     message: str,
     *,
-    type: Literal["Normal", "Warning"] = "Warning",  # noqa: A002 - the Event's own word
     node_name: str = "",
     now: datetime | None = None,
-    uid: str | None = None,
+    uid: str = "",
 ) -> SourceError | None:
-    """Create an Event about an object, in the object's namespace.
+    """Create a warning about an object, in the object's namespace.
 
     Its name follows from object, reason, message and the hour: however many nodes report the same, there is
     one Event per hour. So a repetition within the hour is a success that changes nothing.
@@ -42,7 +40,6 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
         involved: the object that it is about.
         reason: one word in CamelCase, for machines.
         message: for people; made safe for a terminal, and cut after 1,024 bytes.
-        type: Normal or Warning.
         node_name: the reporting node.
         now: the time; None for now.
         uid: the object's uid: `kubectl describe` shows only Events with it.
@@ -50,30 +47,13 @@ def post_event(  # noqa: PLR0913 - each names one field of the Event
     Returns:
         None if the Event exists, else why it could not be created, which must not stop other work.
     """
-    moment = now or datetime.now(UTC)
-    event = _event(involved, reason, cut_to_bytes(printable(message), _LONGEST_MESSAGE), moment)
-    event["type"] = type
-    event["source"] |= {"host": node_name} if node_name else {}
-    event["reportingInstance"] = node_name
-    if uid:
-        event["involvedObject"]["uid"] = uid
-    try:
-        connection.write("create", f"/api/v1/namespaces/{event['metadata']['namespace']}/events", event)
-    except AlreadyExistsError:
-        return None
-    except SourceError as error:
-        return error
-    return None
-
-
-def _event(involved: ObjectRef, reason: str, message: str, moment: datetime) -> dict[str, Any]:
     # Events about objects without a namespace are in "default".
     namespace = involved.namespace or "default"
-    stamp = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    message = cut_to_bytes(printable(message), _LONGEST_MESSAGE)
+    stamp = (now or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     hour = stamp[:13]
-    said = repr((involved, reason, message, hour))
-    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return {
+    digest = hashlib.sha256(repr((involved, reason, message, hour)).encode()).hexdigest()[:16]
+    event = {
         "kind": "Event",
         "apiVersion": "v1",
         "metadata": {
@@ -85,15 +65,25 @@ def _event(involved: ObjectRef, reason: str, message: str, moment: datetime) -> 
             "apiVersion": _API_VERSIONS.get(involved.kind, "v1"),
             "name": involved.name,
             **({"namespace": involved.namespace} if involved.namespace else {}),
+            **({"uid": uid} if uid else {}),
         },
+        "type": "Warning",
         "reason": reason,
         "message": message,
-        "source": {"component": "nodeagent"},
+        "source": {"component": "nodeagent", **({"host": node_name} if node_name else {})},
         "reportingComponent": "nodeagent",
+        "reportingInstance": node_name,
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,
     }
+    try:
+        connection.write("create", f"/api/v1/namespaces/{namespace}/events", event)
+    except AlreadyExistsError:
+        return None
+    except SourceError as error:
+        return error
+    return None
 
 
 class EventBudget:
