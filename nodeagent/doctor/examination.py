@@ -1,6 +1,6 @@
 """Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -90,95 +90,13 @@ class Question(Struct, frozen=True):
 
 def examine(question: Question) -> list[Finding]:
     """Every finding, in no particular order; the text groups them."""
+    examination = _Examination(question)
     return [
-        *(_off_node(question) if question.elsewhere else _on_node(question)),
-        *_trust(question),
-        *_unreadable(question),
-        *rehearse_pull(question),
+        *(examination.off_node() if question.elsewhere else examination.on_node()),
+        *examination.trust(),
+        *_unreadable(question.snapshot),
+        *examination.pull(),
     ]
-
-
-def _trust(question: Question) -> list[Finding]:
-    nodes = question.cluster.nodes
-    sending = any(detection.proxy for detection in _detected(question).values())
-    return [trust_finding(nodes)] if sending and nodes and nodes.addresses else []
-
-
-def _unreadable(question: Question) -> list[Finding]:
-    found = [f"{entry.where}: {entry.reason}" for entry in question.snapshot.unreadable]
-    if not found:
-        return []
-    seen = f"{len(found)} could not be used: what they say is not part of this report"
-    return [Finding(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
-
-
-def _off_node(question: Question) -> list[Finding]:
-    skipped = Finding(
-        Code.NotThisNode,
-        f"node {question.facts.node_name}",
-        f"{question.elsewhere}: connections, wiring and nodeagent's state were not checked",
-        remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
-    )
-    fleet = [question.fleet.finding] if question.fleet else []
-    return [*_load_balancers(question, _detected(question), None), *fleet, skipped]
-
-
-def _on_node(question: Question) -> list[Finding]:
-    services = question.snapshot.services
-    detected = _detected(question)
-    examined = [service for service in services if detected[service.ref].code not in LEFT_ALONE]
-    hosts = choose_hosts(question.desired, question.host, examined)
-    resolver = HostResolver(Path(question.config.hosts.file))
-    looked_up = {*hosts.values(), *([question.host] if question.host else [])}
-    led_to = ask_each((*published_names(services), *sorted(looked_up)), resolver.resolve)
-    rules = read_kube_proxy(question.actual.addresses.state().addresses)
-    dnat = _dnat(question.actual)
-    readable = dnat is not None and not dnat.unreadable
-    knowledge = Knowledge(
-        relays=_standing_relays(question, dnat),
-        redirected=frozenset(one.match for one in dnat.rules.redirects) if dnat and readable else None,
-        in_rules=rules.held if rules.modes else None,
-        led_to=led_to,
-    )
-    balancers, connections, bypassed = _connections(question, hosts, knowledge)
-    names = observe_names(question, sorted(looked_up), led_to)
-    return [
-        *balancers,
-        *connections,
-        *_node(question, rules, dnat, names, bypassed=bypassed),
-        *map(name_finding, names),
-        *examine_images(question, balancers, resolver),
-    ]
-
-
-def _connections(
-    question: Question, hosts: Mapping[ObjectRef, str], knowledge: Knowledge
-) -> tuple[list[Finding], list[Finding], bool | None]:
-    """Return the findings on the load balancers and on the connections to them, and if these bypass DNAT."""
-    detected = _detected(question)
-    asked = [
-        (service, detected[service.ref].versions)
-        for service in question.snapshot.services
-        if detected[service.ref].code not in LEFT_ALONE
-    ]
-    observed = observe(find_targets(asked, hosts, knowledge.led_to, question.facts), knowledge)
-    paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service, _ in asked}
-    findings = []
-    for target, seen in observed:
-        finding = path_finding(target.service, target.port.name, seen)
-        paths[target.service.ref].append(finding.code)
-        findings.append(finding)
-    context = verifying_context(Path(question.config.hosts.file).parent)
-    findings += [
-        certificate_finding(target.host, target.service.ref.path, outcome)
-        for target, outcome in observe_certificates(observed, context)
-    ]
-    measured = [seen.bypassed for _, seen in observed if seen.relayed or seen.bypassed]
-    return (
-        _load_balancers(question, detected, paths),
-        findings,
-        any(measured) if measured else None,
-    )
 
 
 def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectRef, Detection]:
@@ -189,106 +107,233 @@ def detections(snapshot: Snapshot, options: LoadBalancerOptions) -> dict[ObjectR
     }
 
 
-def _detected(question: Question) -> dict[ObjectRef, Detection]:
-    return detections(question.snapshot, question.config.load_balancers)
+def _unreadable(snapshot: Snapshot) -> list[Finding]:
+    found = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
+    if not found:
+        return []
+    seen = f"{len(found)} could not be used: what they say is not part of this report"
+    return [Finding(Code.ObjectsUnreadable, "objects", seen, tuple(found))]
 
 
-def _load_balancers(
-    question: Question,
-    detected: dict[ObjectRef, Detection],
-    paths: dict[ObjectRef, list[Code]] | None,
-) -> list[Finding]:
-    return [
-        load_balancer_finding(
-            LoadBalancerObservation(
-                service=service,
-                detected=detected[service.ref],
-                paths=None if paths is None else tuple(paths.get(service.ref, ())),
-                provider=provider_of(service, question.snapshot.node),
-                node_addresses=_node_addresses(question),
-                by_fleet=_by_fleet(question, detected),
-            ),
-            question.cluster.version,
-            question.cluster.policy_api,
+_RUNTIME_SETTINGS = "containerd/certs.d"
+
+
+class _Examination:
+    """What is looked at for one question, step by step."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._services = question.snapshot.services
+        self._desired = question.desired
+        self._actual = question.actual
+        self._hosts_file = Path(question.config.hosts.file)
+        self._resolve = HostResolver(self._hosts_file).resolve
+        self._detected = detections(question.snapshot, question.config.load_balancers)
+        self._sending = {ref for ref, detection in self._detected.items() if detection.proxy}
+
+    def trust(self) -> list[Finding]:
+        nodes = self._question.cluster.nodes
+        return [trust_finding(nodes)] if self._sending and nodes and nodes.addresses else []
+
+    def pull(self) -> list[Finding]:
+        """Test the requested pull, if there is one."""
+        image = self._question.image
+        if image is None:
+            return []
+        settings = self._hosts_file.parent / _RUNTIME_SETTINGS / image.authority / "hosts.toml"
+        steps = rehearse(image, self._resolve, verifying_context(self._hosts_file.parent))
+        return [pull_finding(str(image), steps, str(settings) if settings.exists() else "")]
+
+    def off_node(self) -> list[Finding]:
+        question = self._question
+        skipped = Finding(
+            Code.NotThisNode,
+            f"node {question.facts.node_name}",
+            f"{question.elsewhere}: connections, wiring and nodeagent's state were not checked",
+            remedy=("run nodeagent doctor on a node, and pass its name: --node NAME",),
         )
-        for service in sorted(question.snapshot.services, key=lambda service: service.ref)
-    ]
+        return [*self._load_balancers(None), *([question.fleet.finding] if question.fleet else []), skipped]
 
+    def on_node(self) -> list[Finding]:
+        question = self._question
+        examined = [one for one in self._services if self._detected[one.ref].code not in LEFT_ALONE]
+        hosts = choose_hosts(self._desired, question.host, examined)
+        looked_up = sorted({*hosts.values(), *([question.host] if question.host else [])})
+        led_to = ask_each((*published_names(self._services), *looked_up), self._resolve)
+        rules = read_kube_proxy(self._actual.addresses.state().addresses)
+        dnat = self._dnat()
+        knowledge = Knowledge(
+            relays=self._standing_relays(dnat),
+            redirected=frozenset(one.match for one in dnat.rules.redirects)
+            if dnat and not dnat.unreadable
+            else None,
+            in_rules=rules.held if rules.modes else None,
+            led_to=led_to,
+        )
+        asked = [(service, self._detected[service.ref].versions) for service in examined]
+        observed = observe(find_targets(asked, hosts, led_to, question.facts), knowledge)
+        paths: dict[ObjectRef, list[Code]] = {service.ref: [] for service in examined}
+        connections = []
+        for target, seen in observed:
+            connections.append(path_finding(target.service, target.port.name, seen))
+            paths[target.service.ref].append(connections[-1].code)
+        balancers = self._load_balancers(paths)
+        names = self._names(looked_up, led_to)
+        measured = [seen.bypassed for _, seen in observed if seen.relayed or seen.bypassed]
+        return [
+            *balancers,
+            *connections,
+            *(
+                certificate_finding(target.host, target.service.ref.path, outcome)
+                for target, outcome in observe_certificates(
+                    observed, verifying_context(self._hosts_file.parent)
+                )
+            ),
+            *self._node(rules, dnat, names, bypassed=any(measured) if measured else None),
+            *map(name_finding, names),
+            *self._images(balancers),
+        ]
 
-def _node_addresses(question: Question) -> frozenset[IPAddress]:
-    """Return the addresses of all nodes that are known."""
-    node, nodes = question.snapshot.node, question.cluster.nodes
-    own = (*node.addresses, *node.external_addresses) if node else ()
-    return frozenset((*own, *nodes.addresses, *nodes.external) if nodes else own)
+    def _load_balancers(self, paths: Mapping[ObjectRef, list[Code]] | None) -> list[Finding]:
+        fleet, cluster, node = self._question.fleet, self._question.cluster, self._question.snapshot.node
+        own = (*node.addresses, *node.external_addresses) if node else ()
+        others = (*cluster.nodes.addresses, *cluster.nodes.external) if cluster.nodes else ()
+        node_addresses = frozenset((*own, *others))
+        # All agents are in sync, and serve no fewer load balancers than send the header.
+        by_fleet = (
+            fleet is not None
+            and fleet.finding.code is Code.FleetInSync
+            and fleet.serves >= len(self._sending)
+        )
+        return [
+            load_balancer_finding(
+                LoadBalancerObservation(
+                    service=service,
+                    detected=self._detected[service.ref],
+                    paths=None if paths is None else tuple(paths.get(service.ref, ())),
+                    provider=provider_of(service, node),
+                    node_addresses=node_addresses,
+                    by_fleet=by_fleet,
+                ),
+                cluster.version,
+                cluster.policy_api,
+            )
+            for service in sorted(self._services, key=lambda service: service.ref)
+        ]
 
+    def _dnat(self) -> DnatState | None:
+        try:
+            return self._actual.dnat.state()
+        except ApplyError:
+            return None
 
-def _by_fleet(question: Question, detected: Mapping[ObjectRef, Detection]) -> bool:
-    """Whether all agents are in sync, and serve no fewer load balancers than send the header."""
-    fleet = question.fleet
-    sending = sum(detection.proxy for detection in detected.values())
-    return fleet is not None and fleet.finding.code is Code.FleetInSync and fleet.serves >= sending
+    def _standing_relays(self, dnat: DnatState | None) -> dict[Endpoint, Endpoint]:
+        """Return the relays in use: by DNAT, or because their address is on this node."""
+        standing = {address.address for address in self._question.facts.addresses if address.ours}
+        found = {
+            match: relay
+            for match, relay in relays_of(self._desired, self._question.config).items()
+            if relay.address in standing
+        }
+        if dnat is not None:
+            found |= {redirect.match: redirect.to for redirect in dnat.rules.redirects}
+        return found
 
+    def _node(
+        self,
+        rules: KubeProxy,
+        dnat: DnatState | None,
+        names: Sequence[NameObservation],
+        *,
+        bypassed: bool | None,
+    ) -> list[Finding]:
+        desired, facts = self._desired, self._question.facts
+        comparison = compare(desired, self._actual)
+        hosts_written = bool(comparison.written_names)
+        state = AgentObservation(
+            comparison=comparison,
+            standing=read_listener_status(desired, self._actual),
+            dnat=dnat,
+            rules=rules,
+            addresses=any(address.ours for address in facts.addresses),
+        )
+        environment = read_environment(self._hosts_file)
+        answers = [name.by_coredns for name in names if name.by_coredns is not None]
+        signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
+        pods = PodsObservation(
+            redirected=bool(desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
+            bypassed=signs if bypassed is None else bypassed,
+            by_kube_proxy=bool(rules.modes) and not environment.cni,
+            by_coredns=any(answers) if answers else None,
+            said=self._question.config.coredns.serves_pods,
+        )
+        return [
+            *wiring_findings(
+                rules,
+                environment,
+                mounted=is_mount_point(self._hosts_file),
+                hosts_written=hosts_written,
+                bypassed=bypassed,
+                unused=_unused(desired, hosts_written=hosts_written),
+            ),
+            *agent_findings(state),
+            *([pods_finding(pods)] if state.addresses else []),
+            *hosts_line_findings(facts.user_names, right_addresses(desired), str(self._hosts_file)),
+        ]
 
-def _dnat(actual: ActualState) -> DnatState | None:
-    try:
-        return actual.dnat.state()
-    except ApplyError:
-        return None
+    def _names(
+        self, hosts: Sequence[str], led_to: Mapping[str, tuple[IPAddress, ...]]
+    ) -> list[NameObservation]:
+        """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
+        # dnspython costs 0.07 s to import: only if hostnames are looked up.
+        from nodeagent.sources.dns import Resolver, Upstreams, find_upstreams  # noqa: PLC0415
 
+        upstream = ask_each(hosts, Resolver(lambda: find_upstreams(self._question.config.hosts)).ask)
+        dns = self._question.cluster.dns
+        cluster: dict[str, DnsReply] = {}
+        if dns is not None:
+            cluster = ask_each(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
+        decisions = self._desired.load_balancers
+        published = (one for name in published_names(self._services) for one in led_to.get(name, ()))
+        balancers = frozenset((*(one for each in decisions for one in each.addresses), *published))
+        return [
+            NameObservation(
+                name=name,
+                host=led_to.get(name, ()),
+                upstream=reply,
+                cluster=cluster.get(name),
+                cluster_why=f"not asked: {self._question.cluster.reason('dns')}",
+                decision=(decision := _decision(self._desired, name)),
+                behind_proxy=decision is not None and decision.load_balancer in self._sending,
+                load_balancers=balancers,
+                relays=frozenset(one for each in decisions for one in each.relay_addresses),
+            )
+            for name, reply in upstream.items()
+        ]
 
-def _standing_relays(question: Question, dnat: DnatState | None) -> dict[Endpoint, Endpoint]:
-    """Return the relays in use: by DNAT, or because their address is on this node."""
-    standing = {address.address for address in question.facts.addresses if address.ours}
-    found = {
-        match: relay
-        for match, relay in relays_of(question.desired, question.config).items()
-        if relay.address in standing
-    }
-    if dnat is not None:
-        found |= {redirect.match: redirect.to for redirect in dnat.rules.redirects}
-    return found
-
-
-def _node(
-    question: Question,
-    rules: KubeProxy,
-    dnat: DnatState | None,
-    names: Sequence[NameObservation],
-    *,
-    bypassed: bool | None,
-) -> list[Finding]:
-    comparison = compare(question.desired, question.actual)
-    hosts_file = Path(question.config.hosts.file)
-    state = AgentObservation(
-        comparison=comparison,
-        standing=read_listener_status(question.desired, question.actual),
-        dnat=dnat,
-        rules=rules,
-        addresses=any(address.ours for address in question.facts.addresses),
-    )
-    environment = read_environment(hosts_file)
-    answers = [name.by_coredns for name in names if name.by_coredns is not None]
-    signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
-    pods = PodsObservation(
-        redirected=bool(question.desired.dnat.pods if dnat is None or dnat.unreadable else dnat.rules.pods),
-        bypassed=signs if bypassed is None else bypassed,
-        by_kube_proxy=bool(rules.modes) and not environment.cni,
-        by_coredns=any(answers) if answers else None,
-        said=question.config.coredns.serves_pods,
-    )
-    return [
-        *wiring_findings(
-            rules,
-            environment,
-            mounted=is_mount_point(hosts_file),
-            hosts_written=bool(comparison.written_names),
-            bypassed=bypassed,
-            unused=_unused(question.desired, hosts_written=bool(comparison.written_names)),
-        ),
-        *agent_findings(state),
-        *([pods_finding(pods)] if state.addresses else []),
-        *hosts_line_findings(question.facts.user_names, right_addresses(question.desired), str(hosts_file)),
-    ]
+    def _images(self, balancers: Iterable[Finding]) -> list[Finding]:
+        """Look for registries behind the load balancers that `balancers` lists."""
+        pods = self._question.cluster.pods
+        if pods is None:
+            seen = f"the pods of this node are not known: {self._question.cluster.reason('pods')}"
+            return [Finding(Code.ImagesUnknown, "images", seen)]
+        by_path = {finding.subject: finding.code for finding in balancers}
+        behind = {
+            name.name: by_path[name.load_balancer.path]
+            for name in self._desired.names
+            if name.load_balancer is not None
+        }
+        addresses = {
+            address: by_path[decision.load_balancer.path]
+            for decision in self._desired.load_balancers
+            for address in (*decision.addresses, *decision.relay_addresses)
+        }
+        registries = {registry_of(image).partition(":")[0] for pod in pods for image in pod.images}
+        for registry, led_to in ask_each(registries - behind.keys(), self._resolve).items():
+            for address in led_to:
+                if address in addresses:
+                    behind[registry] = addresses[address]
+        return image_findings(pods, behind)
 
 
 def _unused(desired: Desired, *, hosts_written: bool) -> frozenset[str]:
@@ -302,92 +347,7 @@ def _unused(desired: Desired, *, hosts_written: bool) -> frozenset[str]:
     return frozenset(check for check, is_used in used.items() if not is_used)
 
 
-_RUNTIME_SETTINGS = "containerd/certs.d"
-
-
-def observe_names(
-    question: Question, hosts: Collection[str], led_to: dict[str, tuple[IPAddress, ...]]
-) -> list[NameObservation]:
-    """Look up each of `hosts` in three ways; `led_to` has the answers of this host's resolver."""
-    # dnspython costs 0.07 s to import: only if hostnames are looked up.
-    from nodeagent.sources.dns import (  # noqa: PLC0415
-        Resolver,
-        Upstreams,
-        find_upstreams,
-    )
-
-    upstream = ask_each(hosts, Resolver(lambda: find_upstreams(question.config.hosts)).ask)
-    dns = question.cluster.dns
-    cluster: dict[str, DnsReply] = {}
-    if dns is not None:
-        cluster = ask_each(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
-    proxied = {ref for ref, detection in _detected(question).items() if detection.proxy}
-    decisions = question.desired.load_balancers
-    addresses = [address for decision in decisions for address in decision.addresses]
-    return [
-        NameObservation(
-            name=name,
-            host=led_to.get(name, ()),
-            upstream=reply,
-            cluster=cluster.get(name),
-            cluster_why=f"not asked: {question.cluster.reason('dns')}",
-            decision=(decision := _decision(question.desired, name)),
-            behind_proxy=decision is not None and decision.load_balancer in proxied,
-            load_balancers=frozenset((*addresses, *_published(led_to, question))),
-            relays=frozenset(one for decision in decisions for one in decision.relay_addresses),
-        )
-        for name, reply in upstream.items()
-    ]
-
-
 def _decision(desired: Desired, name: str) -> NameDecision | None:
     """Return the plan's decision on the hostname. Of several claims, a served one counts."""
     found = [decision for decision in desired.names if decision.name == name]
     return min(found, key=lambda decision: decision.verdict is not Verdict.SERVED, default=None)
-
-
-def _published(led_to: dict[str, tuple[IPAddress, ...]], question: Question) -> list[IPAddress]:
-    return [
-        address for name in published_names(question.snapshot.services) for address in led_to.get(name, ())
-    ]
-
-
-def examine_images(question: Question, balancers: Iterable[Finding], resolver: HostResolver) -> list[Finding]:
-    """Look for registries behind the load balancers that `balancers` lists."""
-    pods = question.cluster.pods
-    if pods is None:
-        seen = f"the pods of this node are not known: {question.cluster.reason('pods')}"
-        return [Finding(Code.ImagesUnknown, "images", seen)]
-    by_path = {finding.subject: finding.code for finding in balancers}
-    behind = {
-        name.name: by_path[name.load_balancer.path]
-        for name in question.desired.names
-        if name.load_balancer is not None
-    }
-    addresses = {
-        address: by_path[decision.load_balancer.path]
-        for decision in question.desired.load_balancers
-        for address in (*decision.addresses, *decision.relay_addresses)
-    }
-    registries = {registry_of(image).partition(":")[0] for pod in pods for image in pod.images}
-    for registry, led_to in ask_each(registries - behind.keys(), resolver.resolve).items():
-        for address in led_to:
-            if address in addresses:
-                behind[registry] = addresses[address]
-    return image_findings(pods, behind)
-
-
-def rehearse_pull(question: Question) -> list[Finding]:
-    """Test the requested pull, if there is one."""
-    image = question.image
-    if image is None:
-        return []
-    hosts_file = Path(question.config.hosts.file)
-    settings = hosts_file.parent / _RUNTIME_SETTINGS / image.authority / "hosts.toml"
-    return [
-        pull_finding(
-            str(image),
-            rehearse(image, HostResolver(hosts_file).resolve, verifying_context(hosts_file.parent)),
-            str(settings) if settings.exists() else "",
-        )
-    ]

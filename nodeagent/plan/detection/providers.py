@@ -13,20 +13,21 @@ from nodeagent.model.objects import Service
 from nodeagent.plan.detection.readers import (
     OwnRemedies,
     Provider,
+    Sends,
     Switch,
     any_text,
-    attribute,
     boolean,
     boolean_or_ports,
     boolean_or_service_ports,
     linode_port,
+    linode_version,
     member,
     one_of_two_filtered,
-    star,
+    sent_on_all,
     star_or_node_ports,
     star_or_port_names,
     star_or_ports,
-    unless,
+    target_group_attributes,
     upcloud_config,
     words,
 )
@@ -40,7 +41,6 @@ _YAWOL_PORTS = "yawol.stackit.cloud/tcpProxyProtocolPortsFilter"
 _STACKIT = ("lb.stackit.cloud/tcp-proxy-protocol", "yawol.stackit.cloud/tcpProxyProtocol")
 _SCALEWAY = f"{_BETA}/scw-loadbalancer"
 
-_LINODE_VERSION = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
 _DIGITALOCEAN_TYPE = f"{_BETA}/do-loadbalancer-type"
 _OCI_TYPE = "oci.oraclecloud.com/load-balancer-type"
 _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
@@ -50,8 +50,8 @@ _ON_REQUEST_OCI = 'oci.oraclecloud.com/ingress-ip-mode: "proxy"'
 _AWS_CONTROLLER_CLASS = "service.k8s.aws/nlb"
 _AWS_CONTROLLER_TYPES = frozenset({"external", "nlb-ip"})
 _AWS_ATTRIBUTES = (
-    Switch(f"{_AWS}-target-group-attributes.{{port}}", attribute("proxy_protocol_v2.enabled", "v2")),
-    Switch(f"{_AWS}-target-group-attributes", attribute("proxy_protocol_v2.enabled", "v2")),
+    Switch(f"{_AWS}-target-group-attributes.{{port}}", target_group_attributes),
+    Switch(f"{_AWS}-target-group-attributes", target_group_attributes),
 )
 
 
@@ -81,6 +81,13 @@ def _is_true(service: Service, key: str) -> bool:
     return service.annotations.get(key, "").strip().lower() == "true"
 
 
+def _digitalocean(value: str, service: Service) -> Sends:
+    sends = boolean("v1")(value, service)
+    if service.annotations.get(_DIGITALOCEAN_TYPE) == "REGIONAL_NETWORK" and sends != sent_on_all("off"):
+        raise ValueError("a REGIONAL_NETWORK load balancer sends no PROXY header")
+    return sends
+
+
 def _digitalocean_doubt(service: Service) -> str:
     if service.annotations.get(_DIGITALOCEAN_TYPE):
         return ""
@@ -101,12 +108,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 f"{_BETA}/do-loadbalancer-enable-proxy-protocol",
-                unless(
-                    _DIGITALOCEAN_TYPE,
-                    "REGIONAL_NETWORK",
-                    "a REGIONAL_NETWORK load balancer sends no PROXY header",
-                    boolean("v1"),
-                ),
+                _digitalocean,
                 beside=(_DIGITALOCEAN_TYPE,),
             ),
         ),
@@ -166,7 +168,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(f"{_SCALEWAY}-proxy-protocol-v1", boolean_or_ports("v1"), alone=True),
             Switch(f"{_SCALEWAY}-proxy-protocol-v2", boolean_or_ports("v2"), alone=True),
-            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_service_ports("v2")),
+            Switch(f"{_SCALEWAY}-send-proxy-v2", boolean_or_service_ports),
         ),
         OwnRemedies(
             hostname=f'{_SCALEWAY}-use-hostname: "true"',
@@ -182,9 +184,9 @@ PROVIDERS: tuple[Provider, ...] = (
         "Linode",
         ("linode",),
         (
-            Switch(f"{_LINODE}-port-{{port}}", linode_port(_LINODE_VERSION)),
-            Switch(f"{_LINODE}-default-proxy-protocol", _LINODE_VERSION),
-            Switch(f"{_LINODE}-proxy-protocol", _LINODE_VERSION),
+            Switch(f"{_LINODE}-port-{{port}}", linode_port),
+            Switch(f"{_LINODE}-default-proxy-protocol", linode_version),
+            Switch(f"{_LINODE}-proxy-protocol", linode_version),
         ),
         OwnRemedies(hostname=f'{_LINODE}-hostname-only-ingress: "true"'),
     ),
@@ -202,7 +204,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "AWS (Classic Load Balancer)",
         ("aws",),
-        (Switch(f"{_AWS}-proxy-protocol", star("v1")),),
+        (Switch(f"{_AWS}-proxy-protocol", words({"*": "v1"})),),
         applies=_aws_classic,
     ),
     # cloud-provider-aws 1.34.0 and later: commit 73428cd2, docs/service_controller.md:46.
@@ -213,7 +215,7 @@ PROVIDERS: tuple[Provider, ...] = (
         "AWS (Load Balancer Controller)",
         ("aws",),
         (
-            Switch(f"{_AWS}-proxy-protocol", star("v2")),
+            Switch(f"{_AWS}-proxy-protocol", words({"*": "v2"})),
             Switch(f"{_AWS}-proxy-protocol-per-target-group", star_or_ports("v2", others="off")),
             *_AWS_ATTRIBUTES,
         ),
@@ -264,7 +266,7 @@ PROVIDERS: tuple[Provider, ...] = (
         tuple(
             Switch(
                 key,
-                one_of_two_filtered("v1", _STACKIT, (_STACKIT_PORTS, _YAWOL_PORTS)),
+                one_of_two_filtered(_STACKIT, (_STACKIT_PORTS, _YAWOL_PORTS)),
                 beside=(*_STACKIT, _STACKIT_PORTS, _YAWOL_PORTS),
             )
             for key in _STACKIT
@@ -298,7 +300,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "kubernetes.civo.com/loadbalancer-enable-proxy-protocol",
-                any_text("v1", send_proxy="v1", send_proxy_v2="v2"),
+                any_text,
             ),
         ),
     ),
@@ -324,7 +326,7 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Outscale",
         ("osc", "aws"),
-        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_node_ports("v1")),),
+        (Switch(f"{_BETA}/osc-load-balancer-proxy-protocol", star_or_node_ports),),
         OwnRemedies(
             hostname=f'{_BETA}/osc-load-balancer-ingress-address: "hostname"',
             ip_mode="cloud-provider-osc 1.31.2, 1.32.2, 1.33.2, 1.34.2 and later, where an address is "
@@ -352,7 +354,7 @@ PROVIDERS: tuple[Provider, ...] = (
         (
             Switch(
                 "service.kubernetes.io/ibm-load-balancer-cloud-provider-enable-features",
-                member("proxy-protocol", "v1"),
+                member("proxy-protocol"),
             ),
         ),
     ),
@@ -408,8 +410,8 @@ PROVIDERS: tuple[Provider, ...] = (
         "VNG Cloud",
         ("vngcloud",),
         (
-            Switch("vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names("v1")),
-            Switch("glb.vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names("v1")),
+            Switch("vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names),
+            Switch("glb.vks.vngcloud.vn/enable-proxy-protocol", star_or_port_names),
         ),
     ),
     # kube-loxilb: pkg/agent/manager/loadbalancer/loadbalancer.go:86, 412-417 (its class alone), 550-557

@@ -100,10 +100,9 @@ def words(meaning: Mapping[str, Sent], *, any_case: bool = False, trimmed: bool 
     return read
 
 
-def any_text(usual: ProxyVersion, **meaning: ProxyVersion) -> Reader:
-    """Any text switches PROXY on; only the keywords (`-` written as `_`) have other meanings."""
-    spelt = {word.replace("_", "-"): version for word, version in meaning.items()}
-    return lambda value, _: sent_on_all(spelt.get(value, usual) if value else "off")
+def any_text(value: str, _: Service) -> Sends:
+    """Any text switches PROXY on: `send-proxy-v2` version 2, all else version 1."""
+    return sent_on_all("off" if not value else "v2" if value == "send-proxy-v2" else "v1")
 
 
 def boolean_or_ports(version: ProxyVersion) -> Reader:
@@ -136,50 +135,29 @@ def star_or_ports(version: ProxyVersion, *, others: Sent | None = None) -> Reade
     return read
 
 
-def star_or_node_ports(version: ProxyVersion) -> Reader:
+def star_or_node_ports(value: str, service: Service) -> Sends:
     """`*` anywhere for all ports, or a list of node ports; other numbers mean nothing."""
-
-    def read(value: str, service: Service) -> Sends:
-        items = _items(value)
-        if "*" in items:
-            return sent_on_all(version)
-        listed = {port.port for port in service.ports if port.node_port and str(port.node_port) in items}
-        return {None: "off", **dict.fromkeys(listed, version)}
-
-    return read
+    items = _items(value)
+    listed = {port.port for port in service.ports if port.node_port and str(port.node_port) in items}
+    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, "v1")}
 
 
-def boolean_or_service_ports(version: ProxyVersion) -> Reader:
-    """Read a boolean as Go's strconv.ParseBool, or a list of the Service's port numbers."""
-
-    def read(value: str, _: Service) -> Sends:
-        try:
-            return sent_on_all(version if parse_bool(value) else "off")
-        except ValueError:
-            return dict.fromkeys(map(_port, _items(value.replace(" ", ""))), version)
-
-    return read
+def boolean_or_service_ports(value: str, _: Service) -> Sends:
+    """Read a boolean as Go's strconv.ParseBool, or a list of the Service's port numbers; version 2."""
+    try:
+        return sent_on_all("v2" if parse_bool(value) else "off")
+    except ValueError:
+        return dict.fromkeys(map(_port, _items(value.replace(" ", ""))), "v2")
 
 
-def star(version: ProxyVersion) -> Reader:
-    """`*` and nothing else."""
-    return words({"*": version})
-
-
-def star_or_port_names(version: ProxyVersion) -> Reader:
+def star_or_port_names(value: str, service: Service) -> Sends:
     """`*` for all ports, or a list of the names of the Service's ports; other words mean nothing."""
-
-    def read(value: str, service: Service) -> Sends:
-        items = _items(value)
-        if "*" in items:
-            return sent_on_all(version)
-        listed = {port.port for port in service.ports if port.name in items and port.protocol == "TCP"}
-        return {None: "off", **dict.fromkeys(listed, version)}
-
-    return read
+    items = _items(value)
+    listed = {port.port for port in service.ports if port.name in items and port.protocol == "TCP"}
+    return sent_on_all("v1") if "*" in items else {None: "off", **dict.fromkeys(listed, "v1")}
 
 
-def one_of_two_filtered(version: ProxyVersion, keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
+def one_of_two_filtered(keys: Sequence[str], port_keys: Sequence[str]) -> Reader:
     """Read a boolean of either key, meant for the ports that either of `port_keys` lists, if one is there.
 
     The second key of each is the older one, of which any text but a boolean is false. Two that contradict
@@ -198,54 +176,37 @@ def one_of_two_filtered(version: ProxyVersion, keys: Sequence[str], port_keys: S
         if len(set(lists)) > 1:
             raise ValueError(f"{' and '.join(port_keys)} contradict each other")
         if not lists:
-            return sent_on_all(version)
-        return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), version)}
+            return sent_on_all("v1")
+        return {None: "off", **dict.fromkeys(map(_port, _items(lists[0])), "v1")}
 
     return read
 
 
-def unless(key: str, kind: str, problem: str, read: Reader) -> Reader:
-    """Read as `read` does; but if the annotation `key` is `kind`, nothing but "off" is possible."""
-
-    def read_unless(value: str, service: Service) -> Sends:
-        sends = read(value, service)
-        if service.annotations.get(key) == kind and any(sent != "off" for sent in sends.values()):
-            raise ValueError(problem)
-        return sends
-
-    return read_unless
+def target_group_attributes(value: str, _: Service) -> Sends:
+    """Read a list of `name=value`: on if `proxy_protocol_v2.enabled` is `true`, off if it is `false`."""
+    for item in _items(value):
+        given, separator, setting = (part.strip() for part in item.partition("="))
+        if given == "proxy_protocol_v2.enabled" and separator:
+            return sent_on_all("v2" if parse_bool(setting) else "off")
+    return {}
 
 
-def attribute(name: str, version: ProxyVersion) -> Reader:
-    """Read a list of `name=value`: on if this name is `true`, off if it is `false`."""
-
-    def read(value: str, _: Service) -> Sends:
-        for item in _items(value):
-            given, separator, setting = (part.strip() for part in item.partition("="))
-            if given == name and separator:
-                return sent_on_all(version if parse_bool(setting) else "off")
-        return {}
-
-    return read
-
-
-def member(word: str, version: ProxyVersion) -> Reader:
+def member(word: str) -> Reader:
     """Read a list of features: on if this one is among them."""
-    return lambda value, _: sent_on_all(version if word in _items(value) else "off")
+    return lambda value, _: sent_on_all("v1" if word in _items(value) else "off")
 
 
 class _LinodePort(msgspec.Struct):
     proxy_protocol: str = msgspec.field(default="", name="proxy-protocol")
 
 
-def linode_port(versions: Reader) -> Reader:
-    """JSON about one port whose field `proxy-protocol` is read by `versions`; without it, it says nothing."""
+linode_version = words({"v1": "v1", "v2": "v2", "none": "off"}, any_case=True)
 
-    def read(value: str, service: Service) -> Sends:
-        given = _json(value, _LinodePort).proxy_protocol
-        return versions(given, service) if given else {}
 
-    return read
+def linode_port(value: str, service: Service) -> Sends:
+    """JSON about one port: its field `proxy-protocol` has the version; without it, it says nothing."""
+    given = _json(value, _LinodePort).proxy_protocol
+    return linode_version(given, service) if given else {}
 
 
 class _UpCloudProperties(msgspec.Struct):
