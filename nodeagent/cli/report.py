@@ -144,12 +144,13 @@ def _load_balancer(
         relay_addresses=_texts(decision.relay_addresses),
         ports=sorted({bind.port for bind in binds}),
         remarks=decision.remarks,
-        listeners=None if listeners is None else [_listener(listeners[bind]) for bind in binds],
+        listeners=None
+        if listeners is None
+        else [
+            ListenerReport(str(found.bind), found.answers, _texts(found.redirected), found.backend)
+            for found in (listeners[bind] for bind in binds)
+        ],
     )
-
-
-def _listener(found: ListenerStatus) -> ListenerReport:
-    return ListenerReport(str(found.bind), found.answers, _texts(found.redirected), found.backend)
 
 
 def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name:

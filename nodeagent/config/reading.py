@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeGuard, get_args, get_origin
 
 import msgspec
 import yaml
@@ -63,10 +63,10 @@ def parse_config(text: str, file: str) -> Config:
 
 def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
     """Yield (line, key, problem) for all that is wrong at and below `node`."""
-    if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
+    if _is_struct(expected):
         yield from _mapping_problems(node, expected, key)
-    elif get_origin(expected) is UnionType and (wanted := _structs(expected)):
-        yield from _problems(node, wanted[0], key)
+    elif get_origin(expected) is UnionType and _is_struct(get_args(expected)[0]):
+        yield from _problems(node, get_args(expected)[0], key)  # of `X | None`
     elif get_origin(expected) is tuple:
         yield from _sequence_problems(node, get_args(expected)[0], key)
     elif get_origin(expected) is Literal:
@@ -83,9 +83,8 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
             yield _line(node), key, one_line(error)
 
 
-def _structs(union: Any) -> list[type[msgspec.Struct]]:  # noqa: ANN401 - a union of types
-    """Return those of a union's types that are mappings in the file; `X | None` has one."""
-    return [kind for kind in get_args(union) if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+def _is_struct(expected: Any) -> TypeGuard[type[msgspec.Struct]]:  # noqa: ANN401 - a type
+    return isinstance(expected, type) and issubclass(expected, msgspec.Struct)
 
 
 def _mapping_problems(
@@ -94,7 +93,7 @@ def _mapping_problems(
     if not isinstance(node, yaml.MappingNode):
         yield _line(node), key, "must be a mapping of keys"
         return
-    fields = {_file_key(field): field for field in msgspec.structs.fields(expected)}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(expected)}
     seen: set[str] = set()
     # An empty key (for example, with everything below it commented out) means the default.
     node.value = [pair for pair in node.value if not (_is_null(pair[1]) and str(pair[0].value) in fields)]
@@ -128,10 +127,6 @@ def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:
     spelt = {key.lower(): key for key in known}
     near = [spelt[found] for found in difflib.get_close_matches(name.lower().replace("_", ""), spelt, n=1)]
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-
-
-def _file_key(field: msgspec.structs.FieldInfo) -> str:
-    return field.encode_name
 
 
 def _is_null(node: yaml.Node) -> bool:
@@ -210,18 +205,14 @@ def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Co
     """
     config = read_config(file)
     before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (current, config))
-    moved = [key for key in sorted(fixed.options) if _option(before, key) != _option(after, key)]
+    options = [(*key.partition("."), key) for key in sorted(fixed.options)]
+    moved = [key for section, _, name, key in options if before[section][name] != after[section][name]]
     if moved:
         raise ConfigError(
             f"{', '.join(moved)} can't change while the {fixed.program} runs: run `{fixed.cleanup}` with the "
             "old configuration, then start with the new one"
         )
     return config
-
-
-def _option(config: dict[str, dict[str, Any]], key: str) -> Any:  # noqa: ANN401 - whatever the option holds
-    section, _, name = key.partition(".")
-    return config[section][name]
 
 
 class ConfigFile:

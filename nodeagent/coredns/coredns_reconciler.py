@@ -223,7 +223,7 @@ class CoreDnsReconciler:
             raise ApplyError(f"CoreDNS keeps what it has: {self._guard.reason}")
         self._wanted = desired
         written, held, conflicts, errors = [], [], [], {}
-        for path, group in _by_config_map(edits):
+        for path, group in _by_config_map(edits.edits):
             config_map = maps.of(path)
             if not any(group):
                 self._remember(group)
@@ -258,9 +258,9 @@ class CoreDnsReconciler:
         return [OwnerConflict(config_map, verdict, config_map.last_writer)] if verdict.conflicting else []
 
 
-def _by_config_map(edits: Edits) -> list[tuple[str, list[Edit]]]:
+def _by_config_map(edits: Iterable[Edit]) -> list[tuple[str, list[Edit]]]:
     grouped: dict[str, list[Edit]] = {}
-    for edit in edits.edits:
+    for edit in edits:
         grouped.setdefault(edit.config_map, []).append(edit)
     return list(grouped.items())
 
@@ -310,9 +310,7 @@ def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
     return {edit.key: edit.after for edit in edits if edit}
 
 
-def clean_up(
-    connection: Connection, config: Config, may_write: Callable[[], float] = lambda: _WRITE_SECONDS
-) -> tuple[Edit, ...]:
+def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
     """Remove nodeagent's block from every ConfigMap; return what was changed. Idempotent.
 
     Raises:
@@ -322,14 +320,12 @@ def clean_up(
     """
     maps = read_maps(connection, config)
     edits = decide_removal(maps.standing, config)
-    for path in dict.fromkeys(edit.config_map for edit in edits):
-        write(connection, maps.of(path), _texts(edit for edit in edits if edit.config_map == path), may_write)
+    for path, group in _by_config_map(edits):
+        write(connection, maps.of(path), _texts(group), lambda: _WRITE_SECONDS)
     return edits
 
 
-def restore(
-    connection: Connection, config: Config, may_write: Callable[[], float] = lambda: _WRITE_SECONDS
-) -> tuple[str, ...]:
+def restore(connection: Connection, config: Config) -> tuple[str, ...]:
     """Restore the Corefiles that were kept, discarding all later edits; return the ConfigMaps.
 
     Raises:
@@ -340,7 +336,7 @@ def restore(
     found = tuple(
         str(config_map)
         for config_map in (maps.main, maps.node_local)
-        if config_map is not None and put_back_previous(connection, config_map, may_write())
+        if config_map is not None and put_back_previous(connection, config_map, _WRITE_SECONDS)
     )
     if not found:
         raise CorefileError(

@@ -290,17 +290,14 @@ class _Target(Struct, frozen=True):
         """Find a relay Service by its name if the cluster's names are known there, else by its address."""
         relay, domain = self.config.relay, self.config.hosts.cluster_domain
         in_cluster = any(
-            plugin.name == "kubernetes" and covering(domain, map(_bare, plugin.arguments))
+            plugin.name == "kubernetes"
+            and covering(domain, (zone.lower().removesuffix(".") for zone in plugin.arguments))
             for plugin in self.corefile.plugins(block)
         )
         if relay.kind == "service" and in_cluster:
             service = f"{relay.service.name}.{relay.service.namespace}.svc.{domain}"
             return by_rewriting(answers, service)
         return by_templates(answers)
-
-
-def _bare(zone: str) -> str:
-    return zone.lower().removesuffix(".")
 
 
 def _user_text(data: Mapping[str, str], *, adopt: bool) -> str:

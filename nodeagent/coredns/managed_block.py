@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from nodeagent.coredns.parsing import (
     Block,
-    Comment,
     Corefile,
     CorefileError,
     Directive,
@@ -80,14 +79,16 @@ def as_file(lines: Sequence[str]) -> str:
 def _blocks(text: str) -> list[tuple[int, int]]:
     """Return start and end of each block, its lines' ends included."""
     found: list[tuple[int, int]] = []
-    begin: Comment | None = None
-    for comment in lex(text).comments:
-        kind = _kind(comment) if _begins_line(text, comment.start) else ""
-        if kind == "begin":
+    begin: Token | None = None
+    for comment in lex(text)[1]:
+        if text[_line_start(text, comment.start) : comment.start].strip(" \t\ufeff"):
+            continue  # It does not begin its line.
+        words = comment.text.strip()
+        if words.startswith(_BEGIN_AT_LEAST):
             if begin is not None:
                 raise _lost(begin)
             begin = comment
-        elif kind == "end":
+        elif words == END:
             if begin is None:
                 raise _lost(comment)
             found.append((_line_start(text, begin.start), _line_end(text, comment.end)))
@@ -97,17 +98,12 @@ def _blocks(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _lost(marker: Comment) -> CorefileError:
+def _lost(marker: Token) -> CorefileError:
     return CorefileError(
         f"line {marker.line}: unmatched marker of nodeagent's block ({marker.text.strip()!r}): "
         "nodeagent can't determine which lines are its own; nothing was changed. Fix the markers manually, "
         "or restore the Corefile that was kept: nodeagent coredns cleanup --previous"
     )
-
-
-def _kind(comment: Comment) -> str:
-    words = comment.text.strip()
-    return "begin" if words.startswith(_BEGIN_AT_LEAST) else "end" if words == END else ""
 
 
 def _place(text: str, block: Block) -> int:
@@ -157,10 +153,6 @@ def _reindented(line: str, unit: str) -> str:
     return unit * ((len(line) - len(bare)) // 4) + bare
 
 
-def _begins_line(text: str, position: int) -> bool:
-    return not text[_line_start(text, position) : position].strip(" \t\ufeff")
-
-
 def _line_start(text: str, position: int) -> int:
     return text.rfind("\n", 0, position) + 1
 
@@ -204,12 +196,11 @@ def own_names(corefile: Corefile, where: str) -> dict[str, OwnLine]:
 
 def without_hairpin_proxy(text: str) -> str:
     """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
-    return "".join(line for line in text.splitlines(keepends=True) if not _is_hairpin_proxys(line))
-
-
-def _is_hairpin_proxys(line: str) -> bool:
-    bare = line.strip()
-    return bare.startswith("rewrite ") and bare.endswith(HAIRPIN_PROXY)
+    return "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if not (line.lstrip().startswith("rewrite ") and line.rstrip().endswith(HAIRPIN_PROXY))
+    )
 
 
 def _names(directive: Directive) -> Iterator[Token]:

@@ -100,7 +100,11 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
     groups = [
         *((addresses, list(_expressions(names)), names) for addresses, names in exact.items()),
         *(
-            (addresses, [_wildcard(answer) for answer in found], [answer.name for answer in found])
+            (
+                addresses,
+                [_below(any_but(one.but), one.name.removeprefix("*.")) for one in found],
+                [answer.name for answer in found],
+            )
             for addresses, found in wild.items()
         ),
     ]
@@ -153,10 +157,6 @@ def _expressions(names: list[str]) -> Iterator[str]:
     for parent, labels in sorted(children.items()):
         for first in range(0, len(labels), _NAMES_A_LINE):
             yield _below(any_of(labels[first : first + _NAMES_A_LINE]), parent)
-
-
-def _wildcard(answer: Answer) -> str:
-    return _below(any_but(answer.but), answer.name.removeprefix("*."))
 
 
 def _below(label: str, parent: str) -> str:

@@ -37,7 +37,10 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class Token(Struct, frozen=True):
-    """One word: its text as CoreDNS takes it, its place `start:end` in the Corefile, its line from 1 on."""
+    """One word as CoreDNS takes it, or one comment that begins outside any word, from `#` on.
+
+    Its place is `start:end` in the Corefile; lines count from 1 on.
+    """
 
     text: str
     start: int
@@ -49,27 +52,11 @@ class Token(Struct, frozen=True):
         return before is None or before.line + before.text.count("\n") < self.line
 
 
-class Comment(Struct, frozen=True):
-    """One comment that begins outside any word: its text from `#` on, its place, its line."""
-
-    text: str
-    start: int
-    end: int
-    line: int
-
-
-class Words(Struct, frozen=True):
-    """All words and all comments, each in their order."""
-
-    tokens: tuple[Token, ...]
-    comments: tuple[Comment, ...]
-
-
-def lex(text: str) -> Words:
-    """Split a Corefile; never fails: to CoreDNS's lexer, any text is a sequence of words."""
+def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
+    """Return all words of a Corefile, and all comments; to CoreDNS's lexer, any text is some of both."""
     line_ends = [match.start() for match in re.finditer("\n", text)]
     tokens: list[Token] = []
-    comments: list[Comment] = []
+    comments: list[Token] = []
     position = len(_BYTE_ORDER_MARK) if text.startswith(_BYTE_ORDER_MARK) else 0
     while position < len(text):
         piece = _PIECE.match(text, position)
@@ -77,7 +64,7 @@ def lex(text: str) -> Words:
             raise AssertionError(f"no piece of a Corefile at {position}")
         line = bisect_right(line_ends, position - 1) + 1
         if piece["comment"] is not None:
-            comments.append(Comment(piece["comment"], piece.start(), piece.end(), line))
+            comments.append(Token(piece["comment"], piece.start(), piece.end(), line))
         elif piece["quoted"] is not None:
             word = _ESCAPED.sub(lambda found: '"' if found[1] == '"' else found[0], piece["quoted"])
             # An open quote with nothing after it is not a word.
@@ -86,7 +73,7 @@ def lex(text: str) -> Words:
         elif piece["bare"] is not None:
             tokens.append(Token(piece["bare"].replace("\r", ""), piece.start(), piece.end("bare"), line))
         position = piece.end()
-    return Words(tuple(tokens), tuple(comments))
+    return tuple(tokens), tuple(comments)
 
 
 _SCHEME = re.compile(r"[a-z0-9]+://")
@@ -142,14 +129,9 @@ class Block(Struct, frozen=True):
         """The zones it serves, in lower case without a final dot; `.` is the root."""
         return frozenset(_zone(key.text) for key in self.keys)
 
-    @property
-    def line(self) -> int:
-        """The line on which it begins."""
-        return self.keys[0].line
-
     def __str__(self) -> str:
         """For a person."""
-        return f"{' '.join(key.text for key in self.keys)} (line {self.line})"
+        return f"{' '.join(key.text for key in self.keys)} (line {self.keys[0].line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +141,7 @@ class Corefile:
     text: str
     servers: tuple[Block, ...]
     snippets: Mapping[str, Block] = field(hash=False)
-    comments: tuple[Comment, ...]
+    comments: tuple[Token, ...]
 
     @property
     def roots(self) -> tuple[Block, ...]:
@@ -185,8 +167,8 @@ def parse(text: str) -> Corefile:
     Raises:
         CorefileError: CoreDNS would not accept it either; the text names the line.
     """
-    words = lex(text)
-    reader = _Reader(words.tokens)
+    words, comments = lex(text)
+    reader = _Reader(words)
     servers: list[Block] = []
     snippets: dict[str, Block] = {}
     while (token := reader.peek()) is not None:
@@ -199,7 +181,7 @@ def parse(text: str) -> Corefile:
             snippets[name[1:-1]] = block
         elif block.keys:
             servers.append(block)
-    return Corefile(text, tuple(servers), snippets, words.comments)
+    return Corefile(text, tuple(servers), snippets, comments)
 
 
 class _Reader:

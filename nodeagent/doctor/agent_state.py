@@ -94,7 +94,12 @@ def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
     silent = [str(one.bind) for one in found if not one.answers]
     evidence = tuple(
         f"{one.bind}: {'answers' if one.answers else 'does not answer'}"
-        + (f"; its ingress controller: {_backend(one.backend)}" if one.backend else "")
+        # HAProxy's own words for a server that does not serve; "UP 1/3 (...)" is one that does.
+        + (
+            f"; its ingress controller: {'up' if one.backend.startswith('UP') else one.backend}"
+            if one.backend
+            else ""
+        )
         for one in found
     )
     if not silent:
@@ -108,11 +113,6 @@ def _relay(standing: Iterable[ListenerStatus]) -> list[Finding]:
             ("restart HAProxy: the relay container of the DaemonSet's pod, or", "$ nodeagent apply"),
         )
     ]
-
-
-def _backend(words: str) -> str:
-    """HAProxy's own words for a server that does not serve; "UP 1/3 (...)" is one that does."""
-    return "up" if words.startswith("UP") else words
 
 
 def _dnat(seen: AgentObservation) -> list[Finding]:

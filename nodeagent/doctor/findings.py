@@ -248,17 +248,14 @@ def _asides(findings: Sequence[Finding]) -> str:
         for finding in findings
         if finding.verdict is CheckVerdict.CANNOT_TELL and finding.code not in {*_DECISIVE, Code.NotThisNode}
     )
-    told = f"; {_count(len(warnings), 'warning')}: {_first(warnings)}" if warnings else ""
+    many = "s" if len(warnings) > 1 else ""
+    told = f"; {len(warnings)} warning{many}: {_first(warnings)}" if warnings else ""
     return f"{told}; unknown: {', '.join(unread)}" if unread else told
 
 
 def _first(findings: Sequence[Finding]) -> str:
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     return f"{findings[0].subject}: {findings[0].seen}{more}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number > 1 else ''}"
 
 
 def _affected(affected: Sequence[Finding]) -> str:

@@ -51,19 +51,16 @@ def name_finding(seen: NameObservation) -> Finding:
     """Judge where the hostname leads on this host."""
     code, words = _judge(seen)
     cluster = _reply(seen.cluster) if seen.cluster is not None else seen.cluster_why
+    decided = "no object of the cluster claims it"
+    if seen.decision is not None:
+        decided = f"{seen.decision.verdict.value}: {seen.decision.reason} [{seen.decision.code}]"
     evidence = (
         f"this host's resolver: {_addresses(seen.host)}",
         f"upstream DNS: {_reply(seen.upstream)}",
         f"CoreDNS: {cluster}",
-        f"nodeagent: {_decided(seen.decision)}",
+        f"nodeagent: {decided}",
     )
     return Finding(code, seen.name, words, evidence, _remedy(code, seen.name))
-
-
-def _decided(decision: NameDecision | None) -> str:
-    if decision is None:
-        return "no object of the cluster claims it"
-    return f"{decision.verdict.value}: {decision.reason} [{decision.code}]"
 
 
 def _judge(seen: NameObservation) -> tuple[Code, str]:

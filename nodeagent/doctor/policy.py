@@ -131,7 +131,8 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
         place_is_short_circuited=_SHORT_CIRCUITED.format(f"{_ADDRESSES}[i]"),
         places=", ".join(map(str, range(_MOST_ADDRESSES))),
     )
-    return "".join(f"# {line}\n" for line in (*_head(found), *map(_left_out, left_out))) + text
+    comments = (*_head(found), *(one_line(f"Left out: {each}") for each in left_out))
+    return "".join(f"# {line}\n" for line in comments) + text
 
 
 def _annotations(service: Service, detection: Detection) -> dict[str, str]:
@@ -179,12 +180,13 @@ def _literal(text: str) -> str:
 
     See "Language definition", "Strings".
     """
-    return "'" + "".join(_letter(letter) for letter in text) + "'"
-
-
-def _letter(letter: str) -> str:
-    plain = letter.isascii() and letter.isprintable() and letter not in "'\\"
-    return letter if plain else f"\\U{ord(letter):08x}"
+    letters = (
+        letter
+        if letter.isascii() and letter.isprintable() and letter not in "'\\"
+        else f"\\U{ord(letter):08x}"
+        for letter in text
+    )
+    return f"'{''.join(letters)}'"
 
 
 def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
@@ -204,10 +206,6 @@ def _head(targets: tuple[PolicyTarget, ...]) -> Iterable[str]:
         yield f"""  kubectl patch service {names} --subresource=status --type=merge -p '{{"status":{{}}}}'"""
     yield f"To remove it: kubectl delete mutatingadmissionpolicybinding,mutatingadmissionpolicy {POLICY_NAME}"
     yield "and the controller's next write restores its own ipMode."
-
-
-def _left_out(reason: str) -> str:
-    return one_line(f"Left out: {reason}")
 
 
 def trust_finding(nodes: NodeAddresses) -> Finding:

@@ -131,11 +131,11 @@ def _addresses(
         else:
             for address in resolved.get(point.hostname or "", ()):
                 found.setdefault(address, False)
-    return [(address, vip) for address, vip in found.items() if not _impossible(address)]
-
-
-def _impossible(address: IPAddress) -> bool:
-    return address.is_loopback or address.is_multicast or address.is_unspecified or address.is_link_local
+    return [
+        (one, vip)
+        for one, vip in found.items()
+        if not (one.is_loopback or one.is_multicast or one.is_unspecified or one.is_link_local)
+    ]
 
 
 def _target(  # noqa: PLR0913, PLR0917 - what a target is made of
@@ -201,7 +201,11 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[tuple[Targe
     wanted = list(targets)
     outcomes = ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
     relayed = _arrivals(wanted, knowledge)
-    doubtful = [target for target in wanted if target.proxy is None and not _plainly_works(target, outcomes)]
+    doubtful = [
+        target
+        for target in wanted
+        if target.proxy is None and not any(works(outcomes[one]) for one in _first_round(target, knowledge))
+    ]
     outcomes |= ask_all(probe for target in doubtful for probe in _matrix(target))
     return [
         (target, _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)))
@@ -250,10 +254,6 @@ def _first_round(target: Target, knowledge: Knowledge) -> list[Probe]:
 def _matrix(target: Target) -> list[Probe]:
     ends = [end for end in (target.endpoint, target.server) if end is not None]
     return [Probe(end, header, tls, target.host) for end in ends for header in _HEADERS for tls in target.tls]
-
-
-def _plainly_works(target: Target, outcomes: Mapping[Probe, ProbeOutcome]) -> bool:
-    return any(works(outcomes.get(Probe(target.endpoint, None, tls, target.host))) for tls in target.tls)
 
 
 def _observation(

@@ -1,7 +1,5 @@
 """The nodes, and the pod of nodeagent on each: read from the API, without a query to any node."""
 
-from collections.abc import Mapping
-
 from msgspec import Struct, field
 
 from nodeagent.model.objects import ObjectRef, Unreadable
@@ -117,7 +115,9 @@ def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
     selector = daemonset.spec.template.spec.node_selector if daemonset.spec.template else {}
     wanted = {_OS: "linux", **selector}
     known = {node.metadata.name: node for node in nodes}
-    names = set(chosen) | {name for name, node in known.items() if short and _matches(node, wanted)}
+    names = set(chosen)
+    if short:
+        names |= {node for node in known if wanted.items() <= (known[node].metadata.labels or {}).items()}
     return (
         *(Seat(name, chosen.get(name), _silence(known.get(name))) for name in sorted(names)),
         *(Seat(entry.where, None, unreadable=entry.reason) for entry in (*unreadable, *more)),
@@ -140,10 +140,6 @@ def _rank(pod: _Object) -> tuple[bool, bool, bool, float]:
     """Return a sort key: of a node's pods, the last one is queried. One that is not ready may wait."""
     leaving, created = pod.metadata.deletionTimestamp is not None, pod.metadata.creationTimestamp
     return (_is_running(pod), not _trouble(pod), not leaving, created.timestamp() if created else 0.0)
-
-
-def _matches(node: _Object, wanted: Mapping[str, str]) -> bool:
-    return wanted.items() <= (node.metadata.labels or {}).items()
 
 
 def _silence(node: _Object | None) -> str:

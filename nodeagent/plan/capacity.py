@@ -62,7 +62,8 @@ def share_out(
         if not (usable and service.tcp_ports and service.cluster_ips):
             continue  # The decision on the Service itself says why.
         ruling = None if trusted else _too_large(service, len(addresses), config.limits)
-        if ruling is None and (by_name or _owns_any(service.ref, usable, service.tcp_ports, published)):
+        ends = (Endpoint(address, port) for address in usable for port in service.tcp_ports)
+        if ruling is None and (by_name or any(owner(published, end) == service.ref for end in ends)):
             ruling = places.give(service, frozenset(each.version for each in usable), trusted=trusted)
         if ruling is not None:
             refusals[service.ref] = ruling
@@ -130,13 +131,6 @@ def _refused(code: str, reason: str) -> Ruling:
     return refused(code, f"{reason}; an administrator can list it in loadBalancers.services, or raise it")
 
 
-def _owns_any(
-    ref: ObjectRef, addresses: Iterable[IPAddress], ports: Iterable[int], published: Publications
-) -> bool:
-    wanted = tuple(ports)
-    return any(owner(published, Endpoint(address, port)) == ref for address in addresses for port in wanted)
-
-
 def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAddress]:
     """Map each Service's `namespace/name` to its address; those that find the range full are missing.
 
@@ -151,12 +145,9 @@ def allocate(services: Iterable[Service], network: IPNetwork) -> dict[str, IPAdd
     for service in services:
         if len(taken) >= slots:
             break
-        slot = _preferred(service.ref.path, slots)
+        digest = hashlib.sha256(service.ref.path.encode()).digest()
+        slot = int.from_bytes(digest[:8], "big") % slots
         while slot in taken:
             slot = (slot + 1) % slots
         taken[slot] = service.ref.path
     return {path: network[slot + 1] for slot, path in taken.items()}
-
-
-def _preferred(path: str, slots: int) -> int:
-    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") % slots

@@ -209,13 +209,20 @@ def unsupported_families(snapshot: Snapshot, facts: Facts) -> Mapping[int, str]:
     on_interfaces: set[int] = {
         standing.address.version
         for standing in facts.addresses
-        if not standing.ours and _is_reachable(standing.address)
+        if not (standing.ours or standing.address.is_loopback or standing.address.is_link_local)
+        if not standing.address.is_multicast
     }
-    spoken = on_interfaces | _told(snapshot, facts) if on_interfaces else set(_FAMILIES)
+    told: set[int] = {address.version for address in facts.source_addresses}
+    if snapshot.node is not None:
+        told |= {one.version for one in (*snapshot.node.addresses, *snapshot.node.pod_cidrs)}
+    spoken = on_interfaces | told if on_interfaces else set(_FAMILIES)
     if facts.ipv6_off and 6 not in on_interfaces:
         # The kernel's setting counts more than what the cluster recorded while IPv6 was on.
         spoken.discard(6)
-    return {family: _reason(family, facts) for family in _FAMILIES if family not in spoken}
+    reasons = {family: f"this node has no IPv{family} address of its own" for family in _FAMILIES}
+    if facts.ipv6_off:
+        reasons[6] = f"IPv6 is switched off on this node ({facts.ipv6_off})"
+    return {family: reasons[family] for family in _FAMILIES if family not in spoken}
 
 
 def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligible | Refusal:
@@ -233,21 +240,3 @@ def supported_part(eligible: Eligible, unsupported: Mapping[int, str]) -> Eligib
         reason = "this node supports no address family of its addresses: see the notes"
         return Refusal(skipped("FamilyNotSupported", reason), remarks)
     return replace(eligible, addresses=addresses, remarks=remarks)
-
-
-def _told(snapshot: Snapshot, facts: Facts) -> set[int]:
-    told: set[int] = {address.version for address in facts.source_addresses}
-    if snapshot.node is not None:
-        told |= {address.version for address in snapshot.node.addresses}
-        told |= {network.version for network in snapshot.node.pod_cidrs}
-    return told
-
-
-def _is_reachable(address: IPAddress) -> bool:
-    return not (address.is_loopback or address.is_link_local or address.is_multicast)
-
-
-def _reason(family: Family, facts: Facts) -> str:
-    if family == 6 and facts.ipv6_off:
-        return f"IPv6 is switched off on this node ({facts.ipv6_off})"
-    return f"this node has no IPv{family} address of its own"

@@ -159,7 +159,7 @@ def _decide_alone(contender: Contender, facts: Facts, config: Config) -> NameDec
         return contender.decided(contender.blocked)
     if plan is None:
         raise AssertionError(f"a claim of no load balancer is not blocked: {contender.matched.claim.ref}")
-    ruling = _unwritten(contender, plan)
+    ruling = _not_served(contender.matched.match.ruling, plan) or plan.without_lines
     if ruling is not None:
         return contender.decided(ruling)
     ruling = allowed(contender.name, config.hosts)
@@ -168,15 +168,6 @@ def _decide_alone(contender: Contender, facts: Facts, config: Config) -> NameDec
     if ruling is None:
         ruling = verify_by_dns(contender.name, plan, facts, inherits=contender.inherits)
     return contender.decided(_told_how(ruling, contender, plan))
-
-
-def _unwritten(contender: Contender, plan: LoadBalancerPlan) -> Ruling | None:
-    """Why no hosts line can lead to the load balancer, whatever claims the hostname; None if one can."""
-    if contender.matched.match.ruling:
-        return contender.matched.match.ruling
-    if not plan.is_served:
-        return skipped("LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}")
-    return plan.without_lines
 
 
 def _lost(contender: Contender, winner: Contender, path: str, facts: Facts, config: Config) -> Ruling:
@@ -219,46 +210,40 @@ def obstacle(
         facts: the node's: its names, the API server's, the user's own lines.
         config: the configuration.
     """
-    never = _defect(name) or _never_written(name, facts, config)
-    if never:
-        return refused(*never)
+    if problem := defect(name.removeprefix("*.")):
+        return refused("BadName", f"never written: {problem}")
+    if what := _other_purpose(name, facts, config):
+        return refused("NeverWritten", f"never written: it {what}")
     if excluded:
         return skipped("ExcludedByAnnotation", excluded)
+    plan = match.load_balancer
+    if plan is None:
+        return match.ruling
     return (
-        _not_served(match)
+        (_not_served(match.ruling, plan) if match.choice is None else None)
         or _wildcard(name, match, facts, config)
         or _by_options(name, match, config)
-        or _without_lines(match)
+        or (plan.without_lines if match.choice is None else None)
         or _user_line(name, facts, config)
     )
 
 
-def _defect(name: str) -> tuple[str, str] | None:
-    problem = defect(name.removeprefix("*.") if is_wildcard(name) else name)
-    return ("BadName", f"never written: {problem}") if problem else None
-
-
-def _never_written(name: str, facts: Facts, config: Config) -> tuple[str, str] | None:
+def _other_purpose(name: str, facts: Facts, config: Config) -> str:
     if covering(name, _LOCAL):
-        whose = "belongs to the node's loopback"
-    elif name in facts.node_names:
-        whose = "is one of this node's own hostnames"
-    elif name in facts.api_server_names:
-        whose = "is the API server's hostname"
-    elif covering(name, (config.hosts.cluster_domain, *_API_SERVER)):
-        whose = "belongs to the cluster's own DNS"
-    else:
-        return None
-    return "NeverWritten", f"never written: it {whose}"
+        return "belongs to the node's loopback"
+    if name in facts.node_names:
+        return "is one of this node's own hostnames"
+    if name in facts.api_server_names:
+        return "is the API server's hostname"
+    in_cluster = covering(name, (config.hosts.cluster_domain, *_API_SERVER))
+    return "belongs to the cluster's own DNS" if in_cluster else ""
 
 
-def _not_served(match: LoadBalancerMatch) -> Ruling | None:
-    plan = match.load_balancer
-    if plan is None or (match.ruling and match.choice is None):
-        return match.ruling
-    if not plan.is_served and match.choice is None:
+def _not_served(ruling: Ruling | None, plan: LoadBalancerPlan) -> Ruling | None:
+    """Return why nothing serves a hostname of the load balancer; `ruling`: why it is not known to be its."""
+    if ruling is None and not plan.is_served:
         return skipped("LoadBalancerNotServed", f"{plan.service.ref}: {plan.decision.reason}")
-    return None
+    return ruling
 
 
 def _by_dnat(match: LoadBalancerMatch, config: Config) -> bool:
@@ -290,11 +275,6 @@ def _by_options(name: str, match: LoadBalancerMatch, config: Config) -> Ruling |
         return skipped("HostsDisabled", "hosts.enabled is false: DNAT alone serves it")
     suffix = covering(name, config.hosts.exclude)
     return skipped("Excluded", f"covered by hosts.exclude: {suffix}") if suffix else None
-
-
-def _without_lines(match: LoadBalancerMatch) -> Ruling | None:
-    plan = match.load_balancer
-    return plan.without_lines if plan is not None and match.choice is None else None
 
 
 def _user_line(name: str, facts: Facts, config: Config) -> Ruling | None:

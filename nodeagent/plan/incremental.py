@@ -8,7 +8,7 @@ changed.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain, compress
-from operator import is_not
+from operator import is_not, itemgetter
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 _Value = TypeVar("_Value")
@@ -200,10 +200,6 @@ class SortedRows(Generic[_Key, _Row]):
     def _rebuild(self, changed: Mapping[_Key, Iterable[_Row]]) -> None:
         staying = [(key, row) for key, row in zip(self._keys, self._rows, strict=True) if key not in changed]
         pairs = [*staying, *((key, row) for key, rows in changed.items() for row in rows)]
-        pairs.sort(key=_first)
+        pairs.sort(key=itemgetter(0))
         self._keys = [key for key, _ in pairs]
         self._rows = [row for _, row in pairs]
-
-
-def _first(pair: tuple[_Key, _Row]) -> _Key:
-    return pair[0]

@@ -105,7 +105,7 @@ class LoadBalancerLookup:
         self._by_point = _by_point(load_balancers)
         self._by_gateway = {
             (plan.service.gateway_namespace or plan.service.ref.namespace, plan.service.gateway): plan
-            for plan in sorted(load_balancers, key=_served_last)
+            for plan in sorted(load_balancers, key=_served_first, reverse=True)
             if plan.service.gateway
         }
         proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
@@ -117,9 +117,10 @@ class LoadBalancerLookup:
 
     def by_hints(self, hints: LoadBalancerHints) -> LoadBalancerMatch | None:
         """Return what an object's own hints and the configuration say: the first that says something."""
+        if hints.unattached:
+            return LoadBalancerMatch(None, skipped("NotAttached", hints.unattached))
         return (
-            _unattached(hints)
-            or self._by_status(hints)
+            self._by_status(hints)
             or self._by_gateway_name(hints.gateway)
             or _unusable_status(hints)
             or self._by_configured_class(hints)
@@ -257,11 +258,6 @@ def _choice_of(plans: Sequence[LoadBalancerPlan], before: Choice | None) -> Choi
     return Choice(found, frozenset(found))
 
 
-def _unattached(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
-    reason = hints.unattached
-    return LoadBalancerMatch(None, skipped("NotAttached", reason)) if reason else None
-
-
 def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
     reported = sorted(_keys(hints.points))
     if reported:
@@ -297,7 +293,3 @@ def _keys(points: Iterable[LoadBalancerPoint]) -> set[str]:
 
 def _served_first(plan: LoadBalancerPlan) -> tuple[bool, int]:
     return (not plan.is_served, plan.rank)
-
-
-def _served_last(plan: LoadBalancerPlan) -> tuple[bool, int]:
-    return (plan.is_served, -plan.rank)

@@ -185,41 +185,37 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
 
     Pods that neither DNAT nor CoreDNS serves get a note.
     """
-    why = _why_unserved(config)
+    why = ""
+    if config.dnat.backend == "none":
+        why = "dnat.backend is none, and lines of the hosts file serve the node alone"
+    elif not config.dnat.pods:
+        why = "dnat.pods is false"
+    by_coredns = config.coredns.serves_pods
+    unserved = (
+        f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
+        "overlay cilium brings it); coredns.servesPods: true says that it does"
+    )
     found: Iterable[IPNetwork] = [text.network for text in config.dnat.pod_cidrs]
     if not found and snapshot.node is not None:
         found = snapshot.node.pod_cidrs
     if not found:
-        return PodRanges(remarks=_unserved(config, why, facts) if why else (_unknown(facts),))
+        unknown = (
+            f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
+            "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
+        )
+        kept_out = (
+            "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no pod "
+            f"range of node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set "
+            "dnat.podCIDRs"
+        )
+        return PodRanges(remarks=(unknown if not why else kept_out if by_coredns else unserved,))
     ipv4 = collapse_addresses(network for network in found if isinstance(network, IPv4Network))
     ipv6 = collapse_addresses(network for network in found if isinstance(network, IPv6Network))
     admitted: tuple[IPNetwork, ...] = (*ipv4, *ipv6)
     outside = _outside(facts, admitted)
     if why:
-        return PodRanges(admitted=admitted, remarks=(*_unserved(config, why), *outside))
+        return PodRanges(admitted=admitted, remarks=(*(() if by_coredns else (unserved,)), *outside))
     return PodRanges(admitted, admitted, outside)
-
-
-def _unknown(facts: Facts) -> str:
-    return (
-        f"this node's pods are not served: no pod range of node {facts.node_name!r} is known "
-        "(its Node object is missing or has no spec.podCIDRs); set dnat.podCIDRs"
-    )
-
-
-def _kept_out(facts: Facts) -> str:
-    return (
-        "the guard drops this node's pods' connections to the relay, to which CoreDNS sends them: no pod "
-        "range of "
-        f"node {facts.node_name!r} is known (no spec.podCIDRs, or no Node object); set dnat.podCIDRs"
-    )
-
-
-def _why_unserved(config: Config) -> str:
-    """Why DNAT does not serve pods; empty if it does."""
-    if config.dnat.backend == "none":
-        return "dnat.backend is none, and lines of the hosts file serve the node alone"
-    return "" if config.dnat.pods else "dnat.pods is false"
 
 
 def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
@@ -236,16 +232,6 @@ def _outside(facts: Facts, admitted: Iterable[IPNetwork]) -> tuple[str, ...]:
         f"them. Set dnat.podCIDRs to {_FROM_PODS_RANGES[interface][0]}: {_FROM_PODS_RANGES[interface][1]}"
         for interface, addresses in sorted(found.items())
     )
-
-
-def _unserved(config: Config, why: str, unknown_of: Facts | None = None) -> tuple[str, ...]:
-    if config.coredns.serves_pods:
-        return () if unknown_of is None else (_kept_out(unknown_of),)
-    remark = (
-        f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; the "
-        "overlay cilium brings it); coredns.servesPods: true says that it does"
-    )
-    return (remark,)
 
 
 _RELAY_DOWN = refused("RelayDown", "deferred: its relay does not answer")

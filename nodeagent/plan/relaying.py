@@ -77,7 +77,9 @@ class OwnRelay:
         families: list[int] = sorted({address.version for address in supported.addresses})
         places = {family: self._relay_address(service.ref, family) for family in families}
         relays = {family: place for family, place in places.items() if not isinstance(place, Ruling)}
-        held = {match: self._held(match, relays) for match in _matches(supported)}
+        held = {
+            match: self._held(match, relays) for match in (*supported.endpoints, *supported.plain_endpoints)
+        }
         obstacles = {match: self._obstacle(match, service.ref, supported) or held[match] for match in held}
         taken = tuple(filter(None, held.values()))
         remarks = (
@@ -169,10 +171,6 @@ class OwnRelay:
         # Without the header, the source is not passed on.
         node_address = self._source_addresses.get(family) if version else None
         return Listener(bind, server, version, service.ref, node_address)
-
-
-def _matches(eligible: Eligible) -> tuple[Endpoint, ...]:
-    return (*eligible.endpoints, *eligible.plain_endpoints)
 
 
 def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:

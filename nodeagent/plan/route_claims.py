@@ -5,7 +5,7 @@ Route's status counts in only one case: it is not attached to a parent that does
 missing status means nothing: the rules show what the controller will decide.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeVar
 
 from msgspec import Struct
@@ -132,11 +132,12 @@ class Parents(Struct, frozen=True):
     def _refusal(self, attachment: Attachment, parent: ParentRef, route: Route) -> str:
         """Why a listener does not take a Route; empty when it does."""
         home = (attachment.listener_set or attachment.gateway).ref.namespace
-        if not _is_asked_for(attachment.listener, parent):
+        listener = attachment.listener
+        if parent.section not in {None, listener.name} or parent.port not in {None, listener.port}:
             return _OTHER_LISTENER
-        if not _takes_kind(attachment.listener, route.ref.kind):
+        if not _takes_kind(listener, route.ref.kind):
             return _OTHER_KIND
-        if not self._allows(attachment.listener.namespaces, home, route.ref.namespace):
+        if not self._allows(listener.namespaces, home, route.ref.namespace):
             return _OTHER_NAMESPACE
         return ""
 
@@ -181,10 +182,6 @@ def _differing(one: Mapping[_Key, object], other: Mapping[_Key, object]) -> set[
     return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
 
-def _is_asked_for(listener: GatewayListener, parent: ParentRef) -> bool:
-    return parent.section in {None, listener.name} and parent.port in {None, listener.port}
-
-
 def _takes_kind(listener: GatewayListener, kind: str) -> bool:
     of_protocol = _KINDS_OF_PROTOCOL.get(listener.protocol)
     if of_protocol is None:
@@ -221,7 +218,12 @@ def claims_of_route(route: Route, parents: Parents, pool: HintsPool) -> tuple[Cl
         reached.update(names)
         hints = _hints(parents.gateways[gateway.namespace, gateway.name], pool)
         claims.append(Claim(route.ref, age, tuple(names), hints, excluded, by, number))
-    left_over = tuple(_left_over(hostnames, reached))
+    # The hostnames by which no listener is reached, so that the reason is reported.
+    left_over = tuple(
+        hostname
+        for hostname in hostnames
+        if hostname not in reached and not any(intersection(hostname, name) for name in reached)
+    )
     reason = (
         ("no listener that it is attached to has this hostname") if attachments else parents.obstacle(route)
     )
@@ -243,13 +245,6 @@ def _names_by_gateway(
             key = (attachment.gateway.ref, *_exclusion(route, attachment))
             found.setdefault(key, {}).update(dict.fromkeys(names))
     return found
-
-
-def _left_over(hostnames: Iterable[str], reached: Collection[str]) -> Iterator[str]:
-    """Yield the hostnames by which no listener is reached, so that the reason is reported."""
-    for hostname in hostnames:
-        if hostname not in reached and not any(intersection(hostname, name) for name in reached):
-            yield hostname
 
 
 def _exclusion(route: Route, attachment: Attachment) -> tuple[str | None, str]:

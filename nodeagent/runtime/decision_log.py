@@ -76,7 +76,9 @@ def _names(removed: list[NameDecision], added: list[NameDecision]) -> Iterable[t
     known = {_key(decision): decision for decision in removed}
     for decision in added:
         earlier = known.get(_key(decision))
-        if earlier is None or (_said(earlier) != _said(decision) and not _confirms(earlier, decision)):
+        # DNS only confirms an existing line, as for every hostname after the agent's start.
+        confirmed = earlier is not None and (earlier.code, decision.code) == ("KeptUnasked", "Verified")
+        if earlier is None or (_said(earlier) != _said(decision) and not confirmed):
             yield (
                 f"Hostname {decision.verdict}",
                 {
@@ -105,11 +107,6 @@ def _said(decision: NameDecision) -> tuple[object, ...]:
         decision.load_balancer,
         decision.stable_reason,
     )
-
-
-def _confirms(earlier: NameDecision, now: NameDecision) -> bool:
-    """Whether DNS only confirms an existing line, as for every hostname after the agent's start."""
-    return (earlier.code, now.code) == ("KeptUnasked", "Verified")
 
 
 def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:

@@ -84,13 +84,14 @@ class HealthBoard:
         self.role = Role.STARTING
         self.synced_at: float | None = None
         self._role_note = ""
-        self._sign = _Sign(clock())
+        # The loop's last sign of life: when it came, and whether it was within a pass.
+        self._sign = (clock(), False)
 
     def alive(self) -> ProbeAnswer:
         """Return the answer of /healthz: whether the loop gave a sign recently enough."""
-        sign = self._sign
-        age = self._clock() - sign.at
-        bound, doing = (BUSY_SECONDS, "in a pass") if sign.busy else (IDLE_SECONDS, "waiting for events")
+        at, busy = self._sign
+        age = self._clock() - at
+        bound, doing = (BUSY_SECONDS, "in a pass") if busy else (IDLE_SECONDS, "waiting for events")
         if age <= bound:
             return ProbeAnswer(ok=True, text=f"alive: {doing}, last report {age:.0f} s ago\n")
         return ProbeAnswer(
@@ -120,19 +121,21 @@ class HealthBoard:
 
         At least every IDLE_SECONDS between passes, or within a pass.
         """
-        self._sign = _Sign(self._clock(), self._sign.busy)
+        self._sign = (self._clock(), self._sign[1])
 
     def pass_began(self) -> None:
         """Note that the loop begins a pass, which may take up to BUSY_SECONDS without a sign."""
-        self._sign = _Sign(self._clock(), busy=True)
+        self._sign = (self._clock(), True)
 
     def pass_ended(self) -> None:
         """Note that the pass has ended, however it ended."""
-        self._sign = _Sign(self._clock())
+        self._sign = (self._clock(), False)
 
     def component_ok(self, name: str) -> None:
         """Note that the component is in the desired state. Raises KeyError for an unknown component."""
-        self._set(name, ComponentHealth(known=True))
+        if name not in self.components:
+            raise KeyError(name)
+        self.components[name] = ComponentHealth(known=True)
 
     def component_failed(self, name: str, error: str) -> None:
         """Note that the component fails with these words; the time counts from the first failure in a row.
@@ -141,7 +144,7 @@ class HealthBoard:
         """
         earlier = self.components[name]
         since = self._clock() if earlier.error is None else earlier.since
-        self._set(name, ComponentHealth(known=True, error=error, since=since))
+        self.components[name] = ComponentHealth(known=True, error=error, since=since)
 
     def became_writer(self) -> None:
         """Note that this agent writes on the node from now on."""
@@ -154,15 +157,3 @@ class HealthBoard:
     def synced(self) -> None:
         """Note that this agent has applied everything at this moment."""
         self.synced_at = self._clock()
-
-    def _set(self, name: str, component: ComponentHealth) -> None:
-        if name not in self.components:
-            raise KeyError(name)
-        self.components[name] = component
-
-
-class _Sign(Struct, frozen=True):
-    """The loop's last sign of life, in the clock's seconds."""
-
-    at: float
-    busy: bool = False

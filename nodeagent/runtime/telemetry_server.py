@@ -87,12 +87,15 @@ class TelemetryError(NodeagentError):
     """The pages can't be served at the configured address. The node itself was left as it was."""
 
 
-class TelemetryServer:
-    """The agent's pages, served until `close`.
+class TelemetryServer(ThreadingHTTPServer):
+    """The agent's pages, served until `close`, from threads of its own.
 
     A request for a name that is not this machine's is rejected with 421 (RFC 9110, 15.5.20): so another
     site's page, whose name resolves to this address (DNS rebinding), can't make a browser read these pages.
     Names of this machine are `localhost`, those of `names`, and every address.
+
+    Attributes:
+        bound: The TCP address that is listened on now, with the port that the kernel chose; None: not (yet).
 
     Args:
         pages: what is served.
@@ -101,6 +104,8 @@ class TelemetryServer:
         retry_seconds: between two attempts at an address that is taken.
     """
 
+    daemon_threads = True
+
     def __init__(
         self,
         pages: Pages,
@@ -108,19 +113,18 @@ class TelemetryServer:
         names: AbstractSet[str],
         retry_seconds: float = 1.0,
     ) -> None:
-        self._pages = pages
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.socket.close()  # the base class makes one, bound to nothing
+        self.pages = pages
+        self.names = names
+        self.bound: Endpoint | None = None
         self._endpoint = endpoint
         self._retry_seconds = retry_seconds
-        self._names = names
-        self._server: _Server | None = None
         self._lock = Lock()
+        self._served: dict[object, socket.socket] = {}
+        """The connections that are open, the oldest first."""
         self._closing = Event()
-        self._bound: Endpoint | None = None
-
-    @property
-    def bound(self) -> Endpoint | None:
-        """The TCP address that is listened on now, with the port that the kernel chose; None: not (yet)."""
-        return self._bound
+        self._thread: Thread | None = None
 
     def start(self) -> None:
         """Start to serve, and return at once. An address that is taken is logged and tried again.
@@ -130,106 +134,51 @@ class TelemetryServer:
         """
         if self._endpoint is None:
             return
-        problem = self._try_tcp(self._endpoint)
-        if problem is None:
-            return
-        if problem.errno not in _PASSING:
-            self.close()
+        problem = self._listen(self._endpoint)
+        if problem is not None and problem.errno not in _PASSING:
             raise TelemetryError(
                 f"{self._endpoint}: {os.strerror(problem.errno or 0)}: health and metrics can't be served "
                 "there; set telemetry.listen to another address, or to '' for none"
             ) from problem
-        _log.warning(
-            "Could not listen for health and metrics; they are served as soon as the address is free. If an "
-            "older "
-            "agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen to another "
-            "address",
-            extra={"fields": {"address": str(self._endpoint), "err": os.strerror(problem.errno or 0)}},
-        )
-        Thread(target=self._retry, args=(self._endpoint,), name="telemetry-bind", daemon=True).start()
-
-    def close(self) -> None:
-        """Stop serving. Idempotent."""
-        self._closing.set()
-        with self._lock:
-            server, self._server = self._server, None
-            self._bound = None
-        if server is not None:
-            server.stop()
-
-    def _try_tcp(self, endpoint: Endpoint) -> OSError | None:
-        """Serve at the endpoint, or report why that is not possible now."""
-        try:
-            listening = listen_tcp(endpoint)
-        except OSError as error:
-            return error
-        port = listening.getsockname()[1]
-        with self._lock:
-            if self._closing.is_set():
-                listening.close()
-            else:
-                self._server = _Server(listening, self._pages, self._names)
-                self._bound = Endpoint(endpoint.address, port)
-        return None
-
-    def _retry(self, endpoint: Endpoint) -> None:
-        while not self._closing.wait(self._retry_seconds):
-            if self._try_tcp(endpoint) is None:
-                _log.info("Began to serve health and metrics", extra={"fields": {"address": str(endpoint)}})
-                return
-
-
-_BACKLOG = 64
-
-
-def listen_tcp(endpoint: Endpoint) -> socket.socket:
-    """Return a listening socket at the endpoint; `[::]` accepts IPv4, too. Port 0: the kernel chooses.
-
-    With SO_REUSEADDR, so that connections that just ended don't prevent a restart, and without SO_REUSEPORT:
-    this module's docstring says why.
-
-    Raises:
-        OSError: with EADDRINUSE, EADDRNOTAVAIL and so on, as bind raises it.
-    """
-    family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
-    return socket.create_server(
-        (str(endpoint.address), endpoint.port),
-        family=family,
-        backlog=_BACKLOG,
-        dualstack_ipv6=endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6(),
-    )
-
-
-class _Server(ThreadingHTTPServer):
-    """Serves `pages` on `listening`, which it owns from now on, until `stop`; from threads of its own."""
-
-    daemon_threads = True
-
-    def __init__(self, listening: socket.socket, pages: Pages, names: AbstractSet[str]) -> None:
-        super().__init__(("", 0), _Handler, bind_and_activate=False)
-        self.socket.close()  # the base class makes one, bound to nothing
-        self.socket = listening
-        self.pages = pages
-        self.names = names
-        self._lock = Lock()
-        self._served: dict[object, socket.socket] = {}
-        """The connections that are open, the oldest first."""
-        self._stopping = False
-        self._thread = Thread(target=self._serve, name="telemetry", daemon=True)
+        if problem is not None:
+            _log.warning(
+                "Could not listen for health and metrics; they are served as soon as the address is free. If "
+                "an older agent that is about to end does not hold it (see ss -ltnp), set telemetry.listen "
+                "to another address",
+                extra={"fields": {"address": str(self._endpoint), "err": os.strerror(problem.errno or 0)}},
+            )
+        self._thread = Thread(target=self._serve, args=(self._endpoint,), name="telemetry", daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
-        """Serve until `stop`. Not serve_forever: that wakes up twice a second to check whether it may end."""
-        with self.socket:
-            while not self._stopping:
-                self.handle_request()
-
-    def stop(self) -> None:
-        """Stop listening; answers in progress may still end. Idempotent."""
-        self._stopping = True
-        with suppress(OSError):  # closed already, by the thread's end
+    def close(self) -> None:
+        """Stop to listen; answers in progress may still end. Idempotent."""
+        self._closing.set()
+        self.bound = None
+        with suppress(OSError):  # closed already, or not open yet
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that sleeps on it
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _listen(self, endpoint: Endpoint) -> OSError | None:
+        """Listen at the endpoint, or report why that is not possible now."""
+        try:
+            self.socket = listen_tcp(endpoint)
+        except OSError as error:
+            return error
+        self.bound = Endpoint(endpoint.address, self.socket.getsockname()[1])
+        return None
+
+    def _serve(self, endpoint: Endpoint) -> None:
+        """Serve until `close`; not `serve_forever`, which wakes up twice a second to see if it may end."""
+        while self.socket.fileno() < 0:  # closed: none was possible yet
+            if self._closing.wait(self._retry_seconds):
+                return
+            if self._listen(endpoint) is None:
+                _log.info("Began to serve health and metrics", extra={"fields": {"address": str(endpoint)}})
+        with self.socket:
+            while not self._closing.is_set():
+                self.handle_request()
+        self.bound = None
 
     def get_request(self) -> tuple[socket.socket, object]:
         """Accept a connection."""
@@ -238,7 +187,7 @@ class _Server(ThreadingHTTPServer):
         except OSError:
             # For example, out of descriptors: the connection stays in the queue and wakes this thread again
             # at once.
-            if not self._stopping:
+            if not self._closing.is_set():
                 time.sleep(_PAUSE_SECONDS)
             raise
 
@@ -277,8 +226,29 @@ class _Server(ThreadingHTTPServer):
             _log.exception("Could not make a page")
 
 
+_BACKLOG = 64
+
+
+def listen_tcp(endpoint: Endpoint) -> socket.socket:
+    """Return a listening socket at the endpoint; `[::]` accepts IPv4, too. Port 0: the kernel chooses.
+
+    With SO_REUSEADDR, so that connections that just ended don't prevent a restart, and without SO_REUSEPORT:
+    this module's docstring says why.
+
+    Raises:
+        OSError: with EADDRINUSE, EADDRNOTAVAIL and so on, as bind raises it.
+    """
+    family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
+    return socket.create_server(
+        (str(endpoint.address), endpoint.port),
+        family=family,
+        backlog=_BACKLOG,
+        dualstack_ipv6=endpoint.address == IPv6Address("::") and socket.has_dualstack_ipv6(),
+    )
+
+
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: TelemetryServer
     server_version = "nodeagent"
     sys_version = ""
 
@@ -320,22 +290,14 @@ def _is_own(hosts: Sequence[str], names: AbstractSet[str]) -> bool:
     """Whether the Host header (RFC 9110, 7.2) names this machine; HTTP/1.0 has none. Pure."""
     if not hosts:
         return True
-    try:
-        host = urlsplit(f"//{hosts[0].strip()}").hostname or ""
-    except ValueError:
-        return False
     if len(hosts) > 1:
         return False
-    name = host.removesuffix(".")
-    return name == "localhost" or name in names or _is_address(host)
-
-
-def _is_address(text: str) -> bool:
     try:
-        ip_address(text)
+        host = urlsplit(f"//{hosts[0].strip()}").hostname or ""
+        name = host.removesuffix(".")
+        return name == "localhost" or name in names or bool(ip_address(host))
     except ValueError:
         return False
-    return True
 
 
 class _DeadlineReader(io.RawIOBase):

@@ -18,6 +18,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -117,15 +118,19 @@ def _followed(file: Path, root: Path) -> Path:
 def _parse(text: str, file: str) -> _Listed:
     """Return the servers of a resolv.conf (resolv.conf(5)); invalid addresses are ignored. Pure."""
     found = parse_resolv_conf(text)
-    named = [server for server in found.servers if _is_address(server)]
-    asked = [address for address in named if address not in _STUBS]
+    named: list[IPAddress] = []
+    for server in found.servers:
+        with suppress(ValueError):
+            named.append(ip_address(server))
+    asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
     if asked:
         why_none = ""
     elif named:
         why_none = f"{file} names only systemd-resolved's stub, which answers from /etc/hosts"
     else:
         why_none = f"{file} names no server"
-    return _Listed(_endpoints(asked), found.search, why_none)
+    servers = tuple(Endpoint(address, DNS_PORT) for address in asked[:_MOST_SERVERS])
+    return _Listed(servers, found.search, why_none)
 
 
 def _without_cluster(listed: _Listed, cluster_domain: str) -> _Listed:
@@ -133,19 +138,6 @@ def _without_cluster(listed: _Listed, cluster_domain: str) -> _Listed:
     if f"svc.{cluster_domain}" not in listed.searched:
         return listed
     return _Listed((), why_none=f"{_OWN} names the cluster's own DNS")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _endpoints(addresses: Iterable[str]) -> tuple[Endpoint, ...]:
-    found = dict.fromkeys(ip_address(address) for address in addresses)
-    return tuple(Endpoint(address, DNS_PORT) for address in found)[:_MOST_SERVERS]
 
 
 _TRY_SECONDS: Final = 1.5

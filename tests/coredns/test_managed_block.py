@@ -34,9 +34,9 @@ def test_everything_outside_survives(text: str) -> None:
     assert without_blocks(edited) == text
     assert with_blocks(edited, _lines) == edited
     assert with_blocks(edited, lambda _: []) == text
-    words = [token.text for token in lex(text).tokens]
-    ours = [token.text for block in blocks_of(edited) for token in lex(block).tokens]
-    assert len([token.text for token in lex(edited).tokens]) == len(words) + len(ours)
+    words = [token.text for token in lex(text)[0]]
+    ours = [token.text for block in blocks_of(edited) for token in lex(block)[0]]
+    assert len([token.text for token in lex(edited)[0]]) == len(words) + len(ours)
 
 
 @given(mangled())

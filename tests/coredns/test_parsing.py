@@ -26,12 +26,12 @@ from tests.coredns import corpus
     ],
 )
 def test_words(text: str, words: list[str]) -> None:
-    assert [token.text for token in lex(text).tokens] == words
+    assert [token.text for token in lex(text)[0]] == words
 
 
 def test_a_word_knows_its_line_and_place() -> None:
     text = 'a "b\nc" d\n# e\nf'
-    tokens = lex(text).tokens
+    tokens = lex(text)[0]
     assert [(token.text, token.line) for token in tokens] == [("a", 1), ("b\nc", 1), ("d", 2), ("f", 4)]
     assert [text[token.start : token.end] for token in tokens] == ["a", '"b\nc"', "d", "f"]
     assert [tokens[n + 1].is_on_new_line_after(tokens[n]) for n in range(3)] == [False, False, True]

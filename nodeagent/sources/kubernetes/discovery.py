@@ -71,8 +71,7 @@ def discover(connection: Connection) -> tuple[Resource, ...]:
 
     @cache
     def plurals(group: str, version: str) -> frozenset[str]:
-        found = _ask(connection, f"/apis/{group}/{version}", _Resources).resources
-        return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
+        return served_plurals(connection, group, version)
 
     def best(kind: OptionalKind) -> str | None:
         """Return the first of the versions that can be read in which the kind is served."""
@@ -82,6 +81,16 @@ def discover(connection: Connection) -> tuple[Resource, ...]:
     served = [(kind, version) for kind in OPTIONAL_KINDS if (version := best(kind)) is not None]
     rows = tuple(optional_resource(kind, version) for kind, version in served)
     return (*rows, NAMESPACES) if any(kind is GATEWAYS for kind, _ in served) else rows
+
+
+def served_plurals(connection: Connection, group: str, version: str) -> frozenset[str]:
+    """Return the names in paths of what is served of a group's version, and may be listed and watched.
+
+    Raises:
+        ApiError: one of its kinds; NotFoundError: there is no such group or version.
+    """
+    found = _ask(connection, f"/apis/{group}/{version}", _Resources).resources
+    return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
 
 
 def _ask(connection: Connection, path: str, expected: type[_Answer]) -> _Answer:

@@ -177,7 +177,10 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     Returns:
         The error, to be raised.
     """
-    told = _status(body)
+    try:
+        told = from_json(body, Status)
+    except msgspec.MsgspecError:
+        told = Status()  # For example, a proxy's page: then only the HTTP status decides.
     words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
     details = told.details or Details()
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
@@ -196,7 +199,8 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
             kind = AlreadyExistsError
         case 410:
             words += "; a new list is needed"
-    error = kind(f"{request}: {status}: {words}", _seconds(retry_after, details.retryAfterSeconds))
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
+    error = kind(f"{request}: {status}: {words}", details.retryAfterSeconds if seconds is None else seconds)
     if isinstance(error, NotFoundError) and told.reason == "NotFound":
         error.object_name = details.name
     return error
@@ -213,15 +217,3 @@ def missing_rule(request: ApiRequest) -> str:
     role = f"a Role in namespace {about.namespace}" if about.namespace else "a ClusterRole"
     rule = f"apiGroups: {json.dumps([about.group])}, resources: {json.dumps([resource])}"
     return f"{role}: {{{rule}, verbs: {json.dumps(verbs)}}}"
-
-
-def _status(body: bytes) -> Status:
-    try:
-        return from_json(body, Status)
-    except msgspec.MsgspecError:
-        # For example, a proxy's page: then only the HTTP status decides.
-        return Status()
-
-
-def _seconds(header: str, detail: float | None) -> float | None:
-    return float(header) if header and header.isascii() and header.isdigit() else detail

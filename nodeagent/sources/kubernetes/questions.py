@@ -4,6 +4,7 @@ A denial is not an error here: the result says what is not available, and contai
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TypeVar
@@ -15,6 +16,7 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress, sort_key
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
+from nodeagent.sources.kubernetes.discovery import served_plurals
 from nodeagent.sources.kubernetes.errors import NotFoundError
 from nodeagent.sources.objects import api
 from nodeagent.typed_values import from_json
@@ -69,7 +71,7 @@ class ClusterAnswers:
 _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
 """The name on every distribution, whatever serves it (kubeadm, k3s, kind and the clouds)."""
 _APP = "app.kubernetes.io/name"
-_POLICY_GROUP = "/apis/admissionregistration.k8s.io"
+_POLICY_GROUP = "admissionregistration.k8s.io"
 _POLICY_VERSIONS = ("v1", "v1beta1")
 """Of MutatingAdmissionPolicy, the best first: 1.36 serves v1, 1.34 and 1.35 serve v1beta1 if enabled."""
 _SECONDS = 10.0
@@ -111,14 +113,6 @@ class _Nodes(Struct):
     metadata: _ListMetadata = field(default_factory=_ListMetadata)
 
 
-class _Served(Struct):
-    name: str
-
-
-class _Resources(Struct):
-    resources: list[_Served]
-
-
 def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
     """Ask all of it; change nothing, and raise nothing."""
     why: list[tuple[str, str]] = []
@@ -130,17 +124,14 @@ def ask_cluster(connection: Connection, node_name: str) -> ClusterAnswers:
             why.append((what, one_line(error)))
             return None
 
-    version = attempt("version", lambda: _version(connection))
+    version = attempt(
+        "version", lambda: from_json(connection.get_json("/version", timeout=_SECONDS), _Version).gitVersion
+    )
     pods = attempt("pods", lambda: _pods(connection, node_name))
     dns = attempt("dns", lambda: _dns(connection))
     policies = attempt("policies", lambda: _policies(connection))
     nodes = attempt("nodes", lambda: _nodes(connection))
     return ClusterAnswers(version or "", pods, dns, policies or "", nodes, tuple(why))
-
-
-def _version(connection: Connection) -> str:
-    answer = connection.get_json("/version", timeout=_SECONDS)
-    return from_json(answer, _Version).gitVersion
 
 
 def _pods(connection: Connection, node_name: str) -> tuple[RunningPod, ...]:
@@ -192,11 +183,7 @@ def _nodes(connection: Connection) -> NodeAddresses:
 def _policies(connection: Connection) -> str:
     """Return the best version in which MutatingAdmissionPolicies are served; empty if they are not."""
     for version in _POLICY_VERSIONS:
-        try:
-            answer = connection.get_json(f"{_POLICY_GROUP}/{version}", timeout=_SECONDS)
-        except NotFoundError:
-            continue
-        served = from_json(answer, _Resources).resources
-        if any(one.name == "mutatingadmissionpolicies" for one in served):
-            return version
+        with suppress(NotFoundError):
+            if "mutatingadmissionpolicies" in served_plurals(connection, _POLICY_GROUP, version):
+                return version
     return ""

@@ -25,20 +25,12 @@ from nodeagent.sources.kubernetes.errors import (
     NotFoundError,
     NotJsonError,
     TooLargeError,
-    refusal,
 )
 from nodeagent.sources.kubernetes.listing import read_list
 from nodeagent.sources.kubernetes.resources import Resource
 from nodeagent.sources.kubernetes.store import Store
 from nodeagent.sources.kubernetes.transport import Response
-from nodeagent.sources.kubernetes.watch_events import (
-    Bookmark,
-    Deleted,
-    Failed,
-    Upserted,
-    lines,
-    read_event,
-)
+from nodeagent.sources.kubernetes.watch_events import lines, read_event
 
 _LOG = logging.getLogger(__name__)
 
@@ -310,11 +302,6 @@ class Reflector:
         self.watches += 1
         return stream
 
-    def _close(self, stream: Response) -> None:
-        with self._lock:
-            self._stream = None
-        stream.close()
-
     def _follow(self, stream: Response) -> None:
         """Apply the events of a watch until it ends."""
         began = time.monotonic()
@@ -329,26 +316,25 @@ class Reflector:
         finally:
             if time.monotonic() - began >= self._timing.shortest_watch:
                 self._at.productive = True
-            self._close(stream)
+            with self._lock:
+                self._stream = None
+            stream.close()
 
     def _take(self, line: bytes) -> bool:
         """Apply one line to the held objects; return whether a value changed."""
-        changed = False
-        match read_event(line, self._at.resource):
-            case Upserted(key, item):
-                changed = self.store.put(key, item)
-                self._reached(item.version)
-            case Deleted(key, version):
-                changed = self.store.remove(key, version)
-                self._reached(version)
-            case Bookmark(version):
-                self._reached(version)
-            case Failed(code, body):
-                # A new list is needed whatever the code, as in client-go.
-                self._at.version = None
-                raise refusal(self._connection.request("watch", self.resource.path), code, body)
-        return changed
-
-    def _reached(self, version: int) -> None:
+        request = self._connection.request("watch", self.resource.path)
+        try:
+            event = read_event(line, self._at.resource, request)
+        except ApiError:
+            # A new list is needed whatever it is, as in client-go.
+            self._at.version = None
+            raise
+        if event is None:
+            return False
         # A late duplicate must not turn the clock back.
-        self._at.version = max(version, self._at.version or 0)
+        self._at.version = max(event.version, self._at.version or 0)
+        if event.key is None:
+            return False
+        if event.item is None:
+            return self.store.remove(event.key, event.version)
+        return self.store.put(event.key, event.item)

@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
-from nodeagent.sources.kubernetes.errors import ApiError, NotJsonError, Status, TooLargeError
+from nodeagent.sources.kubernetes.errors import (
+    ApiError,
+    ApiRequest,
+    NotJsonError,
+    Status,
+    TooLargeError,
+    refusal,
+)
 from nodeagent.sources.kubernetes.listing import decoded, number, read_item
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 from nodeagent.sources.kubernetes.transport import Response
@@ -54,34 +61,18 @@ def lines(response: Response, count: Callable[[int], None]) -> Iterator[bytes]:
         raise
 
 
-class Upserted(Struct, frozen=True):
-    """An object was added or changed."""
+class WatchEvent(Struct, frozen=True):
+    """What a line reports: up to a version, nothing else happened (KEP-956).
 
-    key: Key
-    item: Item
-
-
-class Deleted(Struct, frozen=True):
-    """An object was deleted, or stopped to match the selector, at a version."""
-
-    key: Key
-    version: int
-
-
-class Bookmark(Struct, frozen=True):
-    """Nothing else happened up to a version (KEP-956)."""
+    Attributes:
+        version: that version.
+        key: the object that was added, changed or deleted, or stopped to match the selector; None for none.
+        item: the object as it is now; None if it is gone.
+    """
 
     version: int
-
-
-class Failed(Struct, frozen=True):
-    """The server ends the stream: `code` is that of a Status, `body` the Status itself."""
-
-    code: int
-    body: bytes
-
-
-WatchEvent = Upserted | Deleted | Bookmark | Failed
+    key: Key | None = None
+    item: Item | None = None
 
 
 class _WatchEvent(Struct):
@@ -97,35 +88,33 @@ class _Bookmark(Struct):
     metadata: _BookmarkMeta
 
 
-def read_event(line: bytes, resource: Resource) -> WatchEvent | None:
+def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
     """Read one line. Pure.
 
     Args:
         line: the line, without its end.
         resource: what is watched.
+        request: the watch, for errors.
 
     Returns:
         Its meaning; None for a type of event that did not exist when this was written. An object that can't
         be read counts nevertheless, as unreadable.
 
     Raises:
-        NotJsonError: it is not an event. It may have reported a change: a new list is needed.
+        NotJsonError: it is not an event. It may have reported a change.
+        ApiError: another one of its kinds: the server ends the stream.
     """
     try:
         event = decoded(_WatchEvent, line)
         match event.type:
-            case "ADDED" | "MODIFIED":
-                raw = bytes(event.object)
-                key, item = read_item(raw, resource)
-                return Upserted(key or _UNNAMED, item)
-            case "DELETED":
+            case "ADDED" | "MODIFIED" | "DELETED":
                 key, item = read_item(bytes(event.object), resource)
-                return Deleted(key or _UNNAMED, item.version)
+                return WatchEvent(item.version, key or _UNNAMED, None if event.type == "DELETED" else item)
             case "BOOKMARK":
                 meta = from_json(event.object, _Bookmark).metadata
-                return Bookmark(number(meta.resourceVersion))
+                return WatchEvent(number(meta.resourceVersion))
             case "ERROR":
-                return Failed(from_json(event.object, Status).code, bytes(event.object))
+                raise refusal(request, from_json(event.object, Status).code, bytes(event.object))
     except (msgspec.MsgspecError, ValueError) as error:
         text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
         raise NotJsonError(text) from error

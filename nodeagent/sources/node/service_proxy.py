@@ -65,7 +65,7 @@ def _rules() -> tuple[dict[tuple[Mode, str], frozenset[IPAddress]], list[str]]:
     found: dict[tuple[Mode, str], frozenset[IPAddress]] = {}
     unreadable: dict[str, None] = {}
     readers: tuple[tuple[Mode, str, Callable[[], frozenset[IPAddress] | None]], ...] = (
-        ("nftables", "table kube-proxy in nftables", nftables_addresses),
+        ("nftables", "table kube-proxy in nftables", lambda: _nft("map", "kube-proxy", "service-ips")),
         ("iptables", "chain KUBE-SERVICES of iptables-nft", iptables_nft_addresses),
         ("iptables", "chain KUBE-SERVICES of iptables-legacy", iptables_legacy_addresses),
     )
@@ -80,14 +80,9 @@ def _rules() -> tuple[dict[tuple[Mode, str], frozenset[IPAddress]], list[str]]:
     return found, list(unreadable)
 
 
-def nftables_addresses() -> frozenset[IPAddress] | None:
-    """Return those of kube-proxy in nftables mode; None if it has no such rules."""
-    return _nft(("map", "kube-proxy", "service-ips"))
-
-
 def iptables_nft_addresses() -> frozenset[IPAddress] | None:
     """Return those of kube-proxy in iptables mode, by iptables-nft; None if it has no such rules."""
-    return _nft(("chain", "nat", "KUBE-SERVICES"))
+    return _nft("chain", "nat", "KUBE-SERVICES")
 
 
 def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozenset[IPAddress] | None:
@@ -118,8 +113,7 @@ class UnreadableRulesError(Exception):
     """Rules that may exist can't be read; the text says which and why."""
 
 
-def _nft(thing: tuple[str, str, str]) -> frozenset[IPAddress] | None:
-    kind, table, name = thing
+def _nft(kind: str, table: str, name: str) -> frozenset[IPAddress] | None:
     found: frozenset[IPAddress] | None = None
     for family in ("ip", "ip6"):
         text = _run(["nft", "-j", "list", kind, family, table, name])

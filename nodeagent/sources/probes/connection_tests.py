@@ -10,7 +10,7 @@ import ssl
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from ipaddress import ip_address
@@ -187,7 +187,7 @@ def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:
         header = _header(probe, connected)
         if not probe.tls:
             return _request(connected, probe, header, deadline)
-        handshake = _handshake(connected, probe, header, deadline, _unverified())
+        handshake = _handshake(connected, probe, header, deadline)
         if isinstance(handshake, ProbeOutcome):
             return handshake
         with handshake:
@@ -235,21 +235,13 @@ def ask_certificate(
             connected.sendall(_header(probe, connected))
             connected.settimeout(_left(deadline))
             with context.wrap_socket(connected, server_hostname=probe.host) as verified:
-                return judged(verified.getpeercert() or {})
+                expiry = (verified.getpeercert() or {}).get("notAfter", "an unknown day")
+                return CertificateOutcome(Trust.VALID, f"valid until {expiry}")
         except ssl.SSLCertVerificationError as error:
-            return refused(error)
+            trust = _TRUST.get(error.verify_code, Trust.UNKNOWN)
+            return CertificateOutcome(trust, one_line(error.verify_message))
         except OSError as error:
             return CertificateOutcome(Trust.UNKNOWN, one_line(error))
-
-
-def refused(error: ssl.SSLCertVerificationError) -> CertificateOutcome:
-    """Return why OpenSSL does not trust a certificate. Pure."""
-    return CertificateOutcome(_TRUST.get(error.verify_code, Trust.UNKNOWN), one_line(error.verify_message))
-
-
-def judged(certificate: Mapping[str, object]) -> CertificateOutcome:
-    """Return the result for an accepted certificate, with its expiry date. Pure."""
-    return CertificateOutcome(Trust.VALID, f"valid until {certificate.get('notAfter', 'an unknown day')}")
 
 
 def _connect(target: Endpoint, deadline: float) -> socket.socket | ProbeOutcome:
@@ -272,8 +264,11 @@ def _header(probe: Probe, connection: socket.socket) -> bytes:
 
 
 def _handshake(
-    connection: socket.socket, probe: Probe, header: bytes, deadline: float, context: ssl.SSLContext
+    connection: socket.socket, probe: Probe, header: bytes, deadline: float
 ) -> ssl.SSLSocket | ProbeOutcome:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # the certificate is checked separately
     try:
         connection.sendall(header)
         connection.settimeout(_left(deadline))
@@ -335,11 +330,3 @@ def _read_status(connection: socket.socket, deadline: float) -> ProbeOutcome:
 def _left(deadline: float) -> float:
     """Return the seconds until the deadline: never 0, which would mean "without waiting" to a socket."""
     return max(deadline - time.monotonic(), 0.001)
-
-
-def _unverified() -> ssl.SSLContext:
-    """Return a context that does not verify: the certificate is checked separately."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -192,21 +192,15 @@ class RegistryHttp:
         addresses = self._resolve(host)
         if not addresses:
             raise NoAnswerError(f"{_shown(url)}: {quoted(host)} has no address on this host")
-        if (host, port) != (self._image.host, self._image.port) and not self._is_own(addresses, port):
-            inner = [address for address in addresses if not _is_public(address)]
+        is_own = self._own.issuperset(addresses) and port in {self._image.port, _HTTPS}
+        if (host, port) != (self._image.host, self._image.port) and not is_own:
+            inner = [each for each in addresses if not each.is_global or never_redirected(each) is not None]
             if inner:
                 raise NoAnswerError(
                     f"{_shown(url)}: not followed: {inner[0]} is neither the registry's own address nor a "
                     "public one"
                 )
         return addresses
-
-    def _is_own(self, addresses: Iterable[IPAddress], port: int) -> bool:
-        return self._own.issuperset(addresses) and port in {self._image.port, _HTTPS}
-
-
-def _is_public(address: IPAddress) -> bool:
-    return address.is_global and never_redirected(address) is None
 
 
 def _parsed(url: str) -> SplitResult:

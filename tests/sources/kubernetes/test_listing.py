@@ -7,7 +7,7 @@ from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import LARGEST_ANSWER, Connection
 from nodeagent.sources.kubernetes.listing import LARGEST_OBJECT, read_list
 from nodeagent.sources.kubernetes.resources import Resource, watched
-from nodeagent.sources.kubernetes.watch_events import Upserted, read_event
+from nodeagent.sources.kubernetes.watch_events import read_event
 from tests.apiserver import ApiServer, faults, objects
 
 INGRESSES = "/apis/networking.k8s.io/v1/ingresses"
@@ -191,6 +191,8 @@ def test_an_object_that_is_nested_without_end_hides_no_other(
         ("n0.example.com",),
         ("n1.example.com",),
     ]
-    event = read_event(f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource())
-    assert isinstance(event, Upserted)
+    event = read_event(
+        f'{{"type":"ADDED","object":{found[1]}}}'.encode(), resource(), connection.request("watch", INGRESSES)
+    )
+    assert event is not None
     assert event.item == listing.items["web", "n1"]
