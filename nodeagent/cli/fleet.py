@@ -77,11 +77,7 @@ def fleet(  # noqa: PLR0913 - the options
     """
     with connect(kubeconfig) as connection:
         asking = Asking(connection, namespace, at_once, timeout)
-        if not watch:
-            rows = list(_round(asking))
-            _show(rows, output)
-            return exit_code(rows)
-        return _watch(asking, interval, output)
+        return _watch(asking, interval, output) if watch else _shown(list(_round(asking)), output)
 
 
 def _watch(asking: Asking, interval: float, output: str) -> int:
@@ -95,10 +91,9 @@ def _watch(asking: Asking, interval: float, output: str) -> int:
                 code = 1
                 show(block(f"nodeagent: {error}; querying again in {interval:.0f} s"), error=True)
             else:
-                code = exit_code(rows)
                 if output == "text":
                     click.clear()
-                _show(rows, output)
+                code = _shown(rows, output)
             time.sleep(interval)
     except KeyboardInterrupt:
         return code
@@ -127,11 +122,13 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def _show(rows: list[NodeRow], output: str) -> None:
+def _shown(rows: list[NodeRow], output: str) -> int:
+    """Show the rows; return the exit code."""
     if output == "json":
         show_text(encode(fleet_document(rows)))
     else:
         show(fleet_lines(rows))
+    return exit_code(rows)
 
 
 _COLOURS: Mapping[NodeState, str] = {

@@ -1,5 +1,7 @@
 """The nodes, and the pod of nodeagent on each: read from the API, without a query to any node."""
 
+from typing import Any
+
 from msgspec import Struct, field
 
 from nodeagent.model.objects import ObjectRef, Unreadable
@@ -124,7 +126,7 @@ def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
     )
 
 
-def _decoded(raw: bytes) -> _Object:
+def _decoded(raw: bytes | dict[str, Any]) -> _Object:
     return decode(raw, _Object)
 
 

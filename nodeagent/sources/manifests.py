@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,23 @@ from nodeagent.errors import SourceError, one_line
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.objects import Node, Snapshot, Unreadable
 from nodeagent.printable import printable
+from nodeagent.sources.kubernetes.resources import (
+    EVERYWHERE,
+    NAMESPACES,
+    Resource,
+    config_map_rows,
+    optional_resource,
+    watched,
+)
 from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
     decode,
-    decode_api_servers,
-    decode_ingress,
     decode_node,
-    decode_relay_endpoints,
     decode_relay_service,
-    decode_service,
     describe,
 )
-from nodeagent.sources.objects.gateway_api import decode_namespace
-from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled, decode_config_map, decode_ingress_class
+from nodeagent.sources.objects.kinds import OPTIONAL_KINDS, assembled
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _DEEPEST = 100
@@ -39,24 +42,9 @@ _LARGEST_FILE = 64 * 1024 * 1024
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 # What may precede the first separator of a file: directives (%YAML), comments, nothing.
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
-_GROUPS = {
-    "Service": ("",),
-    "Node": ("",),
-    "ConfigMap": ("",),
-    "Ingress": ("networking.k8s.io", "extensions"),
-    "IngressClass": ("networking.k8s.io", "extensions"),
-    "Namespace": ("",),
-    "EndpointSlice": ("discovery.k8s.io",),
-}
-_DECODERS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "Ingress": decode_ingress,
-    "IngressClass": decode_ingress_class,
-    "Namespace": decode_namespace,
-    "Node": decode_node,
-}
-_SERVICE_NAME = "kubernetes.io/service-name"
-"""The label by which an EndpointSlice names its Service (KEP-752)."""
-_OPTIONAL = {(row.group, row.kind): row for row in OPTIONAL_KINDS}
+_OPTIONAL = tuple(optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
+_OLD_GROUP = {"networking.k8s.io": "extensions"}
+_NODES = Resource("nodes", "Node", "/api/v1/nodes", decode_node)
 
 
 class _JsonTypesLoader(yaml.CSafeLoader):
@@ -70,8 +58,7 @@ class _JsonTypesLoader(yaml.CSafeLoader):
 
 @dataclass
 class _Gathered:
-    relay: tuple[str, str] | None
-    config_maps: frozenset[tuple[str, str]]
+    rows: tuple[Resource, ...]
     documents: int = 0
     objects: dict[Hashable, object] = field(default_factory=dict)
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -97,17 +84,15 @@ def read_manifests(
     `unreadable`, the rest is used.
     Raises SourceError if there is nothing to read at all.
     """
-    gathered = _gathered(source, _Gathered(relay, frozenset(config_maps)))
-    found = (value for value in gathered.objects.values() if value is not None)
-    of_this_node = ((value,) for value in found if not isinstance(value, Node) or value.name == node_name)
-    return replace(
-        assembled(of_this_node, gathered.unreadable), other_cluster_ips=frozenset(gathered.cluster_ips)
-    )
+    own = (*watched(node_name, relay), *config_map_rows(config_maps))
+    gathered = _gathered(source, _Gathered((*own, *EVERYWHERE, NAMESPACES, *_OPTIONAL)))
+    found = ((value,) for value in gathered.objects.values() if value is not None)
+    return replace(assembled(found, gathered.unreadable), other_cluster_ips=frozenset(gathered.cluster_ips))
 
 
 def read_node_names(source: Path | bytes) -> tuple[str, ...]:
     """Return the names of all Nodes in the manifests. Raises SourceError as `read_manifests` does."""
-    found = _gathered(source, _Gathered(None, frozenset())).objects.values()
+    found = _gathered(source, _Gathered((_NODES,))).objects.values()
     return tuple(value.name for value in found if isinstance(value, Node))
 
 
@@ -246,49 +231,18 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
 
 
 def _decode(kind: str, document: dict[str, Any], gathered: _Gathered) -> None:
-    group = str(document.get("apiVersion") or "").rpartition("/")[0]
-    optional = _OPTIONAL.get((group, kind))
-    if optional is None and group not in _GROUPS.get(kind, ()) and document.get("apiVersion"):
-        return  # Another API's kind of the same name, such as Knative's Ingress.
-    decoder = optional.decode if optional else _DECODERS.get(kind)
-    if decoder is not None:
-        _add(gathered, (optional and optional.group, describe(document, kind)), decoder(document))
-    elif kind == "Service":
-        _decode_service(document, gathered)
-    elif kind == "ConfigMap" and gathered.config_maps:
-        if _namespace_and_name(document) in gathered.config_maps:
-            found = decode_config_map(document)
-            _add(gathered, found.ref, found)
-    elif kind == "EndpointSlice" and gathered.relay and _service_of_slice(document) == gathered.relay:
-        gathered.objects[kind, len(gathered.objects)] = decode_relay_endpoints(document)
-    elif kind == "EndpointSlice" and _namespace_and_name(document) == ("default", "kubernetes"):
-        gathered.objects[kind, len(gathered.objects)] = decode_api_servers(document)
-
-
-def _service_of_slice(document: dict[str, Any]) -> tuple[str, str]:
-    """Return namespace and name of an EndpointSlice's Service; no name if no label has it."""
-    metadata = decode(document, api.Head).metadata
-    return metadata.namespace or "default", (metadata.labels or {}).get(_SERVICE_NAME, "")
-
-
-def _namespace_and_name(document: dict[str, Any]) -> tuple[str, str]:
-    """Return namespace and name of any object. Raises DecodingError."""
-    metadata = decode(document, api.Head).metadata
-    return metadata.namespace or "default", metadata.name
-
-
-def _decode_service(document: dict[str, Any], gathered: _Gathered) -> None:
-    service = decode_service(document)
-    if service is not None:
-        _add(gathered, service.ref, service)
-    relay_service = decode_relay_service(document)
-    if service is None:
-        gathered.cluster_ips.update(relay_service.cluster_ips)
-    if (relay_service.ref.namespace, relay_service.ref.name) == gathered.relay:
-        _add(gathered, ("relay", relay_service.ref), relay_service)
-
-
-def _add(gathered: _Gathered, key: Hashable, found: object) -> None:
-    if key in gathered.objects:
-        raise DecodingError("given twice; the first one is used")
-    gathered.objects[key] = found
+    """Take over the object if it is in a collection that is read from a cluster, too."""
+    given = document.get("apiVersion")
+    group = str(given).rpartition("/")[0]
+    for row in (each for each in gathered.rows if each.kind == kind):
+        # Another API may have a kind of the same name, such as Knative's Ingress.
+        of_row = group in {row.group, _OLD_GROUP.get(row.group)} if given else row not in _OPTIONAL
+        if of_row and row.selects(decode(document, api.Head).metadata):
+            found = row.decode(document)
+            key = row.name, describe(document, kind)
+            if key in gathered.objects:
+                raise DecodingError("given twice; the first one is used")
+            if found is not None:
+                gathered.objects[key] = found
+            elif kind == "Service":
+                gathered.cluster_ips.update(decode_relay_service(document).cluster_ips)

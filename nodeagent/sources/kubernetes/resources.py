@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from msgspec import Struct
 
 from nodeagent.model.objects import ObjectRef, Unreadable
+from nodeagent.sources.kubernetes.errors import ApiPath
+from nodeagent.sources.objects.api import Metadata
 from nodeagent.sources.objects.decoding import (
     decode_api_servers,
     decode_ingress,
@@ -57,7 +60,7 @@ class Resource:
         name: what status and metrics call it.
         kind: the kind of its objects.
         path: the collection's path.
-        decode: bytes of one object to its value; None for an object that nodeagent does not use; raises
+        decode: one object to its value; None for an object that nodeagent does not use; raises
             DecodingError.
         selector: fieldSelector or labelSelector, so that the server sends only what is used.
         dispensable: `decode` alone selects as well, if the server rejects the selector with 400.
@@ -68,11 +71,25 @@ class Resource:
     name: str
     kind: str
     path: str
-    decode: Callable[[bytes], object | None]
+    decode: Callable[[bytes | dict[str, Any]], object | None]
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     dispensable: bool = False
     optional: bool = False
     only_with: str = ""
+
+    @property
+    def group(self) -> str:
+        """The API group of its objects; empty for Kubernetes' first one."""
+        return ApiPath.parse(self.path).group
+
+    def selects(self, metadata: Metadata) -> bool:
+        """Whether an object of the kind is in the collection, as far as its metadata says."""
+        namespace = ApiPath.parse(self.path).namespace
+        named = {**(metadata.labels or {}), "metadata.name": metadata.name}
+        pairs = (text.partition("=") for text in self.selector.values())
+        return namespace in {"", metadata.namespace or "default"} and all(
+            named.get(key, "") == value or key.startswith("spec.") for key, _, value in pairs
+        )
 
     def widened(self) -> "Resource":
         """Return the same without its selector, for a server that does not know it."""
