@@ -32,27 +32,8 @@ from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers, find_api_servers
 
-
-class Maps(Struct, frozen=True):
-    """CoreDNS's ConfigMaps as they were read; None for one that does not exist."""
-
-    main: CoreDnsConfigMap
-    imported: CoreDnsConfigMap | None = None
-    node_local: CoreDnsConfigMap | None = None
-
-    @property
-    def standing(self) -> MapContents:
-        """Their texts."""
-        return MapContents(
-            self.main.data,
-            self.imported.data if self.imported else None,
-            self.node_local.data if self.node_local else None,
-        )
-
-    def of(self, path: str) -> CoreDnsConfigMap:
-        """Return the one with this namespace and name."""
-        found = (self.main, self.imported, self.node_local)
-        return next(one for one in found if one is not None and str(one) == path)
+Maps = tuple[MapContents, Mapping[str, CoreDnsConfigMap]]
+"""The texts of CoreDNS's ConfigMaps as they were read, and those that exist by namespace and name."""
 
 
 def read_maps(connection: Connection, config: Config) -> Maps:
@@ -69,11 +50,12 @@ def read_maps(connection: Connection, config: Config) -> Maps:
             "coredns.configMap to it, and name it in the Role of daemonset/coredns (RKE2: "
             "rke2-coredns-rke2-coredns)"
         )
-    return Maps(
-        main,
-        read(connection, options.namespace, options.import_config_map),
-        read(connection, options.namespace, options.node_local_config_map),
+    imported = read(connection, options.namespace, options.import_config_map)
+    node_local = read(connection, options.namespace, options.node_local_config_map)
+    contents = MapContents(
+        main.data, imported.data if imported else None, node_local.data if node_local else None
     )
+    return contents, {str(one): one for one in (node_local, imported, main) if one is not None}
 
 
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
@@ -101,33 +83,6 @@ def _families(snapshot: Snapshot) -> frozenset[int]:
     node = snapshot.node
     told = (*node.pod_cidrs, *node.addresses) if node else ()
     return frozenset(one.version for one in told) or frozenset({4, 6})
-
-
-def cluster_facts(api: ApiServers, maps: Maps, snapshot: Snapshot) -> Facts:
-    """Return the facts for decisions that are not about one node. Pure."""
-    api = api.with_published(snapshot.api_servers)
-    return Facts(
-        node_name="",
-        api_servers=api.endpoints,
-        api_server_names=api.names,
-        standing_names=_standing(maps, snapshot),
-        takes_wildcards=True,
-        notes=api.notes,
-    )
-
-
-def _standing(maps: Maps, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddress]]:
-    """Return the hostnames that CoreDNS answers now, with their addresses.
-
-    A rewritten one has the relay Service's.
-    """
-    texts = [*maps.main.data.values(), *(maps.imported.data.values() if maps.imported else ())]
-    try:
-        found = block_names(texts)
-    except CorefileError:
-        found = BlockNames()  # `decide` raises the same, with its own message
-    relay = frozenset(snapshot.relay_service.cluster_ips) if snapshot.relay_service else frozenset()
-    return {**dict.fromkeys(found.rewritten, relay), **found.answered}
 
 
 _REPAIRS, _WITHIN = 3, 3600.0
@@ -217,14 +172,14 @@ class CoreDnsReconciler:
             CorefileError: a Corefile can't be edited; nothing was changed.
             ApplyError: most of what is served would be removed; that waits for a minute.
         """
-        maps = read_maps(self._connection, config)
-        desired, edits = _decided(self._api, maps, snapshot, dns, config, adopt=self._adopt)
+        contents, maps = read_maps(self._connection, config)
+        desired, edits = _decided(self._api, contents, snapshot, dns, config, adopt=self._adopt)
         if self._guard.holds(self._wanted, desired, snapshot):
             raise ApplyError(f"CoreDNS keeps what it has: {self._guard.reason}")
         self._wanted = desired
         written, held, conflicts, errors = [], [], [], {}
         for path, group in _by_config_map(edits.edits):
-            config_map = maps.of(path)
+            config_map = maps[path]
             if not any(group):
                 self._remember(group)
                 continue
@@ -279,31 +234,53 @@ def decide_once(connection: Connection, node_name: str, config: Config, *, adopt
     """
     service = config.relay.existing_service
     snapshot = read_cluster(connection, node_name, service, config.load_balancers.config_map_names)
-    maps = read_maps(connection, config)
+    contents, _ = read_maps(connection, config)
     api = find_api_servers(servers=[connection.server])
-    desired, edits = _decided(api, maps, snapshot, {}, config, adopt=adopt)
+    desired, edits = _decided(api, contents, snapshot, {}, config, adopt=adopt)
     if desired.questions:
         dns = ask_once(desired.questions, config.hosts)
-        desired, edits = _decided(api, maps, snapshot, dns, config, adopt=adopt)
+        desired, edits = _decided(api, contents, snapshot, dns, config, adopt=adopt)
     return CoreDnsPass(desired, edits)
 
 
 def _decided(  # noqa: PLR0913 - what a decision rests on
     api: ApiServers,
-    maps: Maps,
+    contents: MapContents,
     snapshot: Snapshot,
     dns: Mapping[str, DnsAnswer],
     config: Config,
     *,
     adopt: bool,
 ) -> tuple[Desired, Edits]:
-    facts = replace(cluster_facts(api, maps, snapshot), dns=dns)
+    known = api.with_published(snapshot.api_servers)
+    facts = Facts(
+        node_name="",
+        api_servers=known.endpoints,
+        api_server_names=known.names,
+        standing_names=_standing(contents, snapshot),
+        dns=dns,
+        takes_wildcards=True,
+        notes=known.notes,
+    )
     desired = plan_names(snapshot, facts, config)
     ages: dict[ObjectRef, Age] = {}
     if any(is_wildcard(line.name) for line in desired.hosts):
         for claiming in (snapshot.ingresses, snapshot.routes, snapshot.controller_routes):
             ages |= {each.ref: by_age(each) for each in claiming}
-    return desired, decide(desired, maps.standing, config, adopt=adopt, never=api.names, ages=ages)
+    return desired, decide(desired, contents, config, adopt=adopt, never=api.names, ages=ages)
+
+
+def _standing(contents: MapContents, snapshot: Snapshot) -> Mapping[str, frozenset[IPAddress]]:
+    """Return the hostnames that CoreDNS answers now, with their addresses.
+
+    A rewritten one has the relay Service's.
+    """
+    try:
+        found = block_names([*contents.main.values(), *(contents.imported or {}).values()])
+    except CorefileError:
+        found = BlockNames()  # `decide` raises the same, with its own message
+    relay = frozenset(snapshot.relay_service.cluster_ips) if snapshot.relay_service else frozenset()
+    return {**dict.fromkeys(found.rewritten, relay), **found.answered}
 
 
 def _texts(edits: Iterable[Edit]) -> dict[str, str | None]:
@@ -318,10 +295,10 @@ def clean_up(connection: Connection, config: Config) -> tuple[Edit, ...]:
         SourceError: an object could not be read or written; ConflictError: another program wrote it
             meanwhile.
     """
-    maps = read_maps(connection, config)
-    edits = decide_removal(maps.standing, config)
+    contents, maps = read_maps(connection, config)
+    edits = decide_removal(contents, config)
     for path, group in _by_config_map(edits):
-        write(connection, maps.of(path), _texts(group), lambda: _WRITE_SECONDS)
+        write(connection, maps[path], _texts(group), lambda: _WRITE_SECONDS)
     return edits
 
 
@@ -332,15 +309,15 @@ def restore(connection: Connection, config: Config) -> tuple[str, ...]:
         CorefileError: none was kept.
         SourceError: an object could not be read or written.
     """
-    maps = read_maps(connection, config)
+    options = config.coredns
+    _, maps = read_maps(connection, config)
+    paths = [path_of(config, one) for one in (options.config_map, options.node_local_config_map)]
     found = tuple(
-        str(config_map)
-        for config_map in (maps.main, maps.node_local)
-        if config_map is not None and put_back_previous(connection, config_map, _WRITE_SECONDS)
+        path for path in paths if path in maps and put_back_previous(connection, maps[path], _WRITE_SECONDS)
     )
     if not found:
         raise CorefileError(
-            f"{maps.main}: no previous Corefile is kept: nodeagent's block was never in it, or was removed"
+            f"{paths[0]}: no previous Corefile is kept: nodeagent's block was never in it, or was removed"
         )
     return found
 

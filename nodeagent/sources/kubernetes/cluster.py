@@ -145,7 +145,7 @@ class Cluster:
         refused = [
             not_covered(name, reflector.error or "")
             for name, reflector in optional.items()
-            if reflector.is_refused
+            if reflector.coverage is Coverage.REFUSED
         ]
         if self._discovery.coverage is Coverage.REFUSED:
             refused.append(not_covered(DISCOVERY, self._discovery.error or ""))
@@ -212,7 +212,7 @@ class Cluster:
         now = time.monotonic()
         if self._waits_until is None:
             self._waits_until = now + self._timing.optional_wait
-        if self._discovered and all(reflector.is_settled for reflector in optional):
+        if self._discovered and all(each.coverage is not Coverage.PENDING for each in optional):
             self._waits_until = now
         return now >= self._waits_until
 
@@ -238,7 +238,9 @@ class Cluster:
     def _drop(self, wanted: dict[str, Resource]) -> bool:
         """End watches of removed kinds and of those read only for them; return whether there were any."""
         gone = [
-            name for name, reflector in self._optional.items() if name not in wanted and reflector.is_missing
+            name
+            for name, reflector in self._optional.items()
+            if name not in wanted and reflector.coverage is Coverage.NOT_SERVED
         ]
         for name in gone:
             self._optional.pop(name).stop()

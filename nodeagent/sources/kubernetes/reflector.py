@@ -145,26 +145,11 @@ class Reflector:
     @property
     def coverage(self) -> Coverage:
         """Whether the server provides it, by its last answer."""
-        if self.is_refused:
+        if self._failure is ForbiddenError:
             return Coverage.REFUSED
-        if self.resource.optional and self.is_missing:
+        if self.resource.optional and self._failure is NotFoundError:
             return Coverage.NOT_SERVED
         return Coverage.WATCHED if self.store.synced else Coverage.PENDING
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known, or the server said that it is not available."""
-        return self.store.synced or self.is_missing or self.is_refused
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether the server says now that there is no such resource."""
-        return self._failure is NotFoundError
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the server says now that RBAC denies it."""
-        return self._failure is ForbiddenError
 
     def start(self) -> None:
         """Start to list and watch."""
@@ -234,9 +219,9 @@ class Reflector:
             )
         self.error = str(error)
         self._failure = type(error)
-        if self.resource.optional and (self.is_missing or self.is_refused):
+        if self.resource.optional and self.coverage in {Coverage.NOT_SERVED, Coverage.REFUSED}:
             self._on_change()
-        if self.resource.optional and self.is_missing:
+        if self.coverage is Coverage.NOT_SERVED:
             self._on_missing()
         self._pause(error)
 
