@@ -197,24 +197,6 @@ COREDNS_CONTROLLER = FixedOptions(
 )
 
 
-def reload_config(file: Path | None, current: Config, fixed: FixedOptions) -> Config:
-    """Read `file` again (None: no file, only defaults).
-
-    Raises:
-        ConfigError: the file is invalid, or changes what can't change while the program runs.
-    """
-    config = read_config(file)
-    before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (current, config))
-    options = [(*key.partition("."), key) for key in sorted(fixed.options)]
-    moved = [key for section, _, name, key in options if before[section][name] != after[section][name]]
-    if moved:
-        raise ConfigError(
-            f"{', '.join(moved)} can't change while the {fixed.program} runs: run `{fixed.cleanup}` with the "
-            "old configuration, then start with the new one"
-        )
-    return config
-
-
 class ConfigFile:
     """The configuration in effect, and its file, whose changes it notices, such as an edit of its ConfigMap.
 
@@ -246,7 +228,16 @@ class ConfigFile:
         """
         if not self.has_changed(at_once=at_once) and not at_once:
             return False
-        self.config = reload_config(self._file, self.config, self._fixed)
+        config, fixed = read_config(self._file), self._fixed
+        before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (self.config, config))
+        options = [(*key.partition("."), key) for key in sorted(fixed.options)]
+        moved = [key for section, _, name, key in options if before[section][name] != after[section][name]]
+        if moved:
+            raise ConfigError(
+                f"{', '.join(moved)} can't change while the {fixed.program} runs: run `{fixed.cleanup}` with "
+                "the old configuration, then start with the new one"
+            )
+        self.config = config
         return True
 
     def has_changed(self, *, at_once: bool = False) -> bool:

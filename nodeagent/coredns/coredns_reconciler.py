@@ -111,14 +111,12 @@ class OwnerConflict(Struct, frozen=True):
 class CoreDnsPass:
     """What one pass decided and did.
 
-    `errors` are by ConfigMap; those maps are as they were. `held` are those with something to write that
-    wait, since their owner reverts them.
+    `errors` are by ConfigMap; those maps are as they were.
     """
 
     desired: Desired
     edits: Edits
     written: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
     conflicts: tuple[OwnerConflict, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)
 
@@ -177,15 +175,14 @@ class CoreDnsReconciler:
         if self._guard.holds(self._wanted, desired, snapshot):
             raise ApplyError(f"CoreDNS keeps what it has: {self._guard.reason}")
         self._wanted = desired
-        written, held, conflicts, errors = [], [], [], {}
+        written, conflicts, errors = [], [], {}
         for path, group in _by_config_map(edits.edits):
             config_map = maps[path]
             if not any(group):
                 self._remember(group)
                 continue
             if self._conflicts.remaining(path) > 0:
-                held.append(path)
-                continue
+                continue  # Its owner reverts it.
             put_back = self._was_put_back(group)
             try:
                 write(self._connection, config_map, _texts(group), self._may_write)
@@ -196,7 +193,7 @@ class CoreDnsReconciler:
             self._remember(group)
             if put_back:
                 conflicts += self._judged(path, config_map)
-        return CoreDnsPass(desired, edits, tuple(written), tuple(held), tuple(conflicts), errors)
+        return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:
         for edit in edits:

@@ -1,6 +1,7 @@
 """Gathers all observations for the judgements. EFFECTS: reads and connections; changes nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,7 +47,7 @@ from nodeagent.model.facts import DnsReply, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.detection.decision import Detection, detect
 from nodeagent.sources.kubernetes.questions import ClusterAnswers
-from nodeagent.sources.node.environment import HostResolver, read_environment
+from nodeagent.sources.node.environment import read_environment, resolve
 from nodeagent.sources.node.service_proxy import KubeProxy, read_kube_proxy
 from nodeagent.sources.probes.connection_tests import ask_each, verifying_context
 from nodeagent.sources.probes.image_pull import rehearse
@@ -127,7 +128,7 @@ class _Examination:
         self._desired = question.desired
         self._actual = question.actual
         self._hosts_file = Path(question.config.hosts.file)
-        self._resolve = HostResolver(self._hosts_file).resolve
+        self._resolve = partial(resolve, self._hosts_file)
         self._detected = detections(question.snapshot, question.config.load_balancers)
         self._sending = {ref for ref, detection in self._detected.items() if detection.proxy}
 

@@ -5,27 +5,16 @@ listed. And which objects their owners exclude.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Protocol
 
 from nodeagent.config.options import Config
 from nodeagent.errors import quoted
-from nodeagent.model.objects import EXCLUDE, ObjectRef, Service
+from nodeagent.model.objects import EXCLUDE, ControllerRoute, Gateway, Ingress, Route, Service
 
 Age = tuple[bool, float, str, str, str]
 """Sorts the oldest object first: whether its creation time is unknown, that time, then its name."""
 
 
-class _Aged(Protocol):
-    """What has an age and a name."""
-
-    @property
-    def ref(self) -> ObjectRef: ...
-    @property
-    def created(self) -> datetime | None: ...
-
-
-def by_age(found: _Aged) -> Age:
+def by_age(found: Service | Ingress | Route | ControllerRoute | Gateway) -> Age:
     """Return a key that sorts the oldest first; an object without a creation time counts as the newest."""
     created = found.created.timestamp() if found.created else 0.0
     return (found.created is None, created, found.ref.namespace, found.ref.name, found.ref.kind)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.config.options import Config
-from nodeagent.config.reading import AGENT, COREDNS_CONTROLLER, ConfigFile, FixedOptions, reload_config
+from nodeagent.config.reading import AGENT, COREDNS_CONTROLLER, ConfigFile, FixedOptions
 from nodeagent.errors import ConfigError
 
 _WHOLE_SECONDS = 1_700_000_000.0
@@ -22,7 +22,13 @@ def later() -> float:
 def reload(tmp_path: Path, text: str, fixed: FixedOptions = AGENT) -> Config:
     file = tmp_path / "nodeagent.yaml"
     file.write_text(text)
-    return reload_config(file, Config(), fixed)
+    return reloaded(file, fixed)
+
+
+def reloaded(file: Path | None, fixed: FixedOptions = AGENT) -> Config:
+    found = ConfigFile(file, Config(), fixed)
+    assert found.reload(at_once=True)
+    return found.config
 
 
 def test_other_names_may_be_allowed_while_it_runs(tmp_path: Path) -> None:
@@ -42,7 +48,7 @@ def test_what_says_where_things_are_can_not_change_while_it_runs(tmp_path: Path)
 
 
 def test_no_file_means_the_defaults() -> None:
-    assert reload_config(None, Config(), AGENT) == Config()
+    assert reloaded(None) == Config()
 
 
 def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> None:

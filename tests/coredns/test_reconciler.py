@@ -180,7 +180,7 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
     put(api, {"Corefile": corpus.corefile("kubeadm")}, manager="helm-controller")
     reconciler.clock.pass_by(-290)
     done = reconciler.reconcile()
-    assert (done.written, done.held) == ((), ("kube-system/coredns",))
+    assert (done.written, [edit.key for edit in done.edits.pending]) == ((), ["Corefile"])
     assert corefile(api) == corpus.corefile("kubeadm")
     reconciler.clock.pass_by(60)
     assert reconciler.reconcile().written

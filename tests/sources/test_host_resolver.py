@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 from pathlib import Path
 
-from nodeagent.sources.node.environment import HostResolver
+from nodeagent.sources.node.environment import resolve
 
 
 def test_the_nodes_hosts_file_elsewhere(tmp_path: Path) -> None:
@@ -15,9 +15,8 @@ def test_the_nodes_hosts_file_elsewhere(tmp_path: Path) -> None:
         "2001:db8::8 site.example.test\n",
         encoding="ascii",
     )
-    resolver = HostResolver(file)
-    assert resolver.resolve("site.example.test") == (ip_address("192.0.2.8"), ip_address("2001:db8::8"))
-    assert resolver.resolve("other") == (ip_address("192.0.2.8"),)
-    assert ip_address("127.0.0.1") in resolver.resolve("localhost"), "else the C library is asked"
-    assert resolver.resolve("a..b") == ()
-    assert HostResolver(tmp_path / "absent").resolve("a..b") == ()
+    assert resolve(file, "site.example.test") == (ip_address("192.0.2.8"), ip_address("2001:db8::8"))
+    assert resolve(file, "other") == (ip_address("192.0.2.8"),)
+    assert ip_address("127.0.0.1") in resolve(file, "localhost"), "else the C library is asked"
+    assert resolve(file, "a..b") == ()
+    assert resolve(tmp_path / "absent", "a..b") == ()

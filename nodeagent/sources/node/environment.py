@@ -181,30 +181,20 @@ def _selinux(root: Path) -> str:
 _OWN_HOSTS = Path("/etc/hosts")
 
 
-class HostResolver:
-    """Resolves as the node's programs do, from within a container, too.
+def resolve(hosts_file: Path, name: str) -> tuple[IPAddress, ...]:
+    """Return a name's addresses as the node's programs try them; empty for none, whatever the reason.
 
-    Args:
-        hosts_file: The node's hosts file. If that is not this process's own (in a container, which has the
-            node's /etc elsewhere), it is read here, before the C library is asked.
+    If the node's hosts file is not this process's own (in a container, which has the node's /etc elsewhere),
+    it is read here, before the C library is asked.
     """
-
-    def __init__(self, hosts_file: Path) -> None:
-        self._foreign = None if hosts_file == _OWN_HOSTS else hosts_file
-
-    def resolve(self, name: str) -> tuple[IPAddress, ...]:
-        """Return the addresses in the order in which a program tries them.
-
-        Empty for none, whatever the reason.
-        """
-        if self._foreign is not None and (found := _in_hosts_file(name, self._foreign)):
-            return found
-        try:
-            answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            # UnicodeError: a label that IDNA can't encode.
-            return ()
-        return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
+    if hosts_file != _OWN_HOSTS and (found := _in_hosts_file(name, hosts_file)):
+        return found
+    try:
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        # UnicodeError: a label that IDNA can't encode.
+        return ()
+    return tuple(dict.fromkeys(ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers))
 
 
 def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
