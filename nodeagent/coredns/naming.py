@@ -89,33 +89,19 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
     - The first template that matches answers, so exact names come before wildcards.
     - The zones after class and type are tried first, one after the other, so they are few: top-level domains.
     """
-    exact: dict[tuple[IPAddress, ...], list[str]] = {}
-    wild: dict[tuple[IPAddress, ...], list[Answer]] = {}
+    groups: dict[tuple[bool, tuple[IPAddress, ...]], list[Answer]] = {}
     for answer in sorted(answers, key=lambda answer: answer.name):
         addresses = tuple(sorted(answer.addresses, key=sort_key))
-        if answer.is_wildcard:
-            wild.setdefault(addresses, []).append(answer)
-        else:
-            exact.setdefault(addresses, []).append(answer.name)
-    groups = [
-        *((addresses, list(_expressions(names)), names) for addresses, names in exact.items()),
-        *(
-            (
-                addresses,
-                [_below(any_but(one.but), one.name.removeprefix("*.")) for one in found],
-                [answer.name for answer in found],
-            )
-            for addresses, found in wild.items()
-        ),
-    ]
-    return [
-        line
-        for addresses, expressions, names in sorted(
-            groups, key=lambda group: (group[2][0][:2] == "*.", group[2])
-        )
-        for kind in ("A", "AAAA", "HTTPS")
-        for line in _template(kind, addresses, expressions, names)
-    ]
+        groups.setdefault((answer.is_wildcard, addresses), []).append(answer)
+    lines: list[str] = []
+    for (is_wild, addresses), found in sorted(
+        groups.items(), key=lambda group: (group[0][0], group[1][0].name)
+    ):
+        names = [one.name for one in found]
+        wildcards = [_below(any_but(one.but), one.name.removeprefix("*.")) for one in found if is_wild]
+        for kind in ("A", "AAAA", "HTTPS"):
+            lines += _template(kind, addresses, wildcards or list(_expressions(names)), names)
+    return lines
 
 
 def by_rewriting(answers: Iterable[Answer], service: str) -> list[str]:

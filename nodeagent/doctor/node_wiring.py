@@ -1,6 +1,6 @@
 """How the node is wired, its hosts file included, and whether a fix can take effect on it. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding
@@ -222,35 +222,19 @@ def hosts_line_findings(
         names: the hostnames of load balancers, each with the addresses (as text) that are right for it.
         file: the hosts file, for a person.
     """
-    found = list(_findings(user_names, names, file))
-    return found or [
-        Finding(
-            Code.HostsLinesClean,
-            file,
-            "no line outside the managed block leads a hostname to a wrong address",
-        )
-    ]
-
-
-def _findings(
-    user_names: Mapping[str, UserHostsLine], names: Mapping[str, frozenset[str]], file: str
-) -> Iterable[Finding]:
+    found = []
     for name in sorted(names):
         line = user_names.get(name)
         if line is None or line.address in names[name]:
             continue
-        subject = f"{file}:{line.line_number}"
+        remedy: tuple[str, ...]
         if line.by_hairpin_proxy:
-            yield Finding(
-                Code.HairpinProxyLine,
-                subject,
-                f"hairpin-proxy's old line sends {name} to {line.address}",
-                remedy=("let nodeagent replace it", "$ nodeagent apply --adopt"),
-            )
+            code, seen = Code.HairpinProxyLine, f"hairpin-proxy's old line sends {name} to {line.address}"
+            remedy = ("let nodeagent replace it", "$ nodeagent apply --adopt")
         else:
-            yield Finding(
-                Code.StaleHostsLine,
-                subject,
-                f"sends {name} to {line.address}, which is not an address of its load balancer",
-                remedy=(f"remove line {line.line_number} of {file}, unless it is there on purpose",),
-            )
+            code = Code.StaleHostsLine
+            seen = f"sends {name} to {line.address}, which is not an address of its load balancer"
+            remedy = (f"remove line {line.line_number} of {file}, unless it is there on purpose",)
+        found.append(Finding(code, f"{file}:{line.line_number}", seen, remedy=remedy))
+    clean = "no line outside the managed block leads a hostname to a wrong address"
+    return found or [Finding(Code.HostsLinesClean, file, clean)]

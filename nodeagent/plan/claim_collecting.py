@@ -34,10 +34,6 @@ class IngressClasses(Struct, frozen=True):
         """Return the Ingress's class: by its spec, else by its annotation, else the default."""
         return ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or self.default
 
-    def controller_of(self, ingress_class: str | None) -> str | None:
-        """Return the controller that serves a class, if an IngressClass names it."""
-        return self.controllers.get(ingress_class) if ingress_class else None
-
     def only_of(self, controller: str) -> str | None:
         """Return the class of a controller that has exactly one."""
         found = [name for name, serving in self.controllers.items() if serving == controller]
@@ -62,7 +58,7 @@ def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool
             points=ingress.points,
             problems=ingress.problems,
             ingress_class=ingress_class,
-            controller=classes.controller_of(ingress_class),
+            controller=classes.controllers.get(ingress_class or ""),
         )
     )
     return (_claim(ingress, ingress.hosts, hints),)
@@ -234,7 +230,7 @@ class ClaimShares:
         if not self._shares.settle():
             return gone, new
         before = self._left_out
-        self._left_out = {key: claim for _, key, claim in self._shares.all_left_out()}
+        self._left_out = self._shares.all_left_out()
         ended, begun = set(map(id, gone)), set(map(id, new))
         forgotten = [claim for claim in gone if id(claim) not in before]
         considered = [claim for claim in new if id(claim) not in self._left_out]
@@ -244,11 +240,10 @@ class ClaimShares:
 
     def problems(self) -> list[str]:
         """Return which namespaces have claims that are left out."""
-        counts = Counter(claim.ref.namespace for claim in self._left_out.values())
         return [
             f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
             f"name {self._most} or more (limits.hostnamesPerNamespace)"
-            for namespace, count in counts.items()
+            for namespace, count in self._shares.counts_left_out().items()
         ]
 
 
@@ -293,11 +288,10 @@ class RouteShares:
 
     def problems(self) -> list[str]:
         """Return which namespaces have Routes that are left out."""
-        counts = Counter(namespace for namespace, _, _ in self._shares.all_left_out())
         return [
             f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
             f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-            for namespace, count in counts.items()
+            for namespace, count in self._shares.counts_left_out().items()
         ]
 
 

@@ -1,7 +1,7 @@
 """Which of many come first, as many as a limit allows: kept from one pass to the next."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 _Key = TypeVar("_Key", str, int)
@@ -71,11 +71,13 @@ class Shares(Generic[_Key, _Item]):
         members = self._groups.get(group)
         return members.left_out if members else {}
 
-    def all_left_out(self) -> Iterator[tuple[str, _Key, _Item]]:
-        """Yield what is left out of every group: the group, the key and the item."""
-        for group, members in self._groups.items():
-            for key, item in members.left_out.items():
-                yield group, key, item
+    def all_left_out(self) -> dict[_Key, _Item]:
+        """Return what is left out of all groups."""
+        return {key: item for one in self._groups.values() for key, item in one.left_out.items()}
+
+    def counts_left_out(self) -> dict[str, int]:
+        """Return how many items of each group are left out, if any are."""
+        return {group: len(one.left_out) for group, one in self._groups.items() if one.left_out}
 
     def _beyond(self, members: "_Group[_Key, _Item]") -> dict[_Key, _Item]:
         if members.weight <= self._most:
