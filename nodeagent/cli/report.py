@@ -199,7 +199,8 @@ def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = Fal
     if elsewhere:
         advice = f"run nodeagent {_ON_IT[document.kind]} on it; {elsewhere}"
     yield from _errors(document.errors)
-    yield f"node {document.node}: {_conclusion(document, advice)}"
+    in_sync = f"nothing to do here; {elsewhere}" if elsewhere else "in sync, nothing to do"
+    yield f"node {document.node}: {_conclusion(document, advice, in_sync)}"
 
 
 def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> Iterator[Line]:
@@ -323,13 +324,13 @@ def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
         yield from section(Styled(f"{TITLES[component]} failed", "red", bold=True), block(text))
 
 
-def _conclusion(document: Document, advice: str) -> str:
+def _conclusion(document: Document, advice: str, in_sync: str) -> str:
     pending = ", ".join(TITLES[name] for name in document.changes)
     failed = [TITLES[name] for name in document.errors]
     failed += [_unusable(document.unreadable)] if document.unreadable else []
     if failed:
         return f"could not determine: {', '.join(failed)}" + (f"; to change: {pending}" if pending else "")
-    return f"to change: {pending}; {advice}" if pending else "in sync, nothing to do"
+    return f"to change: {pending}; {advice}" if pending else in_sync
 
 
 def _unusable(unreadable: tuple[Unreadable, ...]) -> str:
