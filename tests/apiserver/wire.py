@@ -4,7 +4,6 @@ import http.client
 import json
 import ssl
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 from .resources import Object
@@ -98,9 +97,7 @@ class WatchLines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.response.close()
         self._connection.close()
 

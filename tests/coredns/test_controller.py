@@ -16,8 +16,8 @@ from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.agent.scraping import read
 from tests.apiserver import ApiServer, Rule, faults
+from tests.clock import Clock
 from tests.coredns import corpus
-from tests.coredns.clock import Clock
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
 from tests.runtime.serving import get

@@ -11,7 +11,7 @@ from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.errors import UnreachableError
 from tests.apiserver import ApiServer, faults
 from tests.apiserver.resources import Object
-from tests.coredns.clock import Clock
+from tests.clock import Clock
 
 LEASE = ObjectRef("Lease", "nodeagent", "nodeagent-coredns")
 TIMING = LeaseTiming(duration=15, renew=10, retry=2)

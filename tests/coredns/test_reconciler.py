@@ -19,8 +19,8 @@ from nodeagent.sources.kubernetes.cluster import read_cluster
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.node.api_servers import ApiServers
 from tests.apiserver import ApiServer, faults, objects
+from tests.clock import Clock
 from tests.coredns import corpus
-from tests.coredns.clock import Clock
 from tests.coredns.cluster import ADDRESS, CONFIG, add_name, config_map, corefile, fill, put
 from tests.coredns.resolving import NO_RECORDS, PASSED_ON, Question, model_answer
 from tests.testbed.waiting import wait_until

@@ -1,7 +1,6 @@
 """Agents of one node: started by tests, and removed at the end with all that they made."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.daemon.cluster_api import ClusterApi
@@ -30,9 +29,7 @@ class Agents:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for agent in self._started:
             agent.stop()
         if not self._started:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from nodeagent.sources.kubernetes.credentials import ACCOUNT
@@ -39,9 +38,7 @@ class ClusterApi(ApiServer):
         self.write_kubeconfig(self.kubeconfig)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def give_account(self, node: Host) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from itertools import count
-from types import TracebackType
 from typing import Self
 
 from tests.testbed.addresses import LOAD_BALANCER_IP, NODE1, REGISTRY, SITE
@@ -43,9 +42,7 @@ class OpenConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def check(self) -> None:
@@ -131,9 +128,7 @@ class InFlight:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def check(self) -> None:

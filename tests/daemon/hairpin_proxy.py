@@ -3,7 +3,6 @@
 import subprocess
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.testbed import private_etc
@@ -71,9 +70,7 @@ class PodOnNode1:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.host.stop()
 
     def _connect(self) -> None:

@@ -18,8 +18,6 @@ pytestmark = needs_root
 _BOUND_SECONDS = 3.0
 """The promise is one second; the rest is for a machine that does other things too."""
 _REWRITES = 30
-_LIMIT = 5
-"""So many repairs within a minute are a conflict."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,6 @@ def test_damage_is_repaired_within_a_second(world: World, agents: Agents, kind: 
     node.write_hosts(hosts)
 
 
-def test_all_rules_of_the_node_flushed_at_once(world: World, agents: Agents) -> None:
-    """Ours are back before kube-proxy's are; with hers everything works."""
-    agent = agents.start_ready()
-    before = read_managed_state(world.node1)
-    world.node1.run(["nft", "flush", "ruleset"])
-    agent.await_that(lambda: read_managed_state(world.node1) == before, "our rules", seconds=_BOUND_SECONDS)
-    world.node1.kube_proxy.sync()
-    agent.await_that(lambda: world.pod1.curl(f"http://{addresses.LOAD_BALANCER_IP}/").ok, "pods being served")
-
-
 def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> None:
     """Another program that drops our block again and again is not answered with a busy loop.
 
@@ -177,20 +165,3 @@ def test_a_fight_is_noticed_and_slowed_down(world: World, agents: Agents) -> Non
     assert used < took / 2
     agent.await_that(lambda: names(node) == before, "the block being back after the delay", seconds=20)
     assert node.read_hosts().startswith(users)
-
-
-def test_after_a_fight_a_new_agent_begins_afresh(world: World, agents: Agents) -> None:
-    """While the repair is delayed the agent is restarted: the block is back at once."""
-    node = world.node1
-    hosts = node.read_hosts()
-    agent = agents.start_ready()
-    before = names(node)
-    for repairs in range(1, _LIMIT + 2):
-        node.write_hosts(b"127.0.0.1\tlocalhost\n")
-        agent.await_line("Repaired drift", repairs, component="hosts")
-    node.write_hosts(b"127.0.0.1\tlocalhost\n")
-    assert agent.stop() == 0
-    assert names(node) == {}
-    agents.start_ready()
-    assert names(node) == before
-    node.write_hosts(hosts)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nodeagent import __version__
-from nodeagent.agent.status_file import IN_POD, AgentStatus, parse_status, status_path
+from nodeagent.agent.status_file import IN_POD, AgentStatus, parse_status
 from tests.apiserver import faults
 from tests.apiserver.containers import Ended
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.fleet.simulated import Fleet
-from tests.testbed.agent import RUN_DIRECTORY
 from tests.testbed.fixtures import needs_root
 from tests.testbed.namespaces import Host
 
@@ -94,14 +93,3 @@ def test_a_real_agent_is_asked_and_its_document_goes_with_it(agents: Agents, api
 
     agent.stop()
     assert _status(agents.node) is None
-
-
-def test_what_a_killed_agent_leaves_is_cleaned_up(agents: Agents) -> None:
-    agent, document = agents.start_ready(), status_path(RUN_DIRECTORY)
-    agent.await_that(
-        lambda: agents.node.run(["test", "-e", document], check=False).returncode == 0, "the document"
-    )
-    agent.kill()
-    assert agent.cleanup().exit_code == 0
-    left = agents.node.run(["find", RUN_DIRECTORY], check=False).stdout
-    assert str(document.parent) not in left.splitlines()

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import yaml
@@ -85,9 +84,7 @@ class Deployment:
         self.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pod in self._pods:
             pod.remove()
             # Shown with a test that failed.

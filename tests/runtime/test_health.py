@@ -3,17 +3,7 @@
 import pytest
 
 from nodeagent.runtime.health import HealthBoard
-
-
-class Clock:
-    """Seconds that a test moves on."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        """The moment, as `time.monotonic` gives it."""
-        return self.now
+from tests.clock import Clock
 
 
 def board(*components: str) -> tuple[HealthBoard, Clock]:

@@ -8,7 +8,7 @@ import pytest
 from nodeagent.model.desired import Desired, HostsLine, LoadBalancerDecision, NameDecision, served
 from nodeagent.model.objects import ObjectRef
 from nodeagent.runtime.removal_guard import RemovalGuard
-from tests.coredns.clock import Clock
+from tests.clock import Clock
 
 
 @pytest.fixture

@@ -4,19 +4,9 @@ from hypothesis import strategies as st
 
 from nodeagent.components.component import ComponentName
 from nodeagent.runtime.repair_conflicts import ConflictStatus, RepairConflicts
+from tests.clock import Clock
 
 PAUSES = st.lists(st.floats(0, 1500, allow_nan=False), max_size=60)
-
-
-class Clock:
-    """A clock that does not move until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now
 
 
 def repairs(pauses: list[float], component: ComponentName = "hosts") -> list[ConflictStatus]:

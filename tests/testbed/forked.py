@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from tests.testbed.errors import WorldError
@@ -72,9 +71,7 @@ class Forked:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the pipes and wait."""
         while self._pipes:
             os.close(self._pipes.pop())

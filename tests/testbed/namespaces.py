@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from tests.testbed.addresses import Address
@@ -56,9 +55,7 @@ class Host:
         self.await_ready()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def launch(self) -> None:

@@ -42,23 +42,6 @@ def test_the_machine_is_untouched_while_a_world_exists_and_after() -> None:
     assert not world.tmp.exists()
 
 
-def test_nothing_stays_after_an_error_in_the_test() -> None:
-    namespaces: set[int] = set()
-    worlds: list[World] = []
-
-    def fail() -> None:
-        with World() as world:
-            worlds.append(world)
-            namespaces.update(host.network_namespace() for host in world.hosts)
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert namespaces
-    assert not namespaces & _standing_namespaces()
-    assert not worlds[0].tmp.exists()
-
-
 def test_nothing_stays_after_a_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[World] = []
 

@@ -59,62 +59,52 @@ class _Handler(socketserver.StreamRequestHandler):
                 raise AssertionError(f"no PROXY line but {line!r}")
 
 
+class _PlainHandler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        line = self.rfile.readline()
+        assert isinstance(self.server, _Server)
+        self.server.lines.append(line)
+        self.wfile.write(line)
+
+
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 1024
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, handler: type[_Handler | _PlainHandler]) -> None:
         self.address_family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
         self.seen: list[Seen] = []
-        super().__init__((str(endpoint.address), endpoint.port), _Handler)
+        self.lines: list[bytes] = []
+        super().__init__((str(endpoint.address), endpoint.port), handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Print nothing if a client disconnects: the test's own expectations show it if it matters."""
 
 
 @contextmanager
-def backend(endpoint: Endpoint) -> Iterator[list[Seen]]:
-    """Serves on the endpoint; yields what the PROXY lines said so far, in order."""
-    with _Server(endpoint) as server:
+def _serving(endpoint: Endpoint, handler: type[_Handler | _PlainHandler]) -> Iterator[_Server]:
+    with _Server(endpoint, handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            yield server.seen
+            yield server
         finally:
             server.shutdown()
 
 
-class _PlainHandler(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        line = self.rfile.readline()
-        assert isinstance(self.server, _PlainServer)
-        self.server.lines.append(line)
-        self.wfile.write(line)
-
-
-class _PlainServer(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.lines: list[bytes] = []
-        super().__init__((str(endpoint.address), endpoint.port), _PlainHandler)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A health check ends its connection with a reset."""
+@contextmanager
+def backend(endpoint: Endpoint) -> Iterator[list[Seen]]:
+    """Serves on the endpoint; yields what the PROXY lines said so far, in order."""
+    with _serving(endpoint, _Handler) as server:
+        yield server.seen
 
 
 @contextmanager
 def plain_backend(endpoint: Endpoint) -> Iterator[list[bytes]]:
     """Answers with the first line it gets, whatever that is; yields these lines so far."""
-    with _PlainServer(endpoint) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield server.lines
-        finally:
-            server.shutdown()
+    with _serving(endpoint, _PlainHandler) as server:
+        yield server.lines
 
 
 def connect(endpoint: Endpoint, source: str | None = None) -> socket.socket:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     """Whether it becomes true within that time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -5,7 +5,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 import dns.flags
@@ -46,9 +45,7 @@ class MadeUpServer:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for server in (self._tcp, self._udp):
             server.shutdown()
             server.server_close()

@@ -105,14 +105,6 @@ def test_410_asks_for_a_new_list(api: ApiServer, connection: Connection, in_stre
         until(lambda: watched.state().error is None, "the error to be gone")
 
 
-def test_410_in_a_running_stream(api: ApiServer, connection: Connection) -> None:
-    with watching(api, connection) as watched:
-        api.faults.add(faults.ErrorLine(), path=INGRESSES)
-        api.store.create(objects.ingress("a"))
-        watched.until_ingresses("a")
-        assert watched.state().relists == 1
-
-
 def test_410_for_ever_makes_no_busy_loop(api: ApiServer, connection: Connection) -> None:
     api.faults.add(faults.Answer(410), path=INGRESSES, verbs={"watch"}, times=None)
     slow = Timing(backoff=(30.0, 30.0))
