@@ -3,11 +3,10 @@
 import os
 import time
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from tests.cli.command_line import ADDRESS, HOST, HOSTS_FILE, CommandLine, ingress, service
+from tests.cli.command_line import HOST, HOSTS_FILE, CommandLine, service
 
 _PENDING = 2
 _INCOMPLETE = 1
@@ -54,13 +53,6 @@ def test_a_directory_that_holds_only_what_can_not_be_read_is_not_in_sync(
     assert "codec" not in reply.stdout
 
 
-def test_a_configuration_that_is_no_text_is_named(command_line: CommandLine) -> None:
-    command_line.config.write_bytes(b"\xff\xfe")
-    assert command_line("plan").stderr == (
-        f"nodeagent: {command_line.config}: can't be read: not a text in UTF-8; nothing was changed\n"
-    )
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -84,73 +76,6 @@ def test_an_attack_by_yaml_costs_its_own_document(command_line: CommandLine, tex
     reply = command_line("plan")
     assert reply.exit_code == (_INCOMPLETE if "Not usable" in reply.stdout else _PENDING)
     assert time.process_time() - began < 10
-    assert _served(command_line) == {HOST}
-
-
-def test_an_absurd_host_is_refused_alone(command_line: CommandLine) -> None:
-    absurd = ["a b", "x" * 253, "..", "-", "10.0.0.1", "localhost", "kubernetes.default.svc"]
-    command_line.write(absurd=ingress(*absurd, name="absurd"))
-    reply = command_line("plan")
-    assert reply.exit_code == _PENDING
-    document = command_line("plan", "-o", "json").document
-    refused = {name["name"]: name["code"] for name in document["names"] if name["verdict"] == "refused"}
-    assert set(refused) == {*absurd[:2], ".", *absurd[3:]}
-    assert set(refused.values()) == {"BadName", "NeverWritten"}
-    for name in refused:
-        assert len(_lines(reply.stdout, f"refused  {name} (Ingress default/absurd): never written")) == 1
-    assert _served(command_line) == {HOST}
-
-
-@pytest.mark.parametrize(
-    ("manifest", "reason"),
-    [
-        (service("controller", ports=[]), "the Service has no ports"),
-        (service("controller", ports=[{"port": 53, "protocol": "UDP"}]), "the Service has no TCP port"),
-        (service("controller", clusterIP="None"), "the Service has no ClusterIP"),
-    ],
-    ids=["no ports", "no TCP port", "no ClusterIP"],
-)
-def test_a_service_that_cannot_be_relayed_says_why(
-    command_line: CommandLine, manifest: dict[str, Any], reason: str
-) -> None:
-    command_line.write(service=manifest)
-    reply = command_line("plan")
-    assert reply.exit_code == 0, reply
-    assert len(_lines(reply.stdout, f"ingress/controller: {ADDRESS}: {reason}")) == 1
-    assert "node node1: nothing to do here; whether this machine is that node" in reply.stdout
-
-
-def test_an_address_that_is_none_is_left_out_alone(command_line: CommandLine) -> None:
-    manifest = service()
-    manifest["status"]["loadBalancer"]["ingress"].insert(0, {"ip": "203.0.113.999"})
-    command_line.write(service=manifest)
-    reply = command_line("plan")
-    assert reply.exit_code == _PENDING
-    assert _lines(reply.stdout, "203.0.113.999") == [
-        "           status.loadBalancer.ingress[0].ip: '203.0.113.999' is not an IP address"
-    ]
-    assert _served(command_line) == {HOST}
-
-
-def test_a_service_whose_only_address_is_none_is_refused(command_line: CommandLine) -> None:
-    manifest = service()
-    manifest["status"]["loadBalancer"]["ingress"] = [{"ip": "nonsense"}]
-    command_line.write(service=manifest)
-    reply = command_line("plan")
-    assert reply.exit_code == 0
-    assert "refused  ingress/controller: no address: its status has no address" in reply.stdout
-    assert "'nonsense' is not an IP address" in reply.stdout
-
-
-@pytest.mark.parametrize(
-    "manifest",
-    [{"kind": "Service"}, {"kind": "Service", "metadata": {"name": 7}}, {"kind": 3}, ["a", "list"], "text"],
-)
-def test_an_object_that_is_none_is_named(command_line: CommandLine, manifest: object) -> None:
-    command_line.write(odd=manifest)
-    reply = command_line("plan")
-    assert reply.exit_code == _INCOMPLETE, reply
-    assert len(_lines(reply.stdout, f"{command_line.manifests / 'odd.json'}")) == 1
     assert _served(command_line) == {HOST}
 
 

@@ -11,7 +11,6 @@ import pytest
 from tests.daemon.agents import Agents
 from tests.daemon.cluster_api import ClusterApi
 from tests.daemon.made_objects import made_address, made_service
-from tests.daemon.managed_state import names
 from tests.daemon.settings import MADE_NAMESPACE, write_config
 from tests.testbed import addresses
 from tests.testbed.fixtures import needs_root
@@ -106,26 +105,6 @@ def test_neither_side_loses_a_rule_and_the_jump_comes_back_on_top(
     assert restores.lost == []
     assert restores.generations > len(took)
     assert statistics.median(took) < _PROMISED_SECONDS, took
-
-
-def test_a_lock_that_another_program_holds_keeps_no_name_from_the_hosts_file(
-    world: World,
-) -> None:
-    """The hostnames are written, the error is reported once, and the rules follow with the lock."""
-    node = world.node1
-    config = write_config(world.tmp / "nodeagent.yaml", dnat={"backend": "iptables"})
-    holder = node.popen(["flock", "--no-fork", "/run/xtables.lock", "sleep", "600"], log="holder")
-    with ClusterApi(world.lb, world.tmp) as api, Agents(node, api, config) as agents:
-        agent = agents.start()
-        agent.await_line("Could not apply a component", component="dnat")
-        assert addresses.SITE in names(node)
-        reason = agent.lines("Could not apply a component", component="dnat")[0]["reason"]
-        assert "another program has held /run/xtables.lock for 10 seconds" in reason
-        assert "\n" not in reason
-        assert _entries(node) == []
-        holder.stop()
-        agent.await_ready()
-        assert str(addresses.LOAD_BALANCER_IP) in "".join(_entries(node))
 
 
 def _push_down(node: Host) -> None:

@@ -58,18 +58,6 @@ def test_it_suffices_and_keeps_its_place_before_kube_proxy(world: World, overlay
     assert '"level": "ERROR"' not in pod.agent.log()
 
 
-def test_without_a_raw_socket_it_says_so_and_names_are_served(world: World, overlay: Deployment) -> None:
-    """Libiptc opens one to ask the kernel."""
-    template = overlay.template
-    (agent,) = (spec for spec in template["spec"]["containers"] if spec["name"] == "agent")
-    agent["securityContext"]["capabilities"]["add"].remove("NET_RAW")
-    pod = overlay.pod(template)
-    pod.start()
-    pod.agent.await_line(_NEEDS_RAW)
-    assert not _is_redirected(world.node1)
-    assert SITE in names(world.node1)
-
-
 def test_the_base_says_what_it_lacks_to_remove_what_the_overlay_left(
     world: World, deployment: Deployment
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_service_without_a_cluster_ip_is_refused() -> None:
     """The relay would have nowhere to send to."""
     decision = of_service(desired(service(cluster_ips=())))
     assert (decision.verdict, decision.code) == (Verdict.REFUSED, "NoClusterIP")
+    assert decision.reason.startswith("the Service has no ClusterIP")
 
 
 def test_the_only_cluster_ip_serves_the_other_family_too() -> None:
