@@ -202,7 +202,7 @@ def test_an_object_without_a_name_is_named_by_its_kind(tmp_path: Path, metadata:
     snapshot = read(tmp_path, json.dumps({**load_balancer(), "metadata": metadata}))
     assert not snapshot.services
     (entry,) = snapshot.unreadable
-    assert entry.where.endswith("manifest.yaml:1: Service without a name")
+    assert entry.where.endswith("manifest.yaml:1: Service without a usable name")
 
 
 @pytest.mark.parametrize(

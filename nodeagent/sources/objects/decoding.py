@@ -205,11 +205,11 @@ def decode_api_servers(raw: bytes | dict[str, Any]) -> ApiServerEndpoints:
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:
-    """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind without a name` at worst."""
+    """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind without a usable name` at worst."""
     try:
         return str(ref_of(kind, decode(raw, api.Head).metadata))
     except DecodingError:
-        return f"{kind} without a name"
+        return f"{kind} without a usable name"
 
 
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...]:
