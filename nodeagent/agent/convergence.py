@@ -16,7 +16,9 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.components.component import COMPONENTS, Change, ComponentName, PartlyAppliedError, State
+from nodeagent.components.dnat.state import DnatState
 from nodeagent.components.node import ActualState, Components, Known, ready_listeners
+from nodeagent.components.relay.state import RelayState
 from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Desired, Listener
@@ -241,7 +243,8 @@ class Comparison:
     """The changes that are true, by component; one that can't be read has an error instead.
 
     `written_names` are those that the managed block of the hosts file has now; None if it could not be read.
-    `notes` are what else a person should know.
+    `notes` are what else a person should know. `hidden` is what this user is not permitted to read, and why;
+    the change of such a component is the one from nothing.
     """
 
     changes: Mapping[ComponentName, Change[State, object]]
@@ -249,6 +252,12 @@ class Comparison:
     dnat_backend: str
     written_names: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
+    hidden: Mapping[ComponentName, str] = field(default_factory=dict)
+
+    def of_what_was_read(self) -> "Comparison":
+        """Return the comparison in which what is hidden has an error, and no change that may be wrong."""
+        changes = {name: change for name, change in self.changes.items() if name not in self.hidden}
+        return replace(self, changes=changes, errors={**self.errors, **self.hidden})
 
     @property
     def pending(self) -> tuple[ComponentName, ...]:
@@ -266,14 +275,18 @@ def compare(desired: Desired, actual: ActualState) -> Comparison:
     changes: dict[ComponentName, Change[State, object]] = {}
     errors: dict[ComponentName, str] = {}
     notes: list[str] = []
+    hidden: dict[ComponentName, str] = {}
     for name in COMPONENTS:
         try:
-            notes += actual[name].state().notes
+            state = actual[name].state()
             change = actual[name].change(desired)
         except ApplyError as error:
             errors[name] = str(error)
             continue
+        notes += state.notes
+        if isinstance(state, RelayState | DnatState) and state.unreadable:
+            hidden[name] = state.unreadable
         if change:
             changes[name] = change
     names = None if "hosts" in errors else frozenset(actual.hosts.state().own_names)
-    return Comparison(changes, errors, actual.components.dnat.backend, names, tuple(notes))
+    return Comparison(changes, errors, actual.components.dnat.backend, names, tuple(notes), hidden)

@@ -106,7 +106,7 @@ def status(output: str, status_file: Path | None, **options: Any) -> int:  # noq
     call = invocation(**options)
     view = call.view()
     desired = view.desired
-    comparison = compare(desired, view.actual)
+    comparison = compare(desired, view.actual).of_what_was_read()
     unnoticed = _unnoticed(status_file or status_path(Path(call.config.relay.run_dir)))
     comparison = replace(comparison, notes=(*comparison.notes, *unnoticed))
     listeners = read_listener_status(desired, view.actual)

@@ -22,13 +22,13 @@ SCHEMA_VERSION: Final = "1"
 class ListenerReport(Struct, frozen=True, rename="camel"):
     """One relay listener of a served load balancer: its actual state on the node.
 
-    `redirected` are the load balancer's endpoints whose traffic DNAT sends here; `backend` is HAProxy's
-    health check of the ingress controller, null if HAProxy does not report it.
+    `redirected` are the load balancer's endpoints whose traffic DNAT sends here, null if the rules could not
+    be read; `backend` is HAProxy's health check of the ingress controller, null if HAProxy reports none.
     """
 
     relay: str
     answers: bool
-    redirected: list[str]
+    redirected: list[str] | None
     backend: str | None
 
 
@@ -144,13 +144,13 @@ def _load_balancer(
         relay_addresses=_texts(decision.relay_addresses),
         ports=sorted({bind.port for bind in binds}),
         remarks=decision.remarks,
-        listeners=None
-        if listeners is None
-        else [
-            ListenerReport(str(found.bind), found.answers, _texts(found.redirected), found.backend)
-            for found in (listeners[bind] for bind in binds)
-        ],
+        listeners=None if listeners is None else [_listener(listeners[bind]) for bind in binds],
     )
+
+
+def _listener(found: ListenerStatus) -> ListenerReport:
+    redirected = None if found.redirected is None else _texts(found.redirected)
+    return ListenerReport(str(found.bind), found.answers, redirected, found.backend)
 
 
 def _name(decision: NameDecision, written: frozenset[str] | None = None) -> Name:
@@ -276,7 +276,7 @@ def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
     yield from (f"         {remark}" for remark in found.remarks)
     for listener in found.listeners or ():
         answers = Styled("answers") if listener.answers else Styled("does not answer", "red")
-        redirected = ", ".join(listener.redirected) or "nothing"
+        redirected = "unknown" if listener.redirected is None else ", ".join(listener.redirected) or "nothing"
         backend = f", ingress controller {listener.backend}" if listener.backend else ""
         yield f"         relay {listener.relay} ", answers, f", redirected to it: {redirected}{backend}"
 

@@ -4,6 +4,7 @@ Each state is read at most once while it holds.
 """
 
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, Literal, cast
 
@@ -129,19 +130,20 @@ class ActualState:
 class ListenerStatus(Struct, frozen=True):
     """One listener: whether it answers, what is redirected to it, and the health of its upstream.
 
-    `backend` is the ingress controller's state in HAProxy's words; None if HAProxy does not report it.
+    `redirected` is None if the rules can't be read. `backend` is the ingress controller's state in HAProxy's
+    words; None if HAProxy does not report it.
     """
 
     bind: Endpoint
     answers: bool
-    redirected: tuple[Endpoint, ...]
+    redirected: tuple[Endpoint, ...] | None
     backend: str | None
 
 
 def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint, ListenerStatus]:
     """Return the state of the desired listeners, by the kernel, HAProxy and the DNAT backend.
 
-    Changes nothing. What can't be read counts as missing: the comparison reports the error.
+    Changes nothing. An address that can't be read counts as missing: the comparison reports the error.
     """
     answering = ready_listeners(desired, actual)
     statistics = actual.components.relay.statistics()
@@ -152,15 +154,15 @@ def read_listener_status(desired: Desired, actual: ActualState) -> dict[Endpoint
             + (f", {server.connections} connections, {server.rejected} rejected" if server.rejected else "")
             for server in statistics
         }
-    try:
-        redirects = actual.dnat.state().rules.redirects
-    except ApplyError:
-        redirects = ()
+    redirects = None
+    with suppress(ApplyError):
+        state = actual.dnat.state()
+        redirects = None if state.unreadable else state.rules.redirects
     return {
         listener.bind: ListenerStatus(
             listener.bind,
             listener.bind in answering,
-            tuple(redirect.match for redirect in redirects if redirect.to == listener.bind),
+            None if redirects is None else tuple(one.match for one in redirects if one.to == listener.bind),
             backends.get(listener.bind),
         )
         for listener in desired.listeners

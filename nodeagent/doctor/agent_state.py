@@ -61,9 +61,8 @@ def _absent(seen: AgentObservation) -> Finding:
 
 
 def _agent(seen: AgentObservation) -> Finding:
-    comparison = seen.comparison
-    hidden = seen.dnat is not None and bool(seen.dnat.unreadable)
-    pending = [TITLES[component] for component in comparison.pending if not (component == "dnat" and hidden)]
+    comparison = seen.comparison.of_what_was_read()
+    pending = [TITLES[component] for component in comparison.pending]
     errors = tuple(f"{TITLES[component]}: {text}" for component, text in comparison.errors.items())
     if pending:
         return Finding(
@@ -77,9 +76,8 @@ def _agent(seen: AgentObservation) -> Finding:
                 "$ nodeagent apply",
             ),
         )
-    if errors or hidden:
-        unread = errors or (f"DNAT: {seen.dnat.unreadable}" if seen.dnat else "",)
-        return Finding(Code.AgentUnreadable, "nodeagent", "in sync as far as it can be read", unread)
+    if errors:
+        return Finding(Code.AgentUnreadable, "nodeagent", "in sync as far as it can be read", errors)
     return Finding(
         Code.AgentInSync,
         "nodeagent",

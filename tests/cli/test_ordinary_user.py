@@ -62,6 +62,23 @@ def test_a_dry_run(readable: CommandLine, place: Path, backend: str) -> None:
 
 
 @needs_root
+def test_a_status_claims_no_drift_of_what_root_alone_may_read(readable: CommandLine, place: Path) -> None:
+    """Neither the rules nor HAProxy behind a directory of root's: it says so, and what it could read."""
+    run = place / "root"
+    run.mkdir(mode=0o700)
+    readable.configure(relay={"runDir": str(run)}, hosts={"enabled": False})
+    done = _as_nobody("status", *readable.options, "-o", "json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert set(document["errors"]) == {"dnat", "relay"}
+    assert set(document["changes"]) == {"addresses"}
+    assert [one["redirected"] for one in document["loadBalancers"][0]["listeners"]] == [None]
+    text = _as_nobody("status", *readable.options).stdout
+    assert "redirected to it: unknown\n" in text
+    assert text.endswith("could not determine: Relay (HAProxy), DNAT; to change: Relay addresses\n")
+
+
+@needs_root
 def test_changing_the_node_is_refused_in_one_line(readable: CommandLine, place: Path) -> None:
     before = _tree(place)
     for command in ("apply", "cleanup"):

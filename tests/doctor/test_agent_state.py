@@ -62,7 +62,8 @@ def test_drift_is_named_by_its_parts() -> None:
 
 
 def test_rules_that_root_alone_may_read_are_no_drift() -> None:
-    hidden = replace(SERVING, dnat=DnatState(unreadable="needs root"))
+    comparison = replace(IN_SYNC, hidden={"dnat": "needs root", "relay": "not permitted"})
+    hidden = replace(SERVING, dnat=DnatState(unreadable="needs root"), comparison=comparison)
     found = agent_findings(hidden)
     assert _codes(found) == {Code.AgentUnreadable, Code.RelayAnswers, Code.DnatUnreadable}
     assert _codes(agent_findings(replace(SERVING, dnat=None))) >= {Code.DnatUnreadable}

@@ -63,10 +63,7 @@ class IptablesBackend:
         try:
             return state_of({key: self._state(*key) for key in self._tables})
         except _DeniedError:
-            return DnatState(
-                unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN: this shows what "
-                "would be written if they held no rules of nodeagent"
-            )
+            return DnatState(unreadable="iptables' tables can't be read without root or CAP_NET_ADMIN")
 
     def script(self, change: DnatChange) -> str:
         """Return the steps as iptables-restore takes them; see `DnatBackend.script`. Pure.

@@ -153,10 +153,7 @@ class NftablesBackend:
         try:
             listing = self._program.list_table()
         except NftPermissionError:
-            return DnatState(
-                unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN: this shows "
-                "what would be written if it did not exist"
-            )
+            return DnatState(unreadable=f"the table inet {TABLE} can't be read without root or CAP_NET_ADMIN")
         return DnatState() if listing is None else state_of(listing)
 
     def script(self, change: DnatChange) -> str:

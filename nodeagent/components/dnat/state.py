@@ -40,7 +40,7 @@ class DnatState:
     @property
     def notes(self) -> tuple[str, ...]:
         """Why nothing could be read, if so."""
-        return (self.unreadable,) if self.unreadable else ()
+        return (f"{self.unreadable}: taken for empty",) if self.unreadable else ()
 
 
 Action = Literal["none", "create", "alter", "repair", "rebuild", "delete", "supersede"]

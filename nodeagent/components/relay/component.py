@@ -88,6 +88,7 @@ class Relay:
             if isinstance(silent, Unreachable) and silent.why.is_running
         ]
         running = not isinstance(found, Unreachable)
+        hidden = isinstance(found, Unreachable) and found.why is Silence.FORBIDDEN
         return RelayState(
             listeners=listeners,
             file_digest=None if text is None else haproxy_config.digest(text),
@@ -96,6 +97,7 @@ class Relay:
             version="" if isinstance(serving, Unreachable) else serving.version,
             stray=self._launch and not running and bool(process.running(self._directory.config)),
             notes=tuple(f"relay: {note}" for note in notes),
+            unreadable=str(found) if hidden else "",
         )
 
     def diff(self, actual: RelayState, desired: Desired) -> Change[RelayState, RelayChange]:

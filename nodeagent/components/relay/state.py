@@ -16,7 +16,8 @@ class RelayState:
     `listeners` are in the configuration file, whose digest is `file_digest` (None: no file, or not
     readable). `running` says whether nodeagent's HAProxy answers; `active_digest` is the digest of the
     configuration that its worker runs. `stray` is true if none answers but processes that nodeagent
-    launched are left. `notes` say what could not be read, or is not as expected.
+    launched are left. `notes` say what could not be read, or is not as expected. `unreadable` is the reason
+    why this user can't ask HAProxy, otherwise empty.
     """
 
     listeners: tuple[Listener, ...] = ()
@@ -26,6 +27,7 @@ class RelayState:
     version: str = ""
     stray: bool = False
     notes: tuple[str, ...] = ()
+    unreadable: str = ""
 
     @property
     def current(self) -> bool:

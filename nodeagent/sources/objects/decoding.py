@@ -205,7 +205,7 @@ def decode_api_servers(raw: bytes | dict[str, Any]) -> ApiServerEndpoints:
 
 
 def describe(raw: bytes | dict[str, Any], kind: str) -> str:
-    """`Kind namespace/name` of an object that may be unreadable otherwise; `Kind without a usable name` at worst."""
+    """`Kind namespace/name` of an object that may be unreadable otherwise, or that it has no usable name."""
     try:
         return str(ref_of(kind, decode(raw, api.Head).metadata))
     except DecodingError:

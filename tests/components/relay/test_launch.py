@@ -226,6 +226,7 @@ def test_an_ordinary_user_gets_a_note_instead_of_an_error() -> None:
     state = relays.read()
     assert not state.running
     assert any("can't be read" in note for note in state.notes)
+    assert "not permitted" in state.unreadable
     assert difference(relays, [A]).detail.added == (A,)
 
 

@@ -133,7 +133,7 @@ def test_objects_without_name_or_version_are_reported(api: ApiServer, connection
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
     found = read_list(connection, resource()).items.values()
     where = [item.unreadable.where for item in found if item.unreadable]
-    assert where == ["Ingress without a usable name", "Ingress default/a", "Ingress without a name"]
+    assert where == ["Ingress without a usable name", "Ingress default/a", "Ingress without a usable name"]
 
 
 def test_large_objects_come_a_few_at_a_time(
