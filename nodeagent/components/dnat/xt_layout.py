@@ -87,18 +87,21 @@ def _guard(desired: DnatRules, family: Family) -> TableLayout:
 
 def _nat(desired: DnatRules, family: Family) -> TableLayout:
     redirects = [redirect for redirect in desired.redirects if redirect.match.address.version == family]
-    if not redirects:
-        return TableLayout()
-    pods = [network for network in desired.pods if network.version == family]
     # A pod's hostPort and kube-proxy's NodePorts take their port of every local address; here, these rules
-    # of the same table are not reached by what is sent to the relay.
+    # of the same table are not reached by what is sent to the relay. Without redirects, hosts lines lead
+    # there: load balancers that are served by their hostnames.
     guarded = [network for network in desired.guarded if network.version == family]
     kept = tuple(XtRule("ACCEPT", destination=where(network)) for network in guarded)
-    chains: dict[str, tuple[XtRule, ...]] = {
-        OUTPUT: (XtRule(ENTRIES, tcp=True), *kept),
-        PREROUTING: (*(XtRule(ENTRIES, source=where(network), tcp=True) for network in pods), *kept),
-        ENTRIES: tuple(_entry(redirect) for redirect in redirects),
-    }
+    chains: dict[str, tuple[XtRule, ...]] = {}
+    if redirects:
+        pods = [network for network in desired.pods if network.version == family]
+        chains[OUTPUT] = (XtRule(ENTRIES, tcp=True), *kept)
+        chains[PREROUTING] = (*(XtRule(ENTRIES, source=where(network), tcp=True) for network in pods), *kept)
+        chains[ENTRIES] = tuple(_entry(redirect) for redirect in redirects)
+    elif kept:
+        chains = {OUTPUT: kept, PREROUTING: kept}
+    else:
+        return TableLayout()
     jumps = {"OUTPUT": (XtRule(OUTPUT),), "PREROUTING": (XtRule(PREROUTING),)}
     return TableLayout(chains, jumps)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend
+from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded
 
@@ -39,6 +39,24 @@ def test_a_host_port_takes_nothing_that_is_sent_to_the_relay(world: World, backe
     assert world.node.answer(NODE[4], 443).startswith("pod ")
     apply(backend, DnatRules())
     assert world.node.answer(RELAY[4], 443).startswith("pod ")
+
+
+def test_nor_where_nothing_is_redirected(world: World, backend: DnatBackend) -> None:
+    """Only hosts lines and CoreDNS lead to load balancers that are served by their hostnames."""
+    before = world.node.rules()
+    world.node.legacy(HOST_PORT)
+    apply(backend, replace(guarded(), redirects=()))
+    assert not difference(backend.read(), replace(guarded(), redirects=()))
+    assert world.node.answer(RELAY[4], 443) == f"relay {RELAY[4]}"
+    assert world.pod.answer(RELAY[4], 443) == f"relay {POD[4]}"
+    assert world.node.answer(NODE[4], 443).startswith("pod ")
+    apply(backend, guarded())
+    assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
+    apply(backend, replace(guarded(), redirects=()))
+    assert world.node.answer(RELAY[4], 443) == f"relay {RELAY[4]}"
+    apply(backend, DnatRules())
+    world.node.legacy("*nat\n-F OUTPUT\n-F PREROUTING\n-F CNI-HOSTPORT-DNAT\n-X CNI-HOSTPORT-DNAT\nCOMMIT\n")
+    assert world.node.rules() == before
 
 
 @pytest.mark.parametrize("rules", [guarded(), replace(guarded(), redirects=())], ids=["dnat", "hosts alone"])
