@@ -15,8 +15,3 @@ class Node(Host):
     def pull(self, image: Image) -> PullResult:
         """Pull an image with containerd; `ok` only when its layer arrived whole."""
         return self.containers.pull(image)
-
-    def skopeo_inspect(self, image: Image) -> PullResult:
-        """Read an image's manifest with skopeo."""
-        done = self.run(["skopeo", "inspect", f"docker://{image.reference}"], check=False)
-        return PullResult(done.returncode == 0, done.stderr)
