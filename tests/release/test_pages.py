@@ -60,7 +60,7 @@ _TESTS = {
         "doctor/test_policy.py::test_the_command_prints_a_policy_for_the_clusters_services"
     ),
     "nodeagent doctor --pull": "doctor/test_states.py::test_the_state_is_recognised",
-    "nodeagent fleet": "daemon/test_fleet.py::test_a_real_agent_is_asked_and_its_document_goes_with_it",
+    "nodeagent fleet": "fleet/test_fleet.py::test_the_worst_come_first_each_with_its_reason",
     "nodeagent plan --manifests --config --node": "daemonset/test_image.py::test_a_plan_needs_no_root",
     "nodeagent plan --config --node": "daemon/test_drift.py::test_damage_is_repaired_within_a_second",
     "nodeagent run --config --node": "daemon/test_ending.py::test_a_restart_changes_nothing_on_the_node",
