@@ -66,7 +66,9 @@ class ClusterApi(ApiServer):
     def stop_listening(self) -> None:
         """Cut all connections and refuse new ones."""
         self._listens = False
-        super().stop_listening()
+        # There, too: the port is held meanwhile, at an address that this machine does not have.
+        with inside(self._host):
+            super().stop_listening()
 
     @contextmanager
     def away(self) -> Iterator[None]:

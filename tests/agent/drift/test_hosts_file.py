@@ -34,7 +34,7 @@ class Watched:
 
     def finally_drifts(self) -> None:
         """The last thing that a test of silence does: it ends in drift, and that must come first."""
-        os.utime(self.path)
+        give_times(self.path)
         assert self.said.next().endswith("was written by another program, with the same content")
 
 
@@ -78,7 +78,8 @@ def move_over(path: Path) -> None:
 
 
 def give_times(path: Path) -> None:
-    path.touch()
+    # Before 6.13, the kernel's "now" is that of the last tick: the file may have been written in it.
+    os.utime(path, (1, 1))
 
 
 @pytest.mark.parametrize(
