@@ -110,12 +110,12 @@ def test_what_the_runbook_says_for_one_node_leaves_it_as_it_was(world: World, ag
 def test_an_agent_that_never_reached_the_api_ends_in_time(
     world: World, api: ClusterApi, agents: Agents
 ) -> None:
-    """In the middle of a first list, streamed, that takes for ever, it hears the signal all the same."""
+    """In the middle of a first list that takes for ever, it hears the signal all the same."""
     before = read_managed_state(world.node1)
     api.faults.add(faults.Hold(), times=None)
     agent = agents.start(_OWN)
     agent.await_page("/healthz", 200)
-    api.traffic.wait_for_requests("watch", "/api/v1/services")
+    api.traffic.wait_for_requests("list", "/api/v1/services")
     assert _end(agent) < _BOUND_SECONDS
     assert read_managed_state(world.node1) == before
     assert names(world.node1) == {}
