@@ -68,7 +68,11 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
     elif get_origin(expected) is UnionType and _is_struct(get_args(expected)[0]):
         yield from _problems(node, get_args(expected)[0], key)  # of `X | None`
     elif get_origin(expected) is tuple:
-        yield from _sequence_problems(node, get_args(expected)[0], key)
+        if not isinstance(node, yaml.SequenceNode):
+            yield _line(node), key, "must be a list"
+            return
+        for index, item in enumerate(node.value):
+            yield from _problems(item, get_args(expected)[0], f"{key}[{index}]")
     elif get_origin(expected) is Literal:
         if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
             given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
@@ -113,14 +117,6 @@ def _mapping_problems(
     for name, field in fields.items():
         if field.required and name not in seen:
             yield _line(node), key, f"{name!r} is missing"
-
-
-def _sequence_problems(node: yaml.Node, item: Any, key: str) -> Iterator[tuple[int, str, str]]:  # noqa: ANN401
-    if not isinstance(node, yaml.SequenceNode):
-        yield _line(node), key, "must be a list"
-        return
-    for index, item_node in enumerate(node.value):
-        yield from _problems(item_node, item, f"{key}[{index}]")
 
 
 def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:

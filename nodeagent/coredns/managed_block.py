@@ -131,7 +131,9 @@ def _written(text: str, place: int, lines: Sequence[str]) -> str:
     end = "\r\n" if before.endswith("\r\n") else "\n"
     indent = _indent_at(text, place)
     unit = "\t" if "\t" in indent else "    "
-    return "".join(indent + _reindented(line, unit) + end for line in (BEGIN, *lines, END))
+    levels = [(len(line) - len(line.lstrip(" "))) // 4 for line in lines]
+    inner = (unit * level + line.lstrip(" ") for level, line in zip(levels, lines, strict=True))
+    return "".join(f"{indent}{line}{end}" for line in (BEGIN, *inner, END))
 
 
 def _indent_at(text: str, place: int) -> str:
@@ -146,11 +148,6 @@ def _indent_at(text: str, place: int) -> str:
         if line.strip():
             return found[0]
     return "    "
-
-
-def _reindented(line: str, unit: str) -> str:
-    bare = line.lstrip(" ")
-    return unit * ((len(line) - len(bare)) // 4) + bare
 
 
 def _line_start(text: str, position: int) -> int:

@@ -84,7 +84,7 @@ def _code(seen: LoadBalancerObservation) -> Code:
     troubled = any(code.verdict is CheckVerdict.AFFECTED for code in paths)
     vip, absent = _short_circuited(seen.service)
     if seen.paths is None:
-        return _of_object(seen) if vip or (not seen.detected.proxy and _is_stated(seen.detected)) else absent
+        return _off_node(seen, absent=None if vip else absent)
     if not seen.detected.proxy:
         return Code.Troubled if troubled else Code.NotProxy
     if vip:
@@ -94,15 +94,13 @@ def _code(seen: LoadBalancerObservation) -> Code:
     return Code.Troubled if troubled else absent
 
 
-def _of_object(seen: LoadBalancerObservation) -> Code:
-    """Return the code of one that a kube-proxy short-circuits, or that sends no header, off the node."""
-    if seen.detected.proxy:
+def _off_node(seen: LoadBalancerObservation, absent: Code | None) -> Code:
+    """Return the code without any connection; `absent`: why no kube-proxy short-circuits it, if none does."""
+    if seen.detected.proxy and absent is None:
         return Code.RemediedByFleet if seen.by_fleet else Code.ShortCircuitedByObject
-    return Code.NotProxy if _is_stated(seen.detected) else Code.ProxyUnknown
-
-
-def _is_stated(detected: Detection) -> bool:
-    return detected.stated and detected.verdict is not Verdict.REFUSED
+    if not seen.detected.proxy and seen.detected.stated and seen.detected.verdict is not Verdict.REFUSED:
+        return Code.NotProxy
+    return absent or Code.ProxyUnknown
 
 
 def _of_paths(paths: Sequence[Code], *, troubled: bool) -> Code:

@@ -157,7 +157,9 @@ def conclude(seen: PathObservation) -> Code:
     if seen.proxy is None:
         return _of_unknown_load_balancer(seen, wants)
     if wants is Demand.PLAIN:
-        return Code.WorksWithoutProxy if _works_here(seen) else Code.ControllerWithoutProxy
+        # To the address, and by a hostname that leads to this node's relay.
+        here = works(seen.load_balancer.plain) and (not seen.name or _relay_works(seen))
+        return Code.WorksWithoutProxy if here else Code.ControllerWithoutProxy
     if works(seen.load_balancer.plain):
         return _of_working(seen, wants)
     if (wants, seen.proxy) in {(Demand.ONLY_V1, "v2"), (Demand.ONLY_V2, "v1")}:
@@ -179,11 +181,6 @@ def _by_dnat(seen: PathObservation) -> bool:
     if seen.relayed is not None:
         return seen.relayed
     return seen.redirected or (seen.redirected is None and seen.vip and _relay_works(seen))
-
-
-def _works_here(seen: PathObservation) -> bool:
-    """Whether plain connections work: to the address, and by a hostname that leads to this node's relay."""
-    return works(seen.load_balancer.plain) and (not seen.name or _relay_works(seen))
 
 
 def _relay_works(seen: PathObservation) -> bool:

@@ -109,7 +109,9 @@ class LoadBalancerLookup:
             if plan.service.gateway
         }
         proxies = sorted((plan for plan in load_balancers if plan.proxy), key=lambda plan: plan.rank)
-        self._first = _first_with_a_place(proxies)
+        # The first that is served, here or without nodeagent; if none is, the first.
+        placed = (plan for plan in proxies if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
+        self._first = next(placed, proxies[0] if proxies else None)
         served = [plan for plan in proxies if plan.is_served]
         others = any(plan is not self._first for plan in served)
         self.choice: Choice | None = _choice_of(served if others else (), before.choice if before else None)
@@ -228,12 +230,6 @@ def _only_others(known: Mapping[tuple[str, str | None], Age], claim: Claim) -> s
     else:
         is_one = True
     return "" if is_one else ", ".join(sorted(name for name, _ in serves))
-
-
-def _first_with_a_place(plans: Sequence[LoadBalancerPlan]) -> LoadBalancerPlan | None:
-    """Return the first that is served, here or without nodeagent; if none is, the first."""
-    placed = (plan for plan in plans if plan.is_served or plan.decision.code in _SERVED_OTHERWISE)
-    return next(placed, plans[0] if plans else None)
 
 
 def _is_evidence(age: Age, claim: Claim) -> bool:

@@ -53,7 +53,11 @@ def log_decisions(after: Desired, before: Desired | None, names: NameChanges) ->
     """
     log_lines(logging.INFO, _load_balancers(after, before))
     log_lines(logging.INFO, _names(*names))
-    log_lines(logging.WARNING, _unreadable(after, before))
+    known = set(before.unreadable) if before else set()
+    new = (entry for entry in after.unreadable if entry not in known)
+    log_lines(
+        logging.WARNING, (("Skipped an object", {"object": one.where, "reason": one.reason}) for one in new)
+    )
 
 
 def _load_balancers(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
@@ -107,13 +111,6 @@ def _said(decision: NameDecision) -> tuple[object, ...]:
         decision.load_balancer,
         decision.stable_reason,
     )
-
-
-def _unreadable(after: Desired, before: Desired | None) -> Iterable[tuple[str, Fields]]:
-    known = set(before.unreadable) if before else set()
-    for entry in after.unreadable:
-        if entry not in known:
-            yield "Skipped an object", {"object": entry.where, "reason": entry.reason}
 
 
 def log_lines(level: int, lines: Iterable[tuple[str, Fields]]) -> None:

@@ -7,7 +7,7 @@ purpose, and the changes of others would wait for it.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from nodeagent.model.desired import Desired, Verdict
 
@@ -60,8 +60,8 @@ class RemovalGuard:
 def _removes(before: Desired, after: Desired) -> str:
     """Return what of most of it would be removed; empty if it is less than half."""
     for what, count, namespaces in (
-        ("hostnames", _names, _of_names),
-        ("load balancers", _load_balancers, _of_load_balancers),
+        ("hostnames", lambda plan: len(plan.hosts), _of_names),
+        ("load balancers", lambda plan: len(_of_load_balancers(plan)), _of_load_balancers),
     ):
         had, has = count(before), count(after)
         if had < _AT_LEAST or 2 * has >= had:
@@ -85,17 +85,9 @@ def _concerns_one(before: Counter[str], after: Counter[str]) -> bool:
     return had > 0 and 2 * has >= had
 
 
-def _names(desired: Desired) -> int:
-    return len(desired.hosts)
+def _of_names(desired: Desired) -> list[str]:
+    return [each.claimed_by.namespace for each in desired.names if each.verdict is Verdict.SERVED]
 
 
-def _of_names(desired: Desired) -> Iterable[str]:
-    return (each.claimed_by.namespace for each in desired.names if each.verdict is Verdict.SERVED)
-
-
-def _load_balancers(desired: Desired) -> int:
-    return sum(decision.verdict is Verdict.SERVED for decision in desired.load_balancers)
-
-
-def _of_load_balancers(desired: Desired) -> Iterable[str]:
-    return (each.load_balancer.namespace for each in desired.load_balancers if each.verdict is Verdict.SERVED)
+def _of_load_balancers(desired: Desired) -> list[str]:
+    return [each.load_balancer.namespace for each in desired.load_balancers if each.verdict is Verdict.SERVED]

@@ -227,7 +227,11 @@ class Reflector:
 
     def _pause(self, error: Exception | None) -> None:
         """Wait, unless the last watch received something: then it is resumed at once."""
-        self._count_fruitless(error)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        if self._at.version is not None and retry_after is None and not isinstance(error, NoConnectionError):
+            self._at.fruitless += 1
+        if self._at.fruitless > _MOST_FRUITLESS:
+            self._at.version = None
         if self._at.productive:
             self._backoff.reset()
             self._at.lost = False
@@ -238,17 +242,8 @@ class Reflector:
             # A person grants rights: a thousand nodes need not ask every half minute.
             self._stopping.wait(random.uniform(*self._timing.refused))  # noqa: S311 - spreads load
             return
-        retry_after = error.retry_after if isinstance(error, ApiError) else None
         if retry_after is not None or not self._at.productive:
             self._stopping.wait(self._backoff.next(retry_after))
-
-    def _count_fruitless(self, error: Exception | None) -> None:
-        """Count a watch without a line; after several, list instead."""
-        asked_to_wait = isinstance(error, ApiError) and error.retry_after is not None
-        if self._at.version is not None and not asked_to_wait and not isinstance(error, NoConnectionError):
-            self._at.fruitless += 1
-        if self._at.fruitless > _MOST_FRUITLESS:
-            self._at.version = None
 
     def _named(self, error: Exception | None = None) -> dict[str, str]:
         """Return the fields of a log record about this resource."""

@@ -189,8 +189,11 @@ def decode_relay_endpoints(raw: bytes | dict[str, Any]) -> tuple[RelayEndpoint, 
         for port in found.ports or ()
         if port.port is not None and 0 < port.port < 65536 and (port.protocol or "TCP") == "TCP"
     ]
+    none = api.Conditions()
     every = (
-        RelayEndpoint(address, name, port, endpoint.node_name, _is_ready(endpoint))
+        RelayEndpoint(
+            address, name, port, endpoint.node_name, (endpoint.conditions or none).ready is not False
+        )
         for endpoint in found.endpoints or ()
         if endpoint.addresses and (address := address_of(endpoint.addresses[0])) is not None
         for name, port in ports
@@ -221,23 +224,14 @@ def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[ServicePort, ...
             port.nodePort or 0,
         )
         for port in spec.ports or ()
-        if _is_port(port.port, problems)
+        if 0 < port.port < 65536
     ]
+    numbers = (port.port for port in spec.ports or ())
+    problems += [f"spec.ports: {one} is not a port number" for one in numbers if not 0 < one < 65536]
     if len(found) > MOST_PORTS:
         problems.append(f"spec.ports: more than {MOST_PORTS} ports: the rest is not read, TCP ports first")
         found.sort(key=lambda port: port.protocol != "TCP")
     return tuple(found[:MOST_PORTS])
-
-
-def _is_ready(endpoint: api.SliceEndpoint) -> bool:
-    return endpoint.conditions is None or endpoint.conditions.ready is not False
-
-
-def _is_port(number: int, problems: list[str]) -> bool:
-    if 0 < number < 65536:
-        return True
-    problems.append(f"spec.ports: {number} is not a port number")
-    return False
 
 
 def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:

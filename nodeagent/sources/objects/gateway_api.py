@@ -153,16 +153,14 @@ def _allowed(found: api.Namespaces | None, default: str) -> AllowedNamespaces:
 
 
 def _rules(selector: api.Selector) -> tuple[LabelRule, ...]:
-    equal = [LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
-    return (*equal, *map(_rule, selector.match_expressions or ()))
-
-
-def _rule(found: api.Expression) -> LabelRule:
-    match found.operator:
-        case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
-            return LabelRule(found.key, operator, tuple(found.values or ()))
-        case other:
-            raise DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
+    rules = [LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    for found in selector.match_expressions or ():
+        match found.operator:
+            case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
+                rules.append(LabelRule(found.key, operator, tuple(found.values or ())))
+            case other:
+                raise DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
+    return tuple(rules)
 
 
 def _points(status: api.GatewayStatus | None, problems: list[str]) -> tuple[LoadBalancerPoint, ...]:
