@@ -10,9 +10,6 @@ whether it sends PROXY or not: what is plain for one Service must not become PRO
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_network
-from typing import Literal
-
-from msgspec import Struct
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import Endpoint, IPAddress, IPNetwork
@@ -61,41 +58,54 @@ _LOAD_BALANCER_INTERFACES = frozenset({"kube-ipvs0", "kube-dummy-if", "kube-lb0"
 """Where kube-proxy (ipvs), kube-router and PureLB keep load balancers' addresses: they are not the node's."""
 
 
-class AddressRules(Struct, frozen=True):
-    """The rules for one cluster, configuration and node.
+class AddressRules:
+    """The rules for one cluster, configuration and node. Pure.
+
+    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33). The API of older clusters
+    shows only the ClusterIPs of LoadBalancer Services, and `loadBalancers.refuse` is for the rest; manifests
+    show all that are in them.
 
     Attributes:
-        everywhere: ranges that are rejected on every node, each with its reason.
-        cluster_ips: the known ClusterIPs, rejected on every node.
-        allowed: `loadBalancers.addressRanges`; empty if everything else may be redirected.
-        here: ranges that are rejected on this node: its pods.
         own: this node's addresses and the API server's; only a listed Service may publish one.
-        ip_mode: `loadBalancers.ipMode`.
-        short_circuited: the addresses that this node's own Service rules were seen to short-circuit.
     """
 
-    everywhere: tuple[tuple[IPNetwork, str], ...]
-    cluster_ips: frozenset[IPAddress]
-    allowed: tuple[IPNetwork, ...]
-    here: tuple[tuple[IPNetwork, str], ...]
-    own: frozenset[IPAddress]
-    ip_mode: Literal["auto", "honor", "ignore"]
-    short_circuited: frozenset[IPAddress]
+    def __init__(self, snapshot: Snapshot, facts: Facts, config: Config) -> None:
+        options, relay, node = config.load_balancers, config.relay, snapshot.node
+        self.own = _own_addresses(snapshot, facts)
+        self._everywhere: tuple[tuple[IPNetwork, str], ...] = (
+            *((network, "it is in the relay's own range") for network in (relay.ipv4, relay.ipv6)),
+            *_NEVER,
+            *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
+            *(
+                (network, f"it is in the Service range {network}")
+                for service_range in sorted(snapshot.service_ranges, key=lambda found: found.name)
+                for network in service_range.networks
+            ),
+        )
+        self._cluster_ips = {address for service in snapshot.services for address in service.cluster_ips}
+        self._cluster_ips |= snapshot.other_cluster_ips
+        if snapshot.relay_service is not None:
+            self._cluster_ips |= set(snapshot.relay_service.cluster_ips)
+        self._allowed = tuple(text.network for text in options.address_ranges)
+        pods = (*(text.network for text in config.dnat.pod_cidrs), *(node.pod_cidrs if node else ()))
+        self._here = tuple((network, f"it is in the pod range {network}") for network in pods)
+        self._ip_mode = options.ip_mode
+        self._short_circuited = facts.short_circuited
 
     def never(self, address: IPAddress) -> str | None:
         """Why no node redirects the address; None if no rule of all nodes forbids it."""
-        reason = _covering(address, self.everywhere)
+        reason = _covering(address, self._everywhere)
         if reason is not None:
             return reason
-        if address in self.cluster_ips:
+        if address in self._cluster_ips:
             return "it is the ClusterIP of a Service"
-        if self.allowed and not any(address in network for network in self.allowed):
+        if self._allowed and not any(address in network for network in self._allowed):
             return "loadBalancers.addressRanges does not include it"
         return None
 
     def obstacle(self, address: IPAddress, *, listed: bool) -> str | None:
         """Why this node does not redirect the address for a Service, listed or not; None if it may."""
-        reason = self.never(address) or _covering(address, self.here)
+        reason = self.never(address) or _covering(address, self._here)
         if reason is None and not listed and address in self.own:
             return (
                 "it is this node's own address or the API server's: if it is a load balancer's as well, list "
@@ -105,48 +115,11 @@ class AddressRules(Struct, frozen=True):
 
     def disbelief(self, address: IPAddress) -> str | None:
         """Why `ipMode: Proxy` does not count for this address; None if it counts."""
-        if self.ip_mode == "ignore":
+        if self._ip_mode == "ignore":
             return "loadBalancers.ipMode is ignore"
-        if self.ip_mode == "auto" and address in self.short_circuited:
+        if self._ip_mode == "auto" and address in self._short_circuited:
             return "this node's own rules short-circuit it nevertheless"
         return None
-
-
-def address_rules(snapshot: Snapshot, facts: Facts, config: Config) -> AddressRules:
-    """Return the rules. Pure.
-
-    Ranges of Services are those of ServiceCIDR objects (KEP-1880, Kubernetes 1.33). The API of older clusters
-    shows only the ClusterIPs of LoadBalancer Services, and `loadBalancers.refuse` is for the rest; manifests
-    show all that are in them.
-    """
-    cluster_ips = {address for service in snapshot.services for address in service.cluster_ips}
-    cluster_ips |= snapshot.other_cluster_ips
-    if snapshot.relay_service is not None:
-        cluster_ips |= set(snapshot.relay_service.cluster_ips)
-    pods = [text.network for text in config.dnat.pod_cidrs]
-    pods += snapshot.node.pod_cidrs if snapshot.node else ()
-    options = config.load_balancers
-    return AddressRules(
-        everywhere=(
-            *(
-                (network, "it is in the relay's own range")
-                for network in (config.relay.ipv4, config.relay.ipv6)
-            ),
-            *_NEVER,
-            *((text.network, f"loadBalancers.refuse includes it ({text})") for text in options.refuse),
-            *(
-                (network, f"it is in the Service range {network}")
-                for service_range in sorted(snapshot.service_ranges, key=lambda found: found.name)
-                for network in service_range.networks
-            ),
-        ),
-        cluster_ips=frozenset(cluster_ips),
-        allowed=tuple(text.network for text in options.address_ranges),
-        here=tuple((network, f"it is in the pod range {network}") for network in pods),
-        own=_own_addresses(snapshot, facts),
-        ip_mode=options.ip_mode,
-        short_circuited=facts.short_circuited,
-    )
 
 
 def _own_addresses(snapshot: Snapshot, facts: Facts) -> frozenset[IPAddress]:

@@ -30,15 +30,6 @@ class IngressClasses(Struct, frozen=True):
     default: str | None
     """The only class that is marked as default; with several of them none is."""
 
-    def of_ingress(self, ingress: Ingress) -> str | None:
-        """Return the Ingress's class: by its spec, else by its annotation, else the default."""
-        return ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or self.default
-
-    def only_of(self, controller: str) -> str | None:
-        """Return the class of a controller that has exactly one."""
-        found = [name for name, serving in self.controllers.items() if serving == controller]
-        return found[0] if len(found) == 1 else None
-
 
 def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
     """Make the value from the objects."""
@@ -51,8 +42,11 @@ def ingress_classes(found: Iterable[IngressClass]) -> IngressClasses:
 
 
 def claims_of_ingress(ingress: Ingress, classes: IngressClasses, pool: HintsPool) -> tuple[Claim, ...]:
-    """Return the claim to the hosts of its rules and TLS section, served where its status or class says."""
-    ingress_class = classes.of_ingress(ingress)
+    """Return the claim to the hosts of its rules and TLS section, served where its status or class says.
+
+    The class is that of its spec, else of its annotation, else the default.
+    """
+    ingress_class = ingress.class_name or ingress.annotations.get(CLASS_ANNOTATION) or classes.default
     hints = pool.one(
         LoadBalancerHints(
             points=ingress.points,
@@ -69,12 +63,13 @@ def claims_of_controller_route(
 ) -> tuple[Claim, ...]:
     """Return the claim to its hosts; it has no status, so its class determines where it is served.
 
-    The class is its own, or its controller's.
+    The class is its own, or its controller's, if that has exactly one.
     """
+    own = [name for name, serving in classes.controllers.items() if serving == route.controller]
     hints = pool.one(
         LoadBalancerHints(
             status="its status",
-            ingress_class=route.annotations.get(CLASS_ANNOTATION) or classes.only_of(route.controller),
+            ingress_class=route.annotations.get(CLASS_ANNOTATION) or (own[0] if len(own) == 1 else None),
             controller=route.controller,
         )
     )

@@ -11,7 +11,7 @@ from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import LoadBalancerDecision, Ruling, Verdict, skipped, some_notes
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ObjectRef, Service, Snapshot
-from nodeagent.plan.address_rules import address_rules, first_at, own_hostnames, publications
+from nodeagent.plan.address_rules import AddressRules, first_at, own_hostnames, publications
 from nodeagent.plan.capacity import share_out
 from nodeagent.plan.detection.decision import LISTED, detect
 from nodeagent.plan.eligibility import Refusal, examine
@@ -67,7 +67,7 @@ class LoadBalancerPlanner:
         self._plans: tuple[LoadBalancerPlan, ...] = ()
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> tuple[LoadBalancerPlan, ...]:
-        """Return the decisions; what is decided as before stays the same object."""
+        """Return the decisions, sorted by namespace/name; what is decided as before stays the same object."""
         own_names = chain(*own_hostnames(snapshot.services, self._config).values())
         rests_on = (
             snapshot.services,
@@ -83,21 +83,16 @@ class LoadBalancerPlanner:
         )
         if rests_on != self._rested_on:
             known = {plan.service.ref: plan for plan in self._plans}
+            decisions = _Decisions(snapshot, facts, self._config)
+            decided = [decisions.of(service, rank) for rank, service in enumerate(decisions.services)]
             plans = tuple(
                 known[plan.service.ref] if known.get(plan.service.ref) == plan else plan
-                for plan in decide_load_balancers(snapshot, facts, self._config)
+                for plan in sorted(decided, key=lambda plan: plan.service.ref)
             )
             self._rested_on = rests_on
             if plans != self._plans:
                 self._plans = plans
         return self._plans
-
-
-def decide_load_balancers(snapshot: Snapshot, facts: Facts, config: Config) -> tuple[LoadBalancerPlan, ...]:
-    """Decide for each LoadBalancer Service; the result is sorted by namespace/name. Pure."""
-    decisions = _Decisions(snapshot, facts, config)
-    plans = (decisions.of(service, rank) for rank, service in enumerate(decisions.services))
-    return tuple(sorted(plans, key=lambda plan: plan.service.ref))
 
 
 class _Decisions:
@@ -111,7 +106,7 @@ class _Decisions:
             for service in self.services
         }
         self._published = publications(self.services, self._listed)
-        self._rules = address_rules(snapshot, facts, config)
+        self._rules = AddressRules(snapshot, facts, config)
         self._dns = facts.dns
         self._own_names = own_hostnames(self.services, config)
         self._examined = {

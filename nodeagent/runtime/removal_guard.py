@@ -59,11 +59,15 @@ class RemovalGuard:
 
 def _removes(before: Desired, after: Desired) -> str:
     """Return what of most of it would be removed; empty if it is less than half."""
-    for what, count, namespaces in (
-        ("hostnames", lambda plan: len(plan.hosts), _of_names),
-        ("load balancers", lambda plan: len(_of_load_balancers(plan)), _of_load_balancers),
+    for what, had, has, namespaces in (
+        ("hostnames", len(before.hosts), len(after.hosts), _of_names),
+        (
+            "load balancers",
+            len(_of_load_balancers(before)),
+            len(_of_load_balancers(after)),
+            _of_load_balancers,
+        ),
     ):
-        had, has = count(before), count(after)
         if had < _AT_LEAST or 2 * has >= had:
             continue
         if not _concerns_one(Counter(namespaces(before)), Counter(namespaces(after))):

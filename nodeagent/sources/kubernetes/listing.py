@@ -58,14 +58,16 @@ class _Head(Struct):
     metadata: _Meta
 
 
-class _ListMeta(Struct):
+class ListMeta(Struct):
+    """What a list and a bookmark say of themselves."""
+
     resourceVersion: str  # noqa: N815 - the API's field
     proceed: str = field(default="", name="continue")
 
 
 class _List(Struct):
     kind: str
-    metadata: _ListMeta
+    metadata: ListMeta
     items: list[msgspec.Raw]
 
 

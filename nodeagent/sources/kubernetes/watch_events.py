@@ -13,7 +13,7 @@ from nodeagent.sources.kubernetes.errors import (
     TooLargeError,
     refusal,
 )
-from nodeagent.sources.kubernetes.listing import decoded, number, read_item
+from nodeagent.sources.kubernetes.listing import ListMeta, decoded, number, read_item
 from nodeagent.sources.kubernetes.resources import Item, Key, Resource
 from nodeagent.sources.kubernetes.transport import Response
 from nodeagent.typed_values import from_json
@@ -80,12 +80,8 @@ class _WatchEvent(Struct):
     object: msgspec.Raw
 
 
-class _BookmarkMeta(Struct):
-    resourceVersion: str  # noqa: N815 - the API's field
-
-
 class _Bookmark(Struct):
-    metadata: _BookmarkMeta
+    metadata: ListMeta
 
 
 def read_event(line: bytes, resource: Resource, request: ApiRequest) -> WatchEvent | None:
