@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from nodeagent.doctor.findings import CheckVerdict, Code, Finding
-from nodeagent.doctor.paths import Signature, signature
 from nodeagent.model.addresses import IPAddress
 from nodeagent.model.desired import NameDecision
 from nodeagent.model.facts import DnsReply
@@ -256,6 +255,6 @@ def pull_finding(image: str, steps: Sequence[PullStep], own_settings: str) -> Fi
 def _code(last: PullStep) -> Code:
     if last.ok:
         return Code.PullWorks
-    if last.outcome is not None and signature(last.outcome) is Signature.CUT:
+    if last.outcome is not None and last.outcome.is_cut:
         return Code.PullCut
     return _BY_STAGE[last.stage]

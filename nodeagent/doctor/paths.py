@@ -21,56 +21,12 @@ from enum import Enum
 from nodeagent.doctor.findings import Code, Finding
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.objects import ProxyVersion, Service
-from nodeagent.sources.probes.connection_tests import Ending, ProbeOutcome
-
-_BAD_REQUEST = 400
-
-
-class Signature(Enum):
-    """The classes of endings on which conclusions depend."""
-
-    WORKS = "works"
-    """The server understood what it was sent: a status other than 400, or a TLS server's own alert."""
-    CUT = "cut"
-    """The server accepted the connection, then closed it or did not respond: mostly, no PROXY header came."""
-    REFUSED_LINE = "bad request"
-    """400, or plain HTTP on a TLS port: the server mistook the PROXY header for the request."""
-    NO_LISTENER = "no process listens"
-    """Nothing accepted the connection."""
-    UNKNOWN = "unknown"
-    """Not asked."""
-
-
-_BY_ENDING = {
-    Ending.NOT_ASKED: Signature.UNKNOWN,
-    Ending.UNREACHABLE: Signature.NO_LISTENER,
-    Ending.REFUSED: Signature.NO_LISTENER,
-    Ending.CONNECT_TIMEOUT: Signature.NO_LISTENER,
-    Ending.CLOSED_IN_HANDSHAKE: Signature.CUT,
-    Ending.RESET_IN_HANDSHAKE: Signature.CUT,
-    Ending.SILENT_IN_HANDSHAKE: Signature.CUT,
-    Ending.NOT_TLS: Signature.REFUSED_LINE,
-    Ending.TLS_ALERT: Signature.WORKS,
-    Ending.EMPTY_REPLY: Signature.CUT,
-    Ending.RESET: Signature.CUT,
-    Ending.SILENT: Signature.CUT,
-    # A server that sends first (SSH, SMTP) or another protocol answers, and that is what counts.
-    Ending.NOT_HTTP: Signature.WORKS,
-}
-
-
-def signature(outcome: ProbeOutcome | None) -> Signature:
-    """Return the class of an outcome; None if there was no request."""
-    if outcome is None:
-        return Signature.UNKNOWN
-    if outcome.ending is Ending.STATUS:
-        return Signature.REFUSED_LINE if outcome.status == _BAD_REQUEST else Signature.WORKS
-    return _BY_ENDING[outcome.ending]
+from nodeagent.sources.probes.connection_tests import ProbeOutcome
 
 
 def works(outcome: ProbeOutcome | None) -> bool:
-    """Whether the server understood what it was sent."""
-    return signature(outcome) is Signature.WORKS
+    """Whether there was a connection, and the server understood what it was sent."""
+    return outcome is not None and outcome.works
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +103,8 @@ def demand(controller: Answers) -> Demand:
         return Demand.LINE
     if first or second:
         return Demand.ONLY_V1 if first else Demand.ONLY_V2
-    signatures = {signature(outcome) for outcome in controller.all}
-    return Demand.DOWN if signatures == {Signature.NO_LISTENER} else Demand.UNKNOWN
+    down = all(outcome is not None and outcome.is_unheard for outcome in controller.all)
+    return Demand.DOWN if down else Demand.UNKNOWN
 
 
 def conclude(seen: PathObservation) -> Code:
@@ -206,8 +162,10 @@ def _unremedied(seen: PathObservation, wants: Demand) -> Code:
         return Code.ShortCircuitedAndCut
     if wants is Demand.UNKNOWN:
         return Code.PathUnclear
-    by_plain = {Signature.NO_LISTENER: Code.LoadBalancerDown, Signature.CUT: Code.LoadBalancerCut}
-    return by_plain.get(signature(seen.load_balancer.plain), Code.PathUnclear)
+    plain = seen.load_balancer.plain
+    if plain is not None and plain.is_unheard:
+        return Code.LoadBalancerDown
+    return Code.LoadBalancerCut if plain is not None and plain.is_cut else Code.PathUnclear
 
 
 def _of_unknown_load_balancer(seen: PathObservation, wants: Demand) -> Code:

@@ -27,13 +27,8 @@ from nodeagent.model.objects import EXCLUDE, PROXY_PROTOCOL
 from nodeagent.plan.detection.providers import PROVIDERS
 from nodeagent.sources.kubernetes.discovery import discover
 from nodeagent.sources.kubernetes.pod_exec import Container, execute
-from nodeagent.sources.objects.decoding import (
-    DecodingError,
-    decode_ingress,
-    decode_node,
-    decode_service,
-)
-from nodeagent.sources.objects.kinds import decode_ingress_class
+from nodeagent.sources.kubernetes.resources import INGRESS_CLASSES, INGRESSES, NODES, SERVICES
+from nodeagent.sources.objects.decoding import DecodingError
 from nodeagent.typed_values import from_json
 
 _CONFIG_FILE = "/etc/nodeagent/nodeagent.yaml"
@@ -78,30 +73,20 @@ def of_cluster(asking: Asking, *, only_decoded: bool = False) -> Iterator[Piece]
     those that say whether a load balancer sends PROXY: all else might hold hostnames and secrets of any form.
     """
     in_namespace = f"/api/v1/namespaces/{asking.namespace}"
-    paths: dict[str, tuple[str, dict[str, str]]] = {
+    rows = [SERVICES, INGRESSES, INGRESS_CLASSES, NODES]
+    try:
+        rows += discover(asking.connection)
+    except NodeagentError as error:
+        yield Piece("cluster/optional-kinds.json", problem=str(error))
+    paths: dict[str, tuple[str, Mapping[str, str]]] = {
         "version": ("/version", {}),
-        "services": ("/api/v1/services", {"fieldSelector": "spec.type=LoadBalancer"}),
-        "ingresses": ("/apis/networking.k8s.io/v1/ingresses", {}),
-        "ingressclasses": ("/apis/networking.k8s.io/v1/ingressclasses", {}),
-        "nodes": ("/api/v1/nodes", {}),
+        **{row.name: (row.path, row.selector) for row in rows},
         "nodeagent-daemonset": (f"/apis/apps/v1/namespaces/{asking.namespace}/daemonsets/{APP}", {}),
         "nodeagent-pods": (f"{in_namespace}/pods", {"labelSelector": f"app.kubernetes.io/name={APP}"}),
         "nodeagent-configmap": (f"{in_namespace}/configmaps/{APP}", {}),
         "nodeagent-events": (f"{in_namespace}/events", {}),
     }
-    decoders: dict[str, Decode] = {
-        "services": decode_service,
-        "ingresses": decode_ingress,
-        "ingressclasses": decode_ingress_class,
-        "nodes": decode_node,
-    }
-    try:
-        found = discover(asking.connection)
-    except NodeagentError as error:
-        yield Piece("cluster/optional-kinds.json", problem=str(error))
-    else:
-        paths |= {row.name: (row.path, {}) for row in found}
-        decoders |= {row.name: row.decode for row in found}
+    decoders = {row.name: row.decode for row in rows}
     for name, (path, query) in paths.items():
         decode = decoders.get(name) if only_decoded else None
         reader = partial(_decoded, decode) if decode else _objects

@@ -1,5 +1,6 @@
 """The nodes, and the pod of nodeagent on each: read from the API, without a query to any node."""
 
+from dataclasses import replace
 from typing import Any
 
 from msgspec import Struct, field
@@ -7,7 +8,7 @@ from msgspec import Struct, field
 from nodeagent.model.objects import ObjectRef, Unreadable
 from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.listing import read_list
-from nodeagent.sources.kubernetes.resources import Resource, object_path
+from nodeagent.sources.kubernetes.resources import NODES, Resource, object_path
 from nodeagent.sources.objects.api import Head
 from nodeagent.sources.objects.decoding import decode
 
@@ -107,7 +108,7 @@ def read_roster(connection: Connection, namespace: str) -> tuple[Seat, ...]:
     daemonset = _decoded(connection.get_json(object_path(ObjectRef("DaemonSet", namespace, APP))))
     of_app = {"labelSelector": f"app.kubernetes.io/name={APP}"}
     pods_path = f"/api/v1/namespaces/{namespace}/pods"
-    nodes, unreadable = _listed(connection, Resource("nodes", "Node", "/api/v1/nodes", _decoded))
+    nodes, unreadable = _listed(connection, replace(NODES, decode=_decoded))
     pods, more = _listed(connection, Resource("pods", "Pod", pods_path, _decoded, of_app))
     chosen: dict[str, AgentPod] = {}
     for pod in sorted(pods, key=_rank):

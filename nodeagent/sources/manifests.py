@@ -17,6 +17,7 @@ from nodeagent.printable import printable
 from nodeagent.sources.kubernetes.resources import (
     EVERYWHERE,
     NAMESPACES,
+    NODES,
     Resource,
     config_map_rows,
     optional_resource,
@@ -26,7 +27,6 @@ from nodeagent.sources.objects import api
 from nodeagent.sources.objects.decoding import (
     DecodingError,
     decode,
-    decode_node,
     decode_relay_service,
     describe,
 )
@@ -44,7 +44,6 @@ _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _DIRECTIVES = re.compile(r"(?:[ \t]*(?:[%#].*)?(?:\n|$))*")
 _OPTIONAL = tuple(optional_resource(kind, kind.versions[0]) for kind in OPTIONAL_KINDS)
 _OLD_GROUP = {"networking.k8s.io": "extensions"}
-_NODES = Resource("nodes", "Node", "/api/v1/nodes", decode_node)
 
 
 class _JsonTypesLoader(yaml.CSafeLoader):
@@ -92,7 +91,7 @@ def read_manifests(
 
 def read_node_names(source: Path | bytes) -> tuple[str, ...]:
     """Return the names of all Nodes in the manifests. Raises SourceError as `read_manifests` does."""
-    found = _gathered(source, _Gathered((_NODES,))).objects.values()
+    found = _gathered(source, _Gathered((NODES,))).objects.values()
     return tuple(value.name for value in found if isinstance(value, Node))
 
 

@@ -118,6 +118,17 @@ class Item(Struct, frozen=True):
 DISCOVERY = "discovery"
 """The name in status and metrics for the discovery of optional kinds."""
 
+SERVICES = Resource(
+    "services",
+    "Service",
+    "/api/v1/services",
+    decode_service,
+    # Kubernetes has this selector since 1.31.
+    {"fieldSelector": "spec.type=LoadBalancer"},
+    dispensable=True,
+)
+INGRESSES = Resource("ingresses", "Ingress", "/apis/networking.k8s.io/v1/ingresses", decode_ingress)
+NODES = Resource("nodes", "Node", "/api/v1/nodes", decode_node)
 INGRESS_CLASSES = Resource(
     "ingressclasses",
     "IngressClass",
@@ -177,21 +188,8 @@ def watched(node_name: str, relay: RelayName | None = None) -> tuple[Resource, .
         node_name: this node's name; no other Node is requested (RBAC can be as narrow: resourceNames).
         relay: namespace and name of an existing relay Service; None if this node relays itself.
     """
-    rows = [
-        Resource(
-            "services",
-            "Service",
-            "/api/v1/services",
-            decode_service,
-            # Kubernetes has this selector since 1.31.
-            {"fieldSelector": "spec.type=LoadBalancer"},
-            dispensable=True,
-        ),
-        Resource("ingresses", "Ingress", "/apis/networking.k8s.io/v1/ingresses", decode_ingress),
-        Resource(
-            "node", "Node", "/api/v1/nodes", decode_node, {"fieldSelector": f"metadata.name={node_name}"}
-        ),
-    ]
+    own = replace(NODES, name="node", selector={"fieldSelector": f"metadata.name={node_name}"})
+    rows = [SERVICES, INGRESSES, own]
     if relay is not None:
         namespace, name = relay
         rows += [

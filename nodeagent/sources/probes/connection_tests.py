@@ -58,12 +58,44 @@ class Ending(StrEnum):
     STATUS = "an HTTP status"
 
 
+_CUT = frozenset(
+    {
+        Ending.CLOSED_IN_HANDSHAKE,
+        Ending.RESET_IN_HANDSHAKE,
+        Ending.SILENT_IN_HANDSHAKE,
+        Ending.EMPTY_REPLY,
+        Ending.RESET,
+        Ending.SILENT,
+    }
+)
+
+
 class ProbeOutcome(Struct, frozen=True):
     """How one probe ended; `status` is 0 if no HTTP answer was read."""
 
     ending: Ending
     status: int = 0
     detail: str = ""
+
+    @property
+    def works(self) -> bool:
+        """Whether the server understood what it was sent: a status other than 400, or its own TLS alert.
+
+        One that sends first (SSH, SMTP), or speaks another protocol, answers as well, and that counts.
+        """
+        if self.ending is Ending.STATUS:
+            return self.status != 400
+        return self.ending in {Ending.TLS_ALERT, Ending.NOT_HTTP}
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether nothing accepted the connection."""
+        return self.ending in {Ending.UNREACHABLE, Ending.REFUSED, Ending.CONNECT_TIMEOUT}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the server accepted it, then closed it or did not respond: mostly, no PROXY header came."""
+        return self.ending in _CUT
 
     def __str__(self) -> str:
         if self.ending is Ending.STATUS:

@@ -30,7 +30,6 @@ from nodeagent.typed_values import from_json
 
 _LONGEST_MANIFEST = 4 * 1024 * 1024
 _FIRST_BYTES = 4096
-_NOBODY = frozenset({Ending.REFUSED, Ending.UNREACHABLE, Ending.CONNECT_TIMEOUT})
 _AFTER_TLS = frozenset({Ending.STATUS, Ending.NOT_HTTP, Ending.EMPTY_REPLY, Ending.RESET, Ending.SILENT})
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
@@ -161,7 +160,7 @@ def _connected(image: ImageReference, addresses: Iterable[IPAddress]) -> tuple[E
     silent = []
     for endpoint in (Endpoint(address, image.port) for address in addresses):
         outcome = ask(Probe(endpoint, None, tls=True, host=image.host))
-        if outcome.ending not in _NOBODY:
+        if not outcome.is_unheard:
             return endpoint, outcome
         silent.append(f"{endpoint}: {outcome}")
     raise _Stopped(Stage.CONNECT, "; ".join(silent), outcome)
