@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -168,7 +169,7 @@ class Controller:
         try:
             done = self._reconciler.reconcile(snapshot, self._verifier.answers(), self._config)
         except NodeagentError as error:
-            self._reporter.failed(str(error))
+            self._reporter.failed("pass", [str(error)])
             self.pass_failed(str(error))
             return
         if done.written:
@@ -196,7 +197,7 @@ class Controller:
         self._reporter.lease_failed(self.elector.error)
         states = [state for state in self._cluster.states() if not state.optional]
         errors = sorted({state.error for state in states if state.error})
-        self._reporter.sources_failed(errors)
+        self._reporter.failed("sources", errors)
         if errors:
             self._board.component_failed(API, "; ".join(errors))
         elif all(state.synced for state in states):
@@ -209,8 +210,6 @@ class Controller:
         self.service.close()
         _LOG.info("Stopping; nodeagent's entries stay in CoreDNS")
 
-
-_LOG = logging.getLogger("nodeagent")
 
 COREDNS_NAME_CODES = frozenset({"WildcardNotAllowed"})
 """What only CoreDNS does not get; the agents report everything else."""
@@ -225,8 +224,7 @@ class CoreDnsReporter:
 
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
-        self._said: set[str] = set()
-        self._said_of_sources: set[str] = set()
+        self._said: dict[str, set[str]] = {"pass": set(), "sources": set()}
         self._before: Desired | None = None
         self._lease_error = ""
 
@@ -247,15 +245,14 @@ class CoreDnsReporter:
             _LOG.warning("Another program reverted the Corefile", extra={"fields": {"reason": text}})
             uid = where.raw["metadata"].get("uid", "")
             self._events.record(PendingEvent(where.ref, "CorefilePutBack", text, uid))
-        self.failed(*done.edits.remarks, *done.errors.values())
+        self.failed("pass", (*done.edits.remarks, *done.errors.values()))
 
-    def failed(self, *errors: str) -> None:
-        """Report what a pass could not do."""
-        self._said = _say_once(errors, self._said)
-
-    def sources_failed(self, errors: Iterable[str]) -> None:
-        """Report what can't be read from the cluster."""
-        self._said_of_sources = _say_once(errors, self._said_of_sources)
+    def failed(self, what: Literal["pass", "sources"], errors: Iterable[str]) -> None:
+        """Report what a pass could not do, or what can't be read from the cluster, if it was not yet."""
+        now = set(errors)
+        for text in sorted(now - self._said[what]):
+            _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
+        self._said[what] = now
 
     def lease_failed(self, error: SourceError | None) -> None:
         """Report what is wrong with the Lease, when it begins and when it ends."""
@@ -265,14 +262,6 @@ class CoreDnsReporter:
         elif self._lease_error and not text:
             _LOG.info("Used the Lease again")
         self._lease_error = text
-
-
-def _say_once(texts: Iterable[str], said: set[str]) -> set[str]:
-    """Log the texts that were not logged yet; return those of now."""
-    now = set(texts)
-    for text in sorted(now - said):
-        _LOG.warning("Could not do everything", extra={"fields": {"reason": text}})
-    return now
 
 
 def coredns_metrics() -> Metrics:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodeagent.config.options import LoadBalancerOptions
+from nodeagent.config.options import ControllerConfigMap, LoadBalancerOptions, ProxyService
 from nodeagent.errors import quoted
 from nodeagent.model.desired import Ruled, Ruling, refused, served, skipped
 from nodeagent.model.objects import PROXY_PROTOCOL, ConfigMap, Node, ProxyVersion, Service
@@ -213,19 +213,12 @@ def _by_configuration(service: Service, options: LoadBalancerOptions) -> Detecti
         return Detection(skipped("Ignored", "listed in loadBalancers.ignore"))
     for entry in options.services:
         if entry.path == service.ref.path:
-            have = service.tcp_ports
-            unknown = sorted(set(entry.ports) - set(have))
-            ports = entry.ports or have
             remarks = tuple(
                 f"port {port}: listed in loadBalancers.services, but not a TCP port of the Service"
-                for port in unknown
+                for port in sorted(set(entry.ports) - set(service.tcp_ports))
             )
             return _proxy(
-                service,
-                LISTED,
-                {port: entry.proxy_protocol for port in have if port in ports},
-                "listed in loadBalancers.services",
-                remarks,
+                service, LISTED, _versions(service, entry), "listed in loadBalancers.services", remarks
             )
     return None
 
@@ -301,13 +294,12 @@ def _by_config_map(
         return Detection(refused("BadConfigMap", reason))
     if not demanded:
         return Detection(skipped("NotProxy", f"no PROXY: {said}"))
-    have = service.tcp_ports
-    return _proxy(
-        service,
-        "ControllerConfigMap",
-        {port: entry.proxy_protocol for port in have if not entry.ports or port in entry.ports},
-        said,
-    )
+    return _proxy(service, "ControllerConfigMap", _versions(service, entry), said)
+
+
+def _versions(service: Service, entry: ProxyService | ControllerConfigMap) -> dict[int, ProxyVersion]:
+    ports = service.tcp_ports
+    return {port: entry.proxy_protocol for port in ports if not entry.ports or port in entry.ports}
 
 
 def _proxy(
