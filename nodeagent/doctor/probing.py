@@ -75,14 +75,23 @@ def find_targets(
         One target for each address and TCP port. For a load balancer that is not known to send PROXY, only
         the ports that are HTTP or TLS by name or number: other services on it are not disturbed.
     """
-    return tuple(
-        target
-        for service, versions in services
-        for address, vip in _addresses(service, resolved)
-        for port in service.ports
-        if (target := _target(service, address, vip, port, versions.get(port.port), hosts)) is not None
-        and target.endpoint not in facts.api_servers
-    )
+    found = []
+    for service, versions in services:
+        for address, vip in _addresses(service, resolved):
+            ips = service.cluster_ips
+            own = next((one for one in ips if one.version == address.version), ips[0] if ips else None)
+            for port in service.ports:
+                endpoint, proxy, tls = Endpoint(address, port.port), versions.get(port.port), _tls(port)
+                if (
+                    port.protocol != "TCP"
+                    or (proxy is None and len(tls) > 1)
+                    or endpoint in facts.api_servers
+                ):
+                    continue
+                server = Endpoint(own, port.port) if own else None
+                host = hosts.get(service.ref, "")
+                found.append(Target(service, port, endpoint, proxy, vip, host, tls, server))
+    return tuple(found)
 
 
 def choose_hosts(desired: Desired, wanted: str, services: Iterable[Service]) -> dict[ObjectRef, str]:
@@ -136,23 +145,6 @@ def _addresses(
         for one, vip in found.items()
         if not (one.is_loopback or one.is_multicast or one.is_unspecified or one.is_link_local)
     ]
-
-
-def _target(  # noqa: PLR0913, PLR0917 - what a target is made of
-    service: Service,
-    address: IPAddress,
-    vip: bool,  # noqa: FBT001 - goes into the field of that name
-    port: ServicePort,
-    proxy: ProxyVersion | None,
-    hosts: Mapping[ObjectRef, str],
-) -> Target | None:
-    tls = _tls(port)
-    if port.protocol != "TCP" or (proxy is None and len(tls) > 1):
-        return None
-    servers = [one for one in service.cluster_ips if one.version == address.version] or service.cluster_ips
-    server = Endpoint(servers[0], port.port) if servers else None
-    endpoint = Endpoint(address, port.port)
-    return Target(service, port, endpoint, proxy, vip, hosts.get(service.ref, ""), tls, server)
 
 
 def _tls(port: ServicePort) -> tuple[bool, ...]:

@@ -156,21 +156,18 @@ class OwnRelay:
         versions: Mapping[int, ProxyVersion],
         plain_ports: Iterable[int],
     ) -> tuple[Listener, ...]:
+        """Send to the ClusterIP of the bind's family; to the other one where the Service has only that."""
         binds = {redirect.to for redirect in redirects}
         binds |= {Endpoint(bind.address, port) for bind in binds for port in plain_ports}
-        return tuple(
-            self._listener(bind, service, versions.get(bind.port))
-            for bind in sorted(binds, key=Endpoint.sort_key)
-        )
-
-    def _listener(self, bind: Endpoint, service: Service, version: ProxyVersion | None) -> Listener:
-        """Send to the ClusterIP of the bind's family; to the other one where the Service has only that."""
-        family = bind.address.version
-        same_family = [address for address in service.cluster_ips if address.version == family]
-        server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
-        # Without the header, the source is not passed on.
-        node_address = self._source_addresses.get(family) if version else None
-        return Listener(bind, server, version, service.ref, node_address)
+        found = []
+        for bind in sorted(binds, key=Endpoint.sort_key):
+            family, version = bind.address.version, versions.get(bind.port)
+            same_family = [address for address in service.cluster_ips if address.version == family]
+            server = Endpoint((same_family or service.cluster_ips)[0], bind.port)
+            # Without the header, the source is not passed on.
+            node_address = self._source_addresses.get(family) if version else None
+            found.append(Listener(bind, server, version, service.ref, node_address))
+        return tuple(found)
 
 
 def _source_addresses(snapshot: Snapshot, facts: Facts) -> dict[int, IPAddress]:
