@@ -196,6 +196,30 @@ def test_an_object_given_twice_is_named_and_the_first_is_used(tmp_path: Path) ->
     assert entry.reason == "given twice; the first one is used"
 
 
+@pytest.mark.parametrize(
+    ("version", "used"),
+    [
+        ("networking.k8s.io/v1", True),
+        ("extensions/v1beta1", True),
+        ("", True),
+        ("networking.internal.knative.dev/v1alpha1", False),
+        ("v1", False),
+    ],
+)
+def test_a_kind_is_told_from_others_of_its_name_by_its_group(
+    tmp_path: Path, version: str, *, used: bool
+) -> None:
+    found = read(tmp_path, json.dumps({**ingress(), "apiVersion": version}))
+    assert (len(found.ingresses), found.unreadable) == (int(used), ())
+
+
+def test_a_custom_kind_needs_its_group(tmp_path: Path) -> None:
+    route = {"kind": "HTTPRoute", "metadata": {"name": "site", "namespace": "web"}, "spec": {}}
+    assert read(tmp_path, json.dumps(route)).routes == ()
+    named = {**route, "apiVersion": "gateway.networking.k8s.io/v1"}
+    assert len(read(tmp_path, json.dumps(named)).routes) == 1
+
+
 @pytest.mark.parametrize("metadata", [{}, {"namespace": "ingress"}, None, [], {"name": 7}])
 def test_an_object_without_a_name_is_named_by_its_kind(tmp_path: Path, metadata: object) -> None:
     """All that is known of it."""
