@@ -99,8 +99,9 @@ def by_templates(answers: Iterable[Answer]) -> list[str]:
     ):
         names = [one.name for one in found]
         wildcards = [_below(any_but(one.but), one.name.removeprefix("*.")) for one in found if is_wild]
+        expressions = wildcards or list(_expressions(names))
         for kind in ("A", "AAAA", "HTTPS"):
-            lines += _template(kind, addresses, wildcards or list(_expressions(names)), names)
+            lines += _template(kind, addresses, expressions, names)
     return lines
 
 
