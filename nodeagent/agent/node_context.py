@@ -11,7 +11,7 @@ from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import HostsLine
 from nodeagent.model.facts import DnsAnswer, Facts, InterfaceAddress, UserHostsLine
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.eligibility import doubtful_addresses
+from nodeagent.plan.eligibility import doubtful_endpoints
 from nodeagent.sources.node.api_servers import ApiServers
 from nodeagent.sources.node.identity import ipv6_switched_off, own_names, source_addresses
 from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
@@ -43,7 +43,7 @@ def read_node_context(
     sources = (
         address for address in source_addresses() if not any(address in network for network in relay_networks)
     )
-    doubtful = doubtful_addresses(snapshot, config)
+    doubtful = doubtful_endpoints(snapshot, config)
     addresses = actual.addresses.state().addresses if doubtful or config.relay.kind == "node" else ()
     holders = actual.components.relay.port_holders()
     api = api.with_published(snapshot.api_servers)

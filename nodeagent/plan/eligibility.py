@@ -17,20 +17,21 @@ from nodeagent.plan.address_rules import AddressRules
 from nodeagent.plan.detection.decision import detect
 
 
-def doubtful_addresses(snapshot: Snapshot, config: Config) -> frozenset[IPAddress]:
-    """Return the addresses for which only this node's own rules show whether they are short-circuited.
+def doubtful_endpoints(snapshot: Snapshot, config: Config) -> frozenset[Endpoint]:
+    """Return addresses and TCP ports of which only this node's own rules show if they are short-circuited.
 
     They are those in ipMode Proxy of load balancers that send PROXY; without any, no rules need to be read.
     """
     if config.load_balancers.ip_mode != "auto":
         return frozenset()
     return frozenset(
-        point.ip
+        Endpoint(point.ip, port)
         for service in snapshot.services
         if any(point.ip_mode == "Proxy" for point in service.points)
         if detect(service, config.load_balancers, snapshot.node, snapshot.config_maps).proxy
         for point in service.points
         if point.ip is not None and point.ip_mode == "Proxy"
+        for port in service.tcp_ports
     )
 
 

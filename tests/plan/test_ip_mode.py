@@ -7,10 +7,11 @@ import pytest
 
 from nodeagent.model.desired import Verdict
 from nodeagent.model.objects import Snapshot
-from nodeagent.plan.eligibility import doubtful_addresses
-from tests.plan.made_up import FACTS, config, desired, of_service, point, service
+from nodeagent.plan.eligibility import doubtful_endpoints
+from tests.plan.made_up import FACTS, config, desired, endpoint, of_service, point, service
 
 IN_PROXY_MODE = service(points=(point("192.0.2.1", mode="Proxy"),), ports=("443",))
+DOUBTFUL = {endpoint("192.0.2.1:443")}
 LISTED = "services: [{namespace: ingress, name: blue}]"
 SEEN = replace(FACTS, short_circuited=frozenset({ip_address("192.0.2.1")}))
 
@@ -50,13 +51,15 @@ def test_an_impossible_address_stays_one() -> None:
 def test_rules_are_read_only_where_they_would_decide(mode: str) -> None:
     """Not where the administrator has."""
     snapshot = Snapshot(services=(IN_PROXY_MODE,))
-    assert doubtful_addresses(snapshot, config()) == {ip_address("192.0.2.1")}
-    assert doubtful_addresses(snapshot, config(options(mode))) == frozenset()
+    assert doubtful_endpoints(snapshot, config()) == DOUBTFUL
+    assert doubtful_endpoints(snapshot, config(options(mode))) == frozenset()
 
 
 def test_only_proxy_load_balancers_in_that_mode_are_in_doubt() -> None:
     """Of a Service with both kinds of address, only the one."""
-    mixed = service(points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2"), point(hostname="lb")))
+    mixed = service(
+        points=(point("192.0.2.1", mode="Proxy"), point("192.0.2.2"), point(hostname="lb")), ports=("443",)
+    )
     unlisted = service("red", points=(point("192.0.2.3", mode="Proxy"),))
     snapshot = Snapshot(services=(mixed, unlisted, service("green")))
-    assert doubtful_addresses(snapshot, config()) == {ip_address("192.0.2.1")}
+    assert doubtful_endpoints(snapshot, config()) == DOUBTFUL

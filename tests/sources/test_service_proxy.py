@@ -1,19 +1,21 @@
 """Which addresses the node's Service proxy catches: rules of kube-proxy's own shape, in a real kernel."""
 
 import subprocess
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
 from nodeagent import programs
-from nodeagent.model.addresses import Family, IPAddress
+from nodeagent.model.addresses import Endpoint, Family, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.sources.node import service_proxy
-from nodeagent.sources.node.service_proxy import ServiceRules, caught_addresses
+from nodeagent.sources.node.service_proxy import ServiceRules as KernelRules
+from nodeagent.sources.node.service_proxy import caught_addresses
 from tests.components.relay.namespace import isolated
 from tests.testbed import kube_proxy_iptables, kube_proxy_nftables
-from tests.testbed.services import INGRESS_SERVICE
+from tests.testbed.services import INGRESS_SERVICE, ServicePort, ServiceRules
 
 CAUGHT, CAUGHT_6 = (INGRESS_SERVICE.within((family,)).load_balancer_ips[0] for family in (4, 6))
 OTHER = ip_address("203.0.113.99")
@@ -29,23 +31,23 @@ def run(command: str, script: str = "") -> None:
     assert done.returncode == 0, done.stderr
 
 
-def nftables_mode() -> None:
+def nftables_mode(made: ServiceRules = INGRESS_SERVICE) -> None:
     """kube-proxy's table as it writes it."""
     for family, node, pods in FAMILIES:
-        service = INGRESS_SERVICE.within((family,))
+        service = made.within((family,))
         run("nft -f -", kube_proxy_nftables.render([service], ip_address(node), ip_network(pods)))
 
 
-def iptables_mode(variant: str) -> None:
+def iptables_mode(variant: str, made: ServiceRules = INGRESS_SERVICE) -> None:
     """kube-proxy's chains as it restores them."""
     for family, _, pods in FAMILIES:
-        text = kube_proxy_iptables.render([INGRESS_SERVICE.within((family,))], ip_network(pods), "")
+        text = kube_proxy_iptables.render([made.within((family,))], ip_network(pods), "")
         run(f"ip{'6' if family == 6 else ''}tables-{variant}-restore --noflush", text)
 
 
 def caught(*wanted: IPAddress) -> frozenset[IPAddress]:
     """Of the addresses, those that are caught; nothing may stay unread."""
-    found = caught_addresses(wanted, ())
+    found = caught_addresses([Endpoint(address, 443) for address in wanted], ())
     assert found.notes == ()
     return found.caught
 
@@ -75,6 +77,26 @@ def test_in_iptables_mode_the_chain_shows_it_in_legacy_xtables() -> None:
     assert service_proxy.iptables_nft_addresses() is None
 
 
+OTHER_PORTS = replace(
+    INGRESS_SERVICE, ports=(ServicePort("odd", 444, 0, 444), ServicePort("more", 4430, 0, 4430))
+)
+
+
+@pytest.mark.parametrize("mode", ["nftables", "nft", "legacy"])
+@isolated
+def test_a_rule_for_another_port_shows_nothing(mode: str) -> None:
+    """As anyone has one made who can write a Service with `externalIPs`."""
+    if mode == "nftables":
+        nftables_mode(OTHER_PORTS)
+    else:
+        iptables_mode(mode, OTHER_PORTS)
+    assert caught(CAUGHT, CAUGHT_6) == frozenset()
+    assert caught_addresses([Endpoint(CAUGHT, 4430), Endpoint(CAUGHT_6, 444)], ()).caught == {
+        CAUGHT,
+        CAUGHT_6,
+    }
+
+
 @isolated
 def test_only_the_service_proxys_own_rules_count() -> None:
     """Neither nodeagent's own elements nor another program's rules are short-circuiting."""
@@ -100,7 +122,7 @@ def test_looking_makes_no_legacy_table() -> None:
 def test_an_address_on_the_interface_of_an_ipvs_proxy_is_caught(interface: str) -> None:
     """kube-proxy in ipvs mode, and kube-router."""
     standing = [InterfaceAddress(CAUGHT, 32, interface), InterfaceAddress(OTHER, 24, "eth0")]
-    assert caught_addresses([CAUGHT, OTHER], standing).caught == {CAUGHT}
+    assert caught_addresses([Endpoint(CAUGHT, 443), Endpoint(OTHER, 443)], standing).caught == {CAUGHT}
 
 
 def test_nothing_is_read_where_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +136,7 @@ def test_what_can_not_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     """And is then no evidence."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(programs, "_SEARCH", "")
-    found = caught_addresses([CAUGHT], ())
+    found = caught_addresses([Endpoint(CAUGHT, 443)], ())
     assert found.caught == frozenset()
     assert found.notes[0] == (
         "ipMode: Proxy is believed where this node's rules can't be read: there is no nft program"
@@ -123,6 +145,6 @@ def test_what_can_not_be_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_was_caught_counts_on_while_the_rules_can_not_be_read() -> None:
     """One program that takes too long must not withdraw what serves the node."""
-    seen = ServiceRules(frozenset({CAUGHT}))
-    assert ServiceRules(notes=("nft took too long",)).after(seen).caught == {CAUGHT}
-    assert ServiceRules().after(seen).caught == frozenset()
+    seen = KernelRules(frozenset({CAUGHT}))
+    assert KernelRules(notes=("nft took too long",)).after(seen).caught == {CAUGHT}
+    assert KernelRules().after(seen).caught == frozenset()

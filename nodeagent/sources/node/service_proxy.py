@@ -9,7 +9,7 @@ Data planes without such rules (Cilium's BPF maps, OVN's and Antrea's flows) can
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nodeagent.errors import one_line
-from nodeagent.model.addresses import IPAddress
+from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.programs import find_program, run_program
 
@@ -27,9 +27,17 @@ _IPVS_DEVICE = "kube-ipvs0"
 _IPVS_INTERFACES = frozenset({_IPVS_DEVICE, "kube-dummy-if"})
 _SECONDS = 10.0
 _ABSENT = "No such file or directory"
-# In nft's JSON, an address is a separate string: a map's key, or a rule's operand.
-_QUOTED_ADDRESS = re.compile(r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"')
-_DESTINATION = re.compile(r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) ", re.MULTILINE)
+# In nft's JSON, an address is a separate string, in a map's key or a rule. Protocol and port follow.
+_QUOTED_ADDRESS = re.compile(
+    r'"((?:\d+\.){3}\d+|[0-9a-f]*:[0-9a-f:.]*)"'
+    r'(?:, "(\w+)", (\d+)|\}\}(?:(?!"rule":).)*?"protocol": "(\w+)", "field": "dport"\}\}, "right": (\d+))?'
+)
+_DESTINATION = re.compile(
+    r"^-A KUBE-SERVICES(?: \S+)*? -d ([0-9a-f.:]+)/(?:32|128) (?:-p (\w+) (?:.* )?--dport (\d+) )?",
+    re.MULTILINE,
+)
+_ANY_PORT = 0
+"""A rule whose port is not seen counts for every port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +52,32 @@ class ServiceRules:
         return replace(self, caught=self.caught | earlier.caught) if self.notes else self
 
 
-def caught_addresses(wanted: Iterable[IPAddress], standing: Iterable[InterfaceAddress]) -> ServiceRules:
-    """Return which of `wanted` this node's Service proxy short-circuits; read nothing if there are none.
+def caught_addresses(wanted: Iterable[Endpoint], standing: Iterable[InterfaceAddress]) -> ServiceRules:
+    """Return at which of `wanted` this node's Service proxy short-circuits; read nothing if there are none.
+
+    A rule for another port of the address shows nothing: anyone who can write a Service can have one made, by
+    `externalIPs`.
 
     Args:
-        wanted: addresses of load balancers.
+        wanted: addresses and TCP ports of load balancers.
         standing: the addresses on this node's interfaces.
     """
     looked_for = frozenset(wanted)
     if not looked_for:
         return ServiceRules()
     rules, unreadable = _rules()
-    found = {each.address for each in standing if each.interface in _IPVS_INTERFACES}.union(*rules.values())
+    devices = {Endpoint(each.address, _ANY_PORT) for each in standing if each.interface in _IPVS_INTERFACES}
+    found = devices.union(*rules.values())
+    caught = {each.address for each in looked_for if found & {each, Endpoint(each.address, _ANY_PORT)}}
     notes = (f"ipMode: Proxy is believed where this node's rules can't be read: {why}" for why in unreadable)
-    return ServiceRules(frozenset(looked_for & found), tuple(notes))
+    return ServiceRules(frozenset(caught), tuple(notes))
 
 
-def _rules() -> tuple[dict[tuple[Mode, str], frozenset[IPAddress]], list[str]]:
-    """Return the addresses in kube-proxy's rules by its mode and the evidence, and what could not be read."""
-    found: dict[tuple[Mode, str], frozenset[IPAddress]] = {}
+def _rules() -> tuple[dict[tuple[Mode, str], frozenset[Endpoint]], list[str]]:
+    """Return what kube-proxy's rules name, by its mode and the evidence, and what could not be read."""
+    found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
     unreadable: dict[str, None] = {}
-    readers: tuple[tuple[Mode, str, Callable[[], frozenset[IPAddress] | None]], ...] = (
+    readers: tuple[tuple[Mode, str, Callable[[], frozenset[Endpoint] | None]], ...] = (
         ("nftables", "table kube-proxy in nftables", lambda: _nft("map", "kube-proxy", "service-ips")),
         ("iptables", "chain KUBE-SERVICES of iptables-nft", iptables_nft_addresses),
         ("iptables", "chain KUBE-SERVICES of iptables-legacy", iptables_legacy_addresses),
@@ -80,17 +93,17 @@ def _rules() -> tuple[dict[tuple[Mode, str], frozenset[IPAddress]], list[str]]:
     return found, list(unreadable)
 
 
-def iptables_nft_addresses() -> frozenset[IPAddress] | None:
+def iptables_nft_addresses() -> frozenset[Endpoint] | None:
     """Return those of kube-proxy in iptables mode, by iptables-nft; None if it has no such rules."""
     return _nft("chain", "nat", "KUBE-SERVICES")
 
 
-def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozenset[IPAddress] | None:
+def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozenset[Endpoint] | None:
     """Return those of kube-proxy in iptables mode, in legacy xtables; None if it has no such rules.
 
     If the kernel has no legacy nat table, nothing is run: iptables-legacy-save would create one.
     """
-    found: frozenset[IPAddress] | None = None
+    found: frozenset[Endpoint] | None = None
     for tables, program in (
         ("ip_tables_names", "iptables-legacy-save"),
         ("ip6_tables_names", "ip6tables-legacy-save"),
@@ -105,7 +118,7 @@ def iptables_legacy_addresses(proc_net: Path = Path("/proc/self/net")) -> frozen
             continue
         text = _run([program, "-t", "nat"])
         if text and ":KUBE-SERVICES " in text:
-            found = (found or frozenset()) | frozenset(map(ip_address, _DESTINATION.findall(text)))
+            found = (found or frozenset()) | frozenset(_endpoints(_DESTINATION.findall(text)))
     return found
 
 
@@ -113,13 +126,21 @@ class UnreadableRulesError(Exception):
     """Rules that may exist can't be read; the text says which and why."""
 
 
-def _nft(kind: str, table: str, name: str) -> frozenset[IPAddress] | None:
-    found: frozenset[IPAddress] | None = None
+def _nft(kind: str, table: str, name: str) -> frozenset[Endpoint] | None:
+    found: frozenset[Endpoint] | None = None
     for family in ("ip", "ip6"):
         text = _run(["nft", "-j", "list", kind, family, table, name])
         if text is not None:
-            found = (found or frozenset()) | frozenset(map(ip_address, _QUOTED_ADDRESS.findall(text)))
+            found = (found or frozenset()) | frozenset(_endpoints(_QUOTED_ADDRESS.findall(text)))
     return found
+
+
+def _endpoints(matches: Iterable[tuple[str, ...]]) -> Iterator[Endpoint]:
+    """Yield what rules name, except other protocols: each an address, and maybe a protocol and a port."""
+    for address, *rest in matches:
+        protocol, port = [*filter(None, rest), "", ""][:2]
+        if protocol in {"", "tcp"}:
+            yield Endpoint(ip_address(address), int(port or _ANY_PORT))
 
 
 def _run(command: list[str]) -> str | None:
@@ -173,11 +194,11 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
         standing: the addresses on this node's interfaces.
     """
     rules, unreadable = _rules()
-    ipvs = {each.address for each in standing if each.interface == _IPVS_DEVICE}
+    ipvs = frozenset(each.address for each in standing if each.interface == _IPVS_DEVICE)
     on_device: tuple[Mode, str] = ("ipvs", f"addresses on {_IPVS_DEVICE}")
     return KubeProxy(
         modes=(*rules, *((on_device,) if ipvs else ())),
-        held=None if unreadable else frozenset(ipvs.union(*rules.values())),
+        held=None if unreadable else ipvs | {each.address for found in rules.values() for each in found},
         chains=_chains(),
         unreadable="; ".join(unreadable),
     )
