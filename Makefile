@@ -21,10 +21,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # What Debian's own Python and the locked packages are most likely to break.
 FRESH := tests/install tests/cli tests/config tests/sources/kubernetes/test_connection.py
 
-SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh)
+SHELL_FILES := .ci/run $(wildcard scripts/* tests/testbed/*/*.sh) $(addprefix tests/testbed/kernels/,fill inside machine)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv packages test-packages demo game-day world test test-unit test-root test-soak test-matrix test-fresh acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
+.PHONY: help venv packages test-packages demo game-day world test test-unit test-root test-soak test-matrix test-fresh test-kernels acceptance-kind vagrant-test lint bench deploy schema chart docs pictures workflows release-check release-assets release-notes lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -102,6 +102,11 @@ test-matrix: test-packages ## the tests over backend x families x kube-proxy, al
 test-fresh: | $(VENV)/bin/pip ## the demo and a few tests on a minimal Debian 12, or SUITE=trixie, made for it (as root)
 	@scripts/install-packages packages/tests.txt
 	@scripts/fresh-debian sh -c 'make demo && .venv/bin/python -m pytest $(IN_PARALLEL) -q $(FRESH)'
+
+RELEASES ?= 12
+test-kernels: ## the demo and a list of tests on the kernel of Debian 12, emulated: docs/testbed.md (as root)
+	@scripts/install-packages packages/machines.txt
+	@tests/testbed/kernels/machine $(RELEASES)
 
 bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, half an hour)
 	@$(BIN)/python -m benchmarks
