@@ -85,7 +85,7 @@ test-root: test-packages ## the tests that need root: they make network namespac
 
 # $(1) is the Python, $(2) the markers. In CI, what failed (pytest's 1, and nothing but that) is tried once more, alone:
 # on a machine that others use, too, one of thousands of tests can be late. Its failure is shown all the same.
-run-tests = run() { $(1) -m pytest -o cache_dir=.pytest_cache/$@ -m '$(2)' "$$@"; }; run $(IN_PARALLEL)$(if $(CI), || { test $$? = 1 && echo "failed in the crowd; once more, alone:" && run --last-failed; })
+run-tests = run() { $(1) -m pytest -o cache_dir=.pytest_cache/$@ -m '$(2)' "$$@"; }; run $(IN_PARALLEL)$(if $(CI), || { test $$? = 1 && echo "what failed once more and alone:" && run --last-failed; })
 
 test-soak: test-packages ## random campaigns, kills and properties at full length (as root, 15 minutes)
 	@$(BIN)/python -m pytest $(IN_PARALLEL) --soak --timeout 900 -m 'soak or hypothesis'
