@@ -200,7 +200,10 @@ def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = Fal
         advice = f"run nodeagent {_ON_IT[document.kind]} on it; {elsewhere}"
     yield from _errors(document.errors)
     in_sync = f"nothing to do here; {elsewhere}" if elsewhere else "in sync, nothing to do"
-    yield f"node {document.node}: {_conclusion(document, advice, in_sync)}"
+    conclusion = _conclusion(document, advice, in_sync)
+    # What could not be determined here is there: that comes last in each case.
+    said = not elsewhere or conclusion.endswith(elsewhere)
+    yield f"node {document.node}: {conclusion}" + ("" if said else f"; {advice}")
 
 
 def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, str]) -> Iterator[Line]:

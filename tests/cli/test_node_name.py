@@ -43,7 +43,7 @@ def test_on_another_machine_the_last_line_says_so(
     command_line: CommandLine, command: str, on_it: str
 ) -> None:
     reply = command_line(command)
-    assert reply.exit_code == _PENDING
+    assert reply.exit_code in {1, _PENDING}  # 1: an ordinary user may not read all of the state
     assert reply.stdout.endswith(
         f"; run nodeagent {on_it} on it; "
         "whether this machine is that node is unknown, since no Node node1 was read\n"
