@@ -84,6 +84,21 @@ def test_a_newer_one_takes_over_from_one_that_came_back(start: Starting) -> None
     assert newer.is_writer()
 
 
+def test_one_that_gets_no_lock_is_on_standby_in_the_end(run_dir: Path) -> None:
+    """A version without claims ends only when its successor's pod is ready: no upgrade hangs."""
+    first_version, clock = NodeLock(run_dir), [0.0]
+    assert first_version.try_acquire()
+    newer = WriterElection(run_dir, lambda: clock[0])
+    newer.start()
+    for at, writer in ((0.0, ""), (14.9, ""), (15.0, "another agent does not release the node lock")):
+        clock[0] = at
+        assert not newer.is_writer()
+        assert newer.writer == writer
+    first_version.release()
+    assert newer.is_writer()
+    assert newer.writer == ""
+
+
 def test_a_standby_may_go_without_a_trace(start: Starting, run_dir: Path) -> None:
     older, newer = start(), start()
     assert newer.is_writer()
