@@ -22,17 +22,13 @@ from tests.components.hosts.samples import (
     left_beside,
     line,
     lines,
-    make,
     render,
 )
 from tests.isolation import isolated, mount
 
-LEGACY = b"10.43.1.9\ta.example.com # Added by hairpin-proxy\n"
 
-
-def test_a_second_apply_has_nothing_to_do_and_does_nothing(tmp_path: Path) -> None:
+def test_a_second_apply_has_nothing_to_do_and_does_nothing(path: Path) -> None:
     """Not even a new inode."""
-    path = hosts_file(tmp_path)
     apply(path)
     before = path.stat()
     again = difference(component(path), ONE)
@@ -42,9 +38,8 @@ def test_a_second_apply_has_nothing_to_do_and_does_nothing(tmp_path: Path) -> No
     assert path.stat() == before
 
 
-def test_a_link_is_no_error_if_no_line_is_ever_written(tmp_path: Path) -> None:
+def test_a_link_is_no_error_if_no_line_is_ever_written(path: Path, tmp_path: Path) -> None:
     """Its own advice is to switch hosts lines off."""
-    path = hosts_file(tmp_path)
     target = path.rename(path.with_name("static-hosts"))
     path.symlink_to(target.name)
     with pytest.raises(ApplyError, match=r"hosts\.enabled: false"):
@@ -58,26 +53,15 @@ def test_a_link_is_no_error_if_no_line_is_ever_written(tmp_path: Path) -> None:
     assert target.read_bytes() == USER
 
 
-def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(tmp_path: Path) -> None:
-    path = hosts_file(tmp_path)
+def test_a_block_that_is_left_is_removed_when_no_line_is_ever_written(path: Path, tmp_path: Path) -> None:
     apply(path)
     disabled = Hosts(path, NETWORKS, tmp_path / "run", adopt=False, enabled=False)
     disabled.diff(disabled.read(), Desired()).shrink.apply()
     assert path.read_bytes() == USER
 
 
-def test_working_out_a_change_changes_nothing(tmp_path: Path) -> None:
-    """It is the dry run."""
-    path = hosts_file(tmp_path)
-    change = difference(component(path), ONE)
-    assert change
-    assert path.read_bytes() == USER
-    assert left_beside(path) == []
-
-
-def test_the_change_names_what_comes_goes_and_moves(tmp_path: Path) -> None:
+def test_the_change_names_what_comes_goes_and_moves(path: Path) -> None:
     """By name, whatever the number of addresses."""
-    path = hosts_file(tmp_path)
     apply(path, (line("169.254.66.2", "a"), line("169.254.66.2", "b"), line("169.254.66.2", "c")))
     change = difference(
         component(path), (line("169.254.66.2", "b"), line("169.254.66.3", "c"), line("169.254.66.2", "d"))
@@ -86,8 +70,9 @@ def test_the_change_names_what_comes_goes_and_moves(tmp_path: Path) -> None:
 
 
 def test_the_diff_is_for_people(tmp_path: Path) -> None:
-    """What is no UTF-8, and what would steer a terminal, is shown escaped."""
-    path = hosts_file(tmp_path, b"# \xff \x1b[31m caf\xc3\xa9\r\n127.0.0.1 localhost")
+    """What is no UTF-8, and what would steer a terminal, is shown escaped; nothing is changed by it."""
+    before = b"# \xff \x1b[31m caf\xc3\xa9\r\n127.0.0.1 localhost"
+    path = hosts_file(tmp_path, before)
     assert difference(component(path), ONE).detail.diff() == (
         f"--- {path}\n+++ {path}\n@@ -1,2 +1,5 @@\n"
         " # \\xff \\x1b[31m caf\u00e9\\r\n-127.0.0.1 localhost\n\\ No newline at end of file\n"
@@ -96,6 +81,8 @@ def test_the_diff_is_for_people(tmp_path: Path) -> None:
         " (no newline at byte 36)\\r\n"
         "+169.254.66.2\twww.example.com\\r\n+# END nodeagent\\r\n"
     )
+    assert path.read_bytes() == before
+    assert left_beside(path) == []
 
 
 def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
@@ -106,20 +93,8 @@ def test_the_diff_of_an_absent_file_says_so(tmp_path: Path) -> None:
     assert f"--- {path}\n+++ /dev/null\n" in difference(component(path), ()).detail.diff()
 
 
-def test_a_user_edits_around_the_block_between_two_applies(tmp_path: Path) -> None:
-    """The edits are intact after apply, and after cleanup."""
-    path = hosts_file(tmp_path)
-    apply(path)
-    path.write_bytes(b"10.1.1.1 above\n" + path.read_bytes() + b"10.1.1.1 below\n")
-    apply(path, lines(3))
-    assert path.read_bytes() == render(b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n", lines(3))
-    apply(path, ())
-    assert path.read_bytes() == b"10.1.1.1 above\n" + USER + b"10.1.1.1 below\n"
-
-
-def test_an_edit_between_change_and_apply_is_taken_up(tmp_path: Path) -> None:
+def test_an_edit_between_change_and_apply_is_taken_up(path: Path) -> None:
     """The change is computed again; what was really done is returned."""
-    path = hosts_file(tmp_path)
     planned = difference(component(path), ONE)
     path.write_bytes(USER + b"10.1.1.1 edited\n")
     left = planned.grow.apply()
@@ -128,10 +103,9 @@ def test_an_edit_between_change_and_apply_is_taken_up(tmp_path: Path) -> None:
 
 
 def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some tries; the other program here writes each time we flush."""
-    path = hosts_file(tmp_path)
     edits = iter(range(100))
     flush = os.fsync
 
@@ -146,18 +120,6 @@ def test_a_file_that_never_stops_changing_is_left_to_the_other_program(
     assert left_beside(path) == []
 
 
-def test_lines_of_hairpin_proxy_are_reported_and_go_only_when_adopted(tmp_path: Path) -> None:
-    """By the dry run, too."""
-    path = hosts_file(tmp_path, LEGACY + USER)
-    apply(path)
-    change = difference(component(path), ONE)
-    assert [found.names for found in change.detail.before.file.legacy] == [("a.example.com",)]
-    assert path.read_bytes().startswith(LEGACY)
-    adopting = component(path, adopt=True)
-    make(adopting, ONE)
-    assert path.read_bytes() == render(USER, ONE)
-
-
 def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> None:
     """The next apply finds a whole block."""
     path = hosts_file(tmp_path, USER + BEGIN + b"\n169.254.66.2\twww.example.com\n10.1.1.1 mine\n")
@@ -168,9 +130,8 @@ def test_damaged_markers_are_a_problem_that_is_reported_once(tmp_path: Path) -> 
     assert component(path).read().problems == ()
 
 
-def test_names_of_the_users_own_lines_are_reported(tmp_path: Path) -> None:
+def test_names_of_the_users_own_lines_are_reported(path: Path) -> None:
     """For the planner, which leaves such names alone."""
-    path = hosts_file(tmp_path)
     apply(path)
     names = component(path).read().user_names
     assert names["db.corp"].line_number == 4
@@ -178,9 +139,8 @@ def test_names_of_the_users_own_lines_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("done", [0.0, 0.2, 0.7, 1.0])
-def test_a_write_that_broke_off_is_finished(tmp_path: Path, done: float) -> None:
+def test_a_write_that_broke_off_is_finished(path: Path, tmp_path: Path, done: float) -> None:
     """From its journal, and the dry run already shows the file as it will be."""
-    path = hosts_file(tmp_path)
     old, new = render(USER, lines(900)), render(b"10.1.1.1 moved\n" + USER, lines(700, 9))
     store_journal(tmp_path / "run", Journal(os.fsencode(path), old, new))
     written = int(len(new) * done)
@@ -203,9 +163,8 @@ def test_a_file_edited_after_a_write_broke_off_is_kept_as_edited(tmp_path: Path)
     assert left_beside(path) == []
 
 
-def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(tmp_path: Path) -> None:
+def test_a_journal_of_another_file_or_of_garbage_is_not_heeded(path: Path, tmp_path: Path) -> None:
     """It must not bring foreign content into the file."""
-    path = hosts_file(tmp_path)
     store_journal(tmp_path / "run", Journal(b"/elsewhere/hosts", USER, b"foreign\n"))
     assert component(path).read().problems == ()
     for garbage in (b"", b"x" * 100):

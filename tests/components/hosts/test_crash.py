@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import NoReturn
 
@@ -35,13 +36,6 @@ def contents() -> tuple[bytes, ...]:
     )
 
 
-def _write_for_ever(write: Callable[[bytes], object], contents: tuple[bytes, ...], ready: int) -> NoReturn:
-    os.write(ready, b".")
-    while True:
-        for content in contents:
-            write(content)
-
-
 def _kill_while_it_writes(
     write: Callable[[bytes], object], contents: tuple[bytes, ...], after_seconds: float
 ) -> None:
@@ -50,7 +44,9 @@ def _kill_while_it_writes(
     child = os.fork()
     if child == 0:
         try:
-            _write_for_ever(write, contents, writable)
+            os.write(writable, b".")
+            for content in cycle(contents):
+                write(content)
         finally:
             os._exit(1)
     os.close(writable)
@@ -58,6 +54,10 @@ def _kill_while_it_writes(
     os.close(readable)
     time.sleep(after_seconds)  # not for a condition: the moment of the kill is what is varied
     os.kill(child, signal.SIGKILL)
+    _await_death(child)
+
+
+def _await_death(child: int) -> None:
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
@@ -133,22 +133,14 @@ def _die_in_write(share: float) -> Callable[[pytest.MonkeyPatch], None]:
     return arm
 
 
-def _die_before_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(os, "ftruncate", _die)
-
-
-def _die_before_dropping_the_journal(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(in_place, "drop_journal", _die)
-
-
 @isolated
 @pytest.mark.parametrize("number", [1, 2], ids=["shorter", "with a line of the user's moved"])
 @pytest.mark.parametrize(
     "arm",
     [
         *(_die_in_write(share) for share in (0, 0.3, 0.95, 1)),
-        _die_before_cut,
-        _die_before_dropping_the_journal,
+        lambda patch: patch.setattr(os, "ftruncate", _die),
+        lambda patch: patch.setattr(in_place, "drop_journal", _die),
     ],
 )
 def test_killed_at_each_step_of_a_write_in_place(
@@ -163,8 +155,7 @@ def test_killed_at_each_step_of_a_write_in_place(
             arm(pytest.MonkeyPatch())
             write_in_place(path, read(path), content, tmp_path / "run")
             os._exit(1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+        _await_death(child)
         assert _users_lines(path) == USER.splitlines(keepends=True)
     apply(path, lines(5))
     assert path.read_bytes().count(BEGIN) == 1

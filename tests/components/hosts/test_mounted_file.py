@@ -12,7 +12,6 @@ from nodeagent.components.hosts.file import (
     MountPointError,
     OrphanedMountError,
     is_mount_point,
-    mount_points,
     read,
     write_atomic,
 )
@@ -41,25 +40,15 @@ def _mounted(directory: Path, content: bytes = USER) -> tuple[Path, Path]:
     return on_host, mounted
 
 
-def test_mount_points_are_read_with_their_octal_escapes() -> None:
-    """A space, a tab, a newline and a backslash are octal numbers (proc(5))."""
-    mountinfo = (
-        b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n"
-        b"37 35 98:0 /hosts /host/a\\040b\\011c\\012d\\134e/hosts rw - ext4 /dev/vda rw\n"
-        b"\n"
-    )
-    assert mount_points(mountinfo) == {b"/mnt2", b"/host/a b\tc\nd\\e/hosts"}
-
-
-def test_without_proc_a_file_counts_as_not_mounted(tmp_path: Path) -> None:
-    """The kernel's EBUSY shows it then."""
-    assert not is_mount_point(tmp_path / "hosts", mountinfo=tmp_path / "none")
-
-
-def test_a_mounted_file_with_a_space_in_its_name_is_found(tmp_path: Path) -> None:
+def test_mount_points_are_read_with_their_octal_escapes(tmp_path: Path) -> None:
+    """A space, a tab, a newline, a backslash are octal numbers (proc(5)); without /proc, nothing is known."""
     mountinfo = tmp_path / "mountinfo"
-    mountinfo.write_text(f"36 35 98:0 /f {tmp_path}/my\\040hosts rw - ext4 /dev/a rw\n", encoding="ascii")
-    assert is_mount_point(tmp_path / "my hosts", mountinfo)
+    assert not is_mount_point(tmp_path / "hosts", mountinfo)
+    mountinfo.write_text(
+        f"36 35 98:0 /hosts {tmp_path}/mnt rw,noatime master:1 - ext3 /dev/root rw\n"
+        f"37 35 98:0 /hosts {tmp_path}/a\\040b\\011c\\012d\\134e rw - ext4 /dev/vda rw\n\n"
+    )
+    assert is_mount_point(tmp_path / "a b\tc\nd\\e", mountinfo)
     assert not is_mount_point(tmp_path / "hosts", mountinfo)
 
 
@@ -164,12 +153,11 @@ def test_a_read_only_mount_is_reported(tmp_path: Path) -> None:
 
 
 @isolated
-def test_a_full_file_system_gets_its_old_content_back(tmp_path: Path) -> None:
+def test_a_full_file_system_gets_its_old_content_back(path: Path, tmp_path: Path) -> None:
     """The kernel writes what fits before it says ENOSPC: that is undone."""
     (tmp_path / "small").mkdir()
     mount("tmpfs", tmp_path / "small", "tmpfs", options="size=64k")
     (tmp_path / "small" / "hosts").write_bytes(USER)
-    path = hosts_file(tmp_path)
     bind(tmp_path / "small" / "hosts", path)
     apply(path, lines(20))
     before = path.read_bytes()
