@@ -33,16 +33,16 @@ def _measured(api: ApiServer, connection: Connection, names: int) -> Iterator[Fi
         wait_until(lambda: _known(cluster) == names, "the first snapshot", seconds=120.0)
         synced = time.monotonic() - began
         for resource in ("services", "ingresses", "nodes"):
-            api.wait_for_watch(resource)
-        requests = sum(api.traffic.counts().values())
+            api.traffic.wait_for_watch(resource)
+        requests = len(api.traffic.seen())
         columns = {"requests": requests, "kilobytes": connection.bytes_read / 1000, "seconds": synced}
         yield Figure(PART, "start", "", names, columns)
-        before, asked = connection.bytes_read, sum(api.traffic.counts().values())
+        before, asked = connection.bytes_read, len(api.traffic.seen())
         for number in range(_CHANGES):
             api.store.create(objects.ingress(f"later-{number}"))
         wait_until(lambda: _known(cluster) == names + _CHANGES, "the changes", seconds=30.0)
         columns = {
-            "requests": (sum(api.traffic.counts().values()) - asked) / _CHANGES,
+            "requests": (len(api.traffic.seen()) - asked) / _CHANGES,
             "kilobytes": (connection.bytes_read - before) / 1000 / _CHANGES,
         }
         yield Figure(PART, "one Ingress created", "", names, columns)

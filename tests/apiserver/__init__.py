@@ -4,7 +4,7 @@
         api.store.create(objects.service("web", "default"))
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
         api.faults.add(faults.Answer(503, retry_after=1), path="*/ingresses", verbs={"list"}, times=2)
-        api.wait_for_watch("services")
+        api.traffic.wait_for_watch("services")
 
 What it imitates, and where that is written down, is written at the head of each module.
 """
@@ -12,7 +12,7 @@ What it imitates, and where that is written down, is written at the head of each
 from . import access, faults, objects
 from .access import Rule
 from .resources import GATEWAY_API, RESOURCES, Object, Resource, custom
-from .server import ApiServer, Options, Tls
+from .server import ApiServer, Tls
 from .statuses import ApiError
 from .store import Store
 from .watches import Ending
@@ -24,7 +24,6 @@ __all__ = [
     "ApiServer",
     "Ending",
     "Object",
-    "Options",
     "Resource",
     "Rule",
     "Store",

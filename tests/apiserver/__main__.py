@@ -1,6 +1,6 @@
 """The simulated API server as a process, for benchmarks: `python -m tests.apiserver --objects DIR`.
 
-Prints one line with its URL when it listens. SIGTERM and SIGINT end it. /_control/ is served.
+Prints one line with its URL when it listens. SIGTERM and SIGINT end it.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from .manifests import objects_under
-from .server import ApiServer, Options, Tls
+from .server import ApiServer, Tls
 
 
 def main() -> None:
@@ -26,8 +26,8 @@ def main() -> None:
     # Blocked here, before any thread is there to inherit another mask: sigwait is the only one to see them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     tls = Tls(arguments.tls_cert, arguments.tls_key, arguments.tls_cert) if arguments.tls_cert else None
-    options = Options(bookmark_interval=arguments.bookmarks, control=True)
-    with ApiServer(arguments.address, arguments.port, tls=tls, options=options) as api:
+    with ApiServer(arguments.address, arguments.port, tls=tls) as api:
+        api.options.bookmark_interval = arguments.bookmarks
         for path in arguments.objects:
             for obj in objects_under(path):
                 api.store.create(obj)

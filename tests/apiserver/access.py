@@ -48,57 +48,32 @@ class Rule:
         )
 
 
-def rules_from(role: Object, namespace: str | None = None) -> list[Rule]:
-    """Give the rules of a ClusterRole or Role object.
-
-    Args:
-        role: the object; a Role's rules hold in its own namespace.
-        namespace: where a ClusterRole's rules hold (bound by a RoleBinding); None for everywhere.
-    """
-    where = role["metadata"].get("namespace", "default") if role["kind"] == "Role" else namespace
-    return [
-        Rule(
-            rule.get("apiGroups", []),
-            rule["resources"],
-            rule["verbs"],
-            rule.get("resourceNames", []),
-            where,
-        )
-        for rule in role.get("rules") or []
-        if "resources" in rule
-    ]
-
-
 def rules_bound_to(documents: Iterable[Object], namespace: str, account: str) -> list[Rule]:
     """Give the rules that bindings among the documents grant to a ServiceAccount.
-
-    Args:
-        documents: ClusterRoles, Roles and their bindings, other objects passed over.
-        namespace: the ServiceAccount's namespace.
-        account: its name.
 
     Raises:
         KeyError: a binding names a role that is not among the documents.
     """
     objects = list(documents)
     roles = {
-        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]): obj
+        (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj.get("rules") or []
         for obj in objects
-        if obj["kind"] in {"ClusterRole", "Role"}
     }
     rules: list[Rule] = []
     for obj in objects:
         if obj["kind"] not in {"ClusterRoleBinding", "RoleBinding"} or not any(
             subject["kind"] == "ServiceAccount"
-            and subject["name"] == account
-            and subject.get("namespace", "") == namespace
+            and (subject.get("namespace"), subject["name"]) == (namespace, account)
             for subject in obj.get("subjects") or []
         ):
             continue
-        where = obj["metadata"].get("namespace", "default") if obj["kind"] == "RoleBinding" else None
-        kind = obj["roleRef"]["kind"]
-        role = roles[kind, (where or "") if kind == "Role" else "", obj["roleRef"]["name"]]
-        rules += rules_from(role, where)
+        where = obj["metadata"].get("namespace") if obj["kind"] == "RoleBinding" else None
+        kind, name = obj["roleRef"]["kind"], obj["roleRef"]["name"]
+        rules += [
+            Rule(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", []), where)
+            for rule in roles[kind, where if kind == "Role" else None, name]
+            if "resources" in rule
+        ]
     return rules
 
 
@@ -128,15 +103,15 @@ class Access:
         with self._lock:
             self._rules[user] = tuple(rules)
 
-    def allow_all(self, user: str = DEFAULT_USER) -> None:
-        """Let a user do everything."""
+    def allow_all(self) -> None:
+        """Let the default user do everything."""
         with self._lock:
-            self._rules.pop(user, None)
+            self._rules.pop(DEFAULT_USER, None)
 
-    def a_token(self, user: str = DEFAULT_USER) -> str | None:
-        """Give a token that the user is known by, None when there is none."""
+    def a_token(self) -> str | None:
+        """Give a token that the default user is known by, None when there is none."""
         with self._lock:
-            return next((token for token, holder in self._tokens.items() if holder == user), None)
+            return next((token for token, user in self._tokens.items() if user == DEFAULT_USER), None)
 
     def user(self, authorization: str) -> str:
         """Tell whose request it is by its Authorization header; raises ApiError 401 for an unknown token."""
@@ -161,15 +136,9 @@ class Access:
         return wanted or user
 
     def check(self, user: str, asked: Asked, name: str) -> None:
-        """Let a request pass or refuse it.
+        """Let a user's request pass; raises ApiError 403 when no rule allows it.
 
-        Args:
-            user: whose request it is.
-            asked: the request.
-            name: the object's name, from the path or from the fieldSelector of a list or watch.
-
-        Raises:
-            ApiError: 403 when no rule allows it.
+        The name is the object's, from the path or from the fieldSelector of a list or watch.
         """
         resource = asked.resource
         with self._lock:

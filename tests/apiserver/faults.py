@@ -5,9 +5,11 @@ request arrives; line faults strike when a watch is about to write a line.
 """
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,6 @@ def html_page(code: int = 200) -> Answer:
     """Answer with an HTML page, as a captive portal or a proxy in front of the server does."""
     page = b"<!DOCTYPE html><html><head><title>Gateway</title></head><body>Please log in.</body></html>\n"
     return Answer(code, body=page, content_type="text/html; charset=utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """Answer only after some seconds."""
-
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ class CutBody:
     after: int = 100
 
 
-RequestFault = Answer | Delay | Hold | Disconnect | CutBody
+RequestFault = Answer | Hold | Disconnect | CutBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +84,6 @@ class CutLine:
     """Close the connection in the middle of a watch event's line."""
 
     reset: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SplitLines:
-    """Send a watch event's line in chunks of `size` bytes, each in its own TCP write."""
-
-    size: int = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +100,7 @@ class ErrorLine:
     message: str = "The resourceVersion for the provided watch is too old."
 
 
-LineFault = CutLine | SplitLines | Silence | ErrorLine
+LineFault = CutLine | Silence | ErrorLine
 Fault = RequestFault | LineFault
 
 
@@ -124,14 +112,14 @@ class Armed:
         fault: what happens.
         path: glob pattern of the request's path (`*` matches `/` too).
         verbs: Kubernetes verbs it strikes at; empty for all.
-        left: how often it will strike yet; None for always.
+        left: how often it will strike yet.
         used: how often it did.
     """
 
     fault: Fault
     path: str
     verbs: frozenset[str]
-    left: int | None
+    left: float
     used: int = 0
 
     def strike(self, verb: str, path: str) -> bool:
@@ -139,8 +127,7 @@ class Armed:
         if self.left == 0 or (self.verbs and verb not in self.verbs) or not fnmatchcase(path, self.path):
             return False
         self.used += 1
-        if self.left is not None:
-            self.left -= 1
+        self.left -= 1
         return True
 
 
@@ -165,7 +152,7 @@ class Faults:
         Returns:
             The armed fault, whose `used` tells how often it struck.
         """
-        armed = Armed(fault, path, frozenset(verbs), times)
+        armed = Armed(fault, path, frozenset(verbs), inf if times is None else times)
         with self._lock:
             self._armed.append(armed)
         return armed
@@ -179,40 +166,21 @@ class Faults:
 
     def clear(self) -> None:
         """Disarm all faults."""
-        with self._lock:
-            gone, self._armed = self._armed, []
-        for armed in gone:
-            if isinstance(armed.fault, Hold):
-                armed.fault.release()
+        for armed in self._armed.copy():
+            self.remove(armed)
 
-    def for_request(self, verb: str, path: str) -> list[RequestFault]:
-        """Give what strikes a request: all that delay it, then at most one that spoils it."""
-        struck: list[RequestFault] = []
+    def for_request(self, verb: str, path: str) -> list[Fault]:
+        """Give what strikes a request: all that hold it up, then at most one that spoils it."""
         with self._lock:
-            for armed in self._armed:
-                fault = armed.fault
-                if isinstance(fault, Delay | Hold) and armed.strike(verb, path):
-                    struck.append(fault)
-            for armed in self._armed:
-                fault = armed.fault
-                if isinstance(fault, Answer | Disconnect | CutBody) and armed.strike(verb, path):
-                    struck.append(fault)
-                    break
-        return struck
+            holds = self._striking((Hold,), verb, path)
+            return [*holds, *islice(self._striking((Answer, Disconnect, CutBody), verb, path), 1)]
 
-    def for_event(self, path: str) -> list[LineFault]:
-        """Give what strikes the next event of the watch at a path."""
+    def for_line(self, path: str, kinds: tuple[type, ...] = (CutLine, Silence, ErrorLine)) -> Fault | None:
+        """Give what strikes the next line of the watch at a path, if anything of these kinds does."""
         with self._lock:
-            return [
-                armed.fault
-                for armed in self._armed
-                if isinstance(armed.fault, CutLine | SplitLines | Silence | ErrorLine)
-                and armed.strike("watch", path)
-            ]
+            return next(self._striking(kinds, "watch", path), None)
 
-    def silences(self, path: str) -> bool:
-        """Tell whether the watch at a path falls silent now."""
-        with self._lock:
-            return any(
-                isinstance(armed.fault, Silence) and armed.strike("watch", path) for armed in self._armed
-            )
+    def _striking(self, kinds: tuple[type, ...], verb: str, path: str) -> Iterator[Fault]:
+        for armed in self._armed:
+            if isinstance(armed.fault, kinds) and armed.strike(verb, path):
+                yield armed.fault

@@ -10,7 +10,9 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from . import containers, control, faults, replies, routes, selecting, statuses, watches
+import msgspec
+
+from . import containers, faults, replies, routes, selecting, statuses, watches
 from .replies import Reply
 from .resources import Resource
 from .routes import Asked
@@ -24,6 +26,9 @@ _GZIP_FROM = 128 * 1024
 """The real server compresses answers above this size for clients that take gzip (KEP-156)."""
 
 _END_OF_CHUNKS = b"0\r\n\r\n"
+
+CONTROL = "/_control/"
+"""A POST below it calls the store's method of that name: so a benchmark changes another process's objects."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -51,8 +56,10 @@ class Handler(BaseHTTPRequestHandler):
         """Answer one request."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urlsplit(self.path).path
-        if self._api.options.control and path.startswith(control.PREFIX):
-            self._send(control.answer(self._api.store, path, body))
+        if path.startswith(CONTROL):
+            method = getattr(self._api.store, path.removeprefix(CONTROL))
+            method(**msgspec.json.decode(body))
+            self._send(Reply(200, b"{}"))
             return
         try:
             asked = routes.read(self.command, self.path, self._api.store.resources)
@@ -67,25 +74,20 @@ class Handler(BaseHTTPRequestHandler):
         elif isinstance(spoiled, faults.Disconnect):
             self._end(watches.Ending.RESET if spoiled.reset else watches.Ending.DROP)
         else:
-            self._answer(asked, body, spoiled)
+            self._answer(asked, body, spoiled if isinstance(spoiled, faults.CutBody) else None)
 
     # http.server looks for these names.
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve  # noqa: N815
 
-    def _struck(self, asked: Asked) -> faults.Answer | faults.Disconnect | faults.CutBody | None:
+    def _struck(self, asked: Asked) -> faults.Fault | None:
         """Wait as long as the armed faults say; give the one that spoils the answer."""
         for fault in self._api.faults.for_request(asked.verb, asked.path):
-            match fault:
-                case faults.Delay(seconds):
-                    if self._api.closing.wait(seconds):
-                        return faults.Disconnect()
-                case faults.Hold():
-                    fault.arrived()
-                    while not fault.hold(0.05):
-                        if self._api.closing.is_set():
-                            return faults.Disconnect()
-                case _:
-                    return fault
+            if not isinstance(fault, faults.Hold):
+                return fault
+            fault.arrived()
+            while not fault.hold(0.05):
+                if self._api.closing.is_set():
+                    return faults.Disconnect()
         return None
 
     def _answer(self, asked: Asked, body: bytes, cut: faults.CutBody | None) -> None:
@@ -111,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(Reply(200, api.containers.log(asked), "text/plain"), cut)
                 return
             reply = (
-                replies.plain(asked.path, api.options.git_version, api.store.resources)
+                replies.plain(asked.path, api.store.resources)
                 if asked.resource is None
                 else replies.answer(api.store, asked, selector, body, self._content_type())
             )
@@ -159,24 +161,12 @@ class Handler(BaseHTTPRequestHandler):
     def _stream(self, asked: Asked, selector: Selector) -> None:
         """Serve a watch; raises ApiError while nothing has been sent yet."""
         api = self._api
-        agreed = watches.terms(asked, api.options.bookmark_interval, api.options.longest_watch)
         feed = watches.Feed(self.connection)
-        stream = watches.Stream(
-            store=api.store,
-            armed=api.faults,
-            traffic=api.traffic,
-            asked=asked,
-            selector=selector,
-            agreed=agreed,
-            feed=feed,
-            write=self._write_chunk,
-        )
         try:
+            stream = watches.Stream(api, asked, selector, feed, self._write_chunk)
             try:
                 stream.follow()
             except statuses.ApiError as error:
-                if not api.options.expired_in_stream:
-                    raise
                 self._begin_stream()
                 self._write_chunk(watches.error_line(error))
                 self._end(watches.Ending.CLEAN)
@@ -241,13 +231,5 @@ def _planned(fault: faults.Answer) -> Reply:
     headers = (*wait, *fault.headers)
     if fault.body is not None:
         return Reply(fault.code, fault.body, fault.content_type, headers)
-    reasons = {
-        HTTPStatus.TOO_MANY_REQUESTS: ("TooManyRequests", "too many requests, please try again later"),
-        HTTPStatus.INTERNAL_SERVER_ERROR: ("InternalError", "Internal error occurred: etcdserver: no leader"),
-        HTTPStatus.SERVICE_UNAVAILABLE: ("ServiceUnavailable", "the server is currently unable to handle it"),
-        HTTPStatus.UNAUTHORIZED: ("Unauthorized", "Unauthorized"),
-        HTTPStatus.GONE: ("Expired", "The provided resource version is too old."),
-    }
-    reason, message = reasons.get(HTTPStatus(fault.code), ("", HTTPStatus(fault.code).phrase))
-    status = replies.refusal(statuses.ApiError(fault.code, reason, message))
-    return Reply(status.code, status.body, status.content_type, headers)
+    status = replies.refusal(statuses.ApiError(fault.code, "", HTTPStatus(fault.code).phrase))
+    return replace(status, headers=headers)

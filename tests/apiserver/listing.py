@@ -7,7 +7,6 @@ import base64
 import binascii
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
@@ -16,9 +15,6 @@ from . import statuses
 from .resources import Resource
 from .selecting import Selector
 from .store import Snapshot, Store, Version
-
-_LATEST = -1
-"""The version in a token that reads on from what exists now (after the token before it expired)."""
 
 
 class _Token(msgspec.Struct):
@@ -32,15 +28,6 @@ class _Token(msgspec.Struct):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a query asks for; `exact` None is what exists now."""
-
-    limit: int
-    start: str = ""
-    exact: int | None = None
-
-
 def _token(text: str) -> _Token:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
@@ -49,53 +36,40 @@ def _token(text: str) -> _Token:
         raise statuses.bad_request(text) from error
 
 
-def _asked(query: Mapping[str, str]) -> _Asked:
-    limit = query.get("limit") or "0"
-    if not limit.isdigit():
-        raise statuses.bad_request(statuses.no_number(limit))
-    if query.get("resourceVersion", "0") not in {"", "0"}:  # Helm's client lists from 0: any state will do
-        raise statuses.bad_request("resourceVersion of a list: this simulated server does not imitate it")
-    if not query.get("continue"):
-        return _Asked(int(limit))
-    token = _token(query["continue"])
-    return _Asked(int(limit), token.start, None if token.rv == _LATEST else token.rv)
-
-
-def _snapshot(store: Store, resource: Resource, asked: _Asked) -> Snapshot:
+def _snapshot(store: Store, resource: Resource, token: _Token | None) -> Snapshot:
     try:
-        return store.snapshot(resource, asked.exact)
+        return store.snapshot(resource, token.rv if token else None)
     except statuses.ApiError as error:
-        raise statuses.expired_continue(_Token(_LATEST, asked.start).text()) from error
+        raise statuses.expired_continue() from error
 
 
 def page(
     store: Store, resource: Resource, namespace: str, selector: Selector, query: Mapping[str, str]
 ) -> bytes:
-    """Give one page of a list as JSON.
-
-    Args:
-        store: where the objects are.
-        resource: what is listed.
-        namespace: of one namespace only; empty for all.
-        selector: which objects.
-        query: limit and continue are read.
+    """Give one page of a list as JSON: of one namespace, or of all (empty).
 
     Raises:
         ApiError: 400 for a query that makes no sense, 410 when the token's version is no longer known.
     """
-    asked = _asked(query)
-    snapshot = _snapshot(store, resource, asked)
+    limit_text = query.get("limit") or "0"
+    if not limit_text.isdigit():
+        raise statuses.bad_request(statuses.no_number(limit_text))
+    limit = int(limit_text)
+    if query.get("resourceVersion", "0") not in {"", "0"}:  # Helm's client lists from 0: any state will do
+        raise statuses.bad_request("resourceVersion of a list: this simulated server does not imitate it")
+    token = _token(query["continue"]) if query.get("continue") else None
+    snapshot = _snapshot(store, resource, token)
     versions = snapshot.versions
-    first = bisect_left(versions, asked.start, key=lambda version: version.key)
+    first = bisect_left(versions, token.start if token else "", key=lambda version: version.key)
     last = len(versions)
     if namespace:
         first = max(first, bisect_left(versions, f"{namespace}/", key=lambda version: version.key))
         # "0" is the character after "/".
         last = bisect_left(versions, f"{namespace}0", key=lambda version: version.key)
     candidates = (version for version in islice(versions, first, last) if selector.matches(version.obj))
-    found: list[Version] = list(islice(candidates, asked.limit or None))
+    found: list[Version] = list(islice(candidates, limit or None))
     metadata: dict[str, str | int] = {"resourceVersion": str(snapshot.revision)}
-    if asked.limit and len(found) == asked.limit and next(candidates, None) is not None:
+    if limit and len(found) == limit and next(candidates, None) is not None:
         metadata["continue"] = _Token(snapshot.revision, found[-1].key + "\0").text()
         if not selector:
             # With a selector the server cannot know, and says nothing.

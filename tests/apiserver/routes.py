@@ -11,7 +11,7 @@ from . import discovery, statuses
 from .resources import Resource
 
 PLAIN_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
-_TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
+TRUE = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -101,7 +101,7 @@ def _exact_verb(verb: str, name: str, query: Mapping[str, str]) -> str:
     if verb == "get":
         if name:
             return "get"
-        return "watch" if query.get("watch") in _TRUE else "list"
+        return "watch" if query.get("watch") in TRUE else "list"
     if (verb == "create") == bool(name):
         # POST goes to the collection, PUT, PATCH and DELETE to an object; deletecollection is not imitated.
         raise statuses.method_not_allowed()

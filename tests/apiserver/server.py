@@ -2,7 +2,7 @@
 
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from .containers import Containers
 from .faults import Faults
 from .handler import Handler
 from .listener import HeldPort, Listener
-from .resources import RESOURCES, Resource
+from .resources import Resource
 from .store import Store
 from .traffic import Traffic
 from .watches import Ending, Feed
@@ -27,22 +27,12 @@ class Options:
 
     Attributes:
         bookmark_interval: seconds between bookmarks where a client allows them (the real server takes about
-            a minute); None for none.
-        expired_in_stream: a watch from a compacted version gets HTTP 200 and an ERROR event of code 410, as
-            from the real server's watch cache; else HTTP 410.
+            a minute).
         service_fields: whether services can be selected by spec.type and spec.clusterIP (Kubernetes 1.31).
-        longest_watch: seconds until a stream ends whose client names no timeoutSeconds; None for never. (The
-            real server takes a random time between 30 and 60 minutes.)
-        git_version: what /version says.
-        control: whether /_control/ is served.
     """
 
-    bookmark_interval: float | None = 0.5
-    expired_in_stream: bool = True
+    bookmark_interval: float = 0.5
     service_fields: bool = True
-    longest_watch: float | None = None
-    git_version: str = "v1.36.0"
-    control: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +73,6 @@ class ApiServer:
         address: address to listen on.
         port: port to listen on, 0 for a free one.
         tls: certificate; None for plain HTTP.
-        resources: the resources that exist.
-        options: how this server differs from others.
     """
 
     def __init__(
@@ -93,15 +81,13 @@ class ApiServer:
         port: int = 0,
         *,
         tls: Tls | None = None,
-        resources: Sequence[Resource] = RESOURCES,
-        options: Options | None = None,
     ) -> None:
-        self.store = Store(resources)
+        self.store = Store()
         self.faults = Faults()
         self.access = Access()
         self.containers = Containers()
         self.traffic = Traffic()
-        self.options = options or Options()
+        self.options = Options()
         self.closing = threading.Event()
         self._address = address
         self._port = port
@@ -181,23 +167,10 @@ class ApiServer:
                 if resource in rows:
                     feed.end(Ending.CLEAN)
 
-    def compact(self) -> int:
-        """Forget the history: versions older than now are Expired. Streams that are open go on."""
-        return self.store.compact()
-
-    def wait_for_watch(self, resource: str, timeout: float = 5.0, count: int = 1) -> None:
-        """Return when streams on a resource (a plural) are open; TimeoutError when they are not."""
-        self.traffic.wait_for_watch(resource, timeout, count)
-
     def write_kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """Write a kubeconfig file for this server.
+        """Write a kubeconfig file for this server; give its path.
 
-        Args:
-            path: where to.
-            token: the bearer token in it; None for the one that the default user is known by, if any.
-
-        Returns:
-            The path.
+        The bearer token in it is by default one that the default user is known by, if any.
         """
         cluster: dict[str, str] = {"server": self.url}
         if self._tls is not None:

@@ -65,10 +65,10 @@ def simulated() -> Iterator[Server]:
         api.access.allow_only([], DEFAULT_USER)
         for number in range(_OLD_REVISIONS):
             api.store.create({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": f"s{number}"}})
-        api.compact()
+        api.store.compact()
 
         def compact() -> None:
-            api.compact()
+            api.store.compact()
 
         def grant(documents: list[Object]) -> None:
             api.access.allow_only(rules_bound_to(documents, "kube-system", "nodeagent"), DEFAULT_USER)

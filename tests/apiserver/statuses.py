@@ -4,7 +4,7 @@ The shapes follow k8s.io/apimachinery/pkg/api/errors, as described under "API co
 Kind".
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .resources import Object, Resource
 
@@ -18,14 +18,12 @@ class ApiError(Exception):
         reason: the word for machines, such as `Expired`; empty when the server gives none.
         message: the words for people.
         details: what the Status tells about the object, may be empty; None for a Status without it.
-        metadata: the Status's metadata; a list that expired carries a `continue` token there.
     """
 
     code: int
     reason: str
     message: str
     details: Object | None = None
-    metadata: Object = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Give code, reason and message in one line."""
@@ -36,7 +34,7 @@ class ApiError(Exception):
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": self.metadata,
+            "metadata": {},
             "status": "Failure",
             "message": self.message,
         }
@@ -151,13 +149,7 @@ def expired(asked: int, oldest: int) -> ApiError:
     return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
 
 
-def expired_continue(token: str) -> ApiError:
-    """Refuse a continue token whose snapshot is gone; `token` reads the rest as it is now."""
-    text = (
-        "The provided continue parameter is too old to display a consistent list result. You can start a new "
-        "list without the continue parameter, or use the continue token in this response to retrieve the "
-        "remainder of the results. Continuing with the provided token results in an inconsistent list - "
-        "objects that were created, modified, or deleted between the time the first chunk was returned and "
-        "now may show up in the list."
-    )
-    return ApiError(410, "Expired", text, metadata={"continue": token})
+def expired_continue() -> ApiError:
+    """Refuse a continue token whose snapshot is gone."""
+    text = "The provided continue parameter is too old to display a consistent list result."
+    return ApiError(410, "Expired", text)

@@ -72,13 +72,6 @@ class Change:
     old: Version | None
     new: Version | None
 
-    @property
-    def key(self) -> str:
-        """The object that it changed."""
-        held = self.new or self.old
-        assert held is not None, "a change without object"
-        return held.key
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -104,6 +97,10 @@ def merged(target: object, patch: object) -> object:
     return result
 
 
+def _key(resource: Resource, metadata: Object) -> str:
+    return resource.key(metadata.get("namespace", ""), metadata["name"])
+
+
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -114,53 +111,37 @@ class _Shelf:
     def __init__(self) -> None:
         self.current: dict[str, Version] = {}
         self.history: list[Change] = []
-        self.last_revision = 0
         self.receivers: list[Receiver] = []
-        self._ordered: list[Version] | None = None
 
     def record(self, change: Change) -> None:
-        if change.new is None:
-            del self.current[change.key]
-        else:
-            self.current[change.key] = change.new
-        self._ordered = None
-        self.last_revision = change.revision
+        if change.new is not None:
+            self.current[change.new.key] = change.new
+        elif change.old is not None:
+            del self.current[change.old.key]
         self.history.append(change)
         for receive in self.receivers:
             receive(change)
-
-    def ordered(self) -> list[Version]:
-        if self._ordered is None:
-            self._ordered = [self.current[key] for key in sorted(self.current)]
-        return self._ordered
 
     def after(self, revision: int) -> list[Change]:
         return self.history[bisect_right(self.history, revision, key=lambda change: change.revision) :]
 
     def ordered_at(self, revision: int) -> list[Version]:
-        if self.last_revision <= revision:
-            return self.ordered()
         past = dict(self.current)
         for change in reversed(self.after(revision)):
-            if change.old is None:
-                past.pop(change.key, None)
-            else:
-                past[change.key] = change.old
+            if change.old is not None:
+                past[change.old.key] = change.old
+            elif change.new is not None:
+                past.pop(change.new.key, None)
         return [past[key] for key in sorted(past)]
 
 
 class Store:
-    """The cluster's objects; every method may be called from any thread.
+    """The cluster's objects; every method may be called from any thread."""
 
-    Args:
-        resources: the resources that exist.
-        first_revision: where the counter begins; a real cluster's is never near zero.
-    """
-
-    def __init__(self, resources: Sequence[Resource] = RESOURCES, first_revision: int = 1000) -> None:
-        self._exist(resources)
+    def __init__(self) -> None:
+        self._exist(RESOURCES)
         self._shelves: defaultdict[str, _Shelf] = defaultdict(_Shelf)
-        self._revision = first_revision
+        self._revision = 1000  # A real cluster's is never near zero.
         self._compacted = 0
         self._lock = threading.RLock()
         # By resource, namespace and name: what server-side apply was last given.
@@ -202,12 +183,6 @@ class Store:
         """The revision of the last write. All watches were handed everything up to it."""
         with self._lock:
             return self._revision
-
-    @property
-    def compacted(self) -> int:
-        """The revision below which there is no history."""
-        with self._lock:
-            return self._compacted
 
     # Reading
 
@@ -262,7 +237,7 @@ class Store:
         with self._lock:
             shelf = self._shelves[resource.qualified]
             if since is None:
-                for version in shelf.ordered():
+                for version in shelf.ordered_at(self._revision):
                     receive(Change(version.revision, None, version))
             elif since < self._compacted:
                 raise statuses.expired(since, self._compacted)
@@ -276,13 +251,12 @@ class Store:
         with self._lock:
             self._shelves[resource.qualified].receivers.remove(receive)
 
-    def compact(self) -> int:
-        """Forget all history; older versions are Expired from now on. Gives the oldest one that is not."""
+    def compact(self) -> None:
+        """Forget all history; older versions are Expired from now on. Streams that are open go on."""
         with self._lock:
             self._compacted = self._revision
             for shelf in self._shelves.values():
                 shelf.history.clear()
-            return self._compacted
 
     # Writing
 
@@ -294,19 +268,11 @@ class Store:
         stored: Object = _decode(version.typed(resource))
         return stored
 
-    def create_many(self, objects: Iterable[Object]) -> int:
-        """Add many objects in one go; gives the revision of the last. None is added when one exists."""
+    def create_many(self, objects: Iterable[Object]) -> None:
+        """Add many objects in one go."""
         with self._lock:
-            held = list(objects)
-            for obj in held:
-                resource = self.resource_of(obj)
-                metadata = obj["metadata"]
-                key = resource.key(metadata.get("namespace", ""), metadata["name"])
-                if key in self._shelves[resource.qualified].current:
-                    raise statuses.already_exists(resource, metadata["name"])
-            for obj in held:
+            for obj in objects:
                 self._add(self.resource_of(obj), obj, Part.WHOLE)
-            return self._revision
 
     def update(self, obj: Object, *, part: Part = Part.WHOLE) -> Object:
         """Replace an object; gives it as stored.
@@ -328,33 +294,27 @@ class Store:
         self, plural: str, name: str, namespace: str, change: Object, *, part: Part = Part.WHOLE
     ) -> Object:
         """Change an object by a JSON merge patch; gives it as stored. Raises as `update` does."""
-        resource = self.resource(plural)
         with self._lock:
             current = self.get(plural, name, namespace)
             del current["metadata"]["resourceVersion"]
             result = merged(current, change)
             assert isinstance(result, dict), "a merge patch of an object is an object"
-            if (result["metadata"].get("namespace", ""), result["metadata"]["name"]) != (
-                current["metadata"].get("namespace", ""),
-                name,
-            ):
-                raise statuses.invalid(resource, name, "metadata.name", "field is immutable")
             return self.update(result, part=part)
 
     def apply(self, obj: Object) -> Object:
         """Create the object, or replace the one there is, whatever its version."""
         resource = self.resource_of(obj)
-        metadata = obj["metadata"]
-        unversioned = {
-            **obj,
-            "metadata": {
-                key: value for key, value in metadata.items() if key not in {"resourceVersion", "uid"}
-            },
-        }
+        kept = {name: obj["metadata"][name] for name in obj["metadata"].keys() - {"resourceVersion", "uid"}}
         with self._lock:
-            key = resource.key(metadata.get("namespace", ""), metadata["name"])
-            known = key in self._shelves[resource.qualified].current
-            return self.update(unversioned) if known else self.create(unversioned)
+            known = _key(resource, kept) in self._shelves[resource.qualified].current
+            write = self.update if known else self.create
+            return write(obj | {"metadata": kept})
+
+    def apply_all(self, objects: Iterable[Object]) -> None:
+        """Create or replace many objects; no list shows a state in between."""
+        with self._lock:
+            for obj in objects:
+                self.apply(obj)
 
     def delete(
         self,
@@ -400,22 +360,15 @@ class Store:
         stored: Object = _decode(last.typed(resource))
         return stored
 
-    def replace_all(self, plural: str, objects: Iterable[Object]) -> int:
-        """Make the objects of a resource exactly these; gives the revision of the last write.
-
-        What already is as wanted is left alone; no list shows a state in between.
-        """
+    def replace_all(self, plural: str, objects: Iterable[Object]) -> None:
+        """Make the objects of a resource exactly these; no list shows a state in between."""
         resource = self.resource(plural)
         with self._lock:
-            wanted: set[str] = set()
-            for obj in objects:
-                metadata = obj["metadata"]
-                wanted.add(resource.key(metadata.get("namespace", ""), metadata["name"]))
-                self.apply(obj)
+            wanted = {_key(resource, obj["metadata"]): obj for obj in objects}
+            self.apply_all(wanted.values())
             current = self._shelves[resource.qualified].current
             for version in [version for key, version in current.items() if key not in wanted]:
                 self._remove(resource, version)
-            return self._revision
 
     # With the lock held
 
@@ -424,8 +377,7 @@ class Store:
         metadata = obj["metadata"]
         obj = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
         obj["metadata"] = metadata | {"resourceVersion": str(self._revision)}
-        key = resource.key(metadata.get("namespace", ""), metadata["name"])
-        new = Version(key, self._revision, _encode(obj))
+        new = Version(_key(resource, metadata), self._revision, _encode(obj))
         self._shelves[resource.qualified].record(Change(self._revision, old, new))
         return new
 
@@ -447,7 +399,7 @@ class Store:
             metadata.pop("namespace", None)
         elif not metadata.get("namespace"):
             metadata["namespace"] = "default"
-        if resource.key(metadata.get("namespace", ""), name) in self._shelves[resource.qualified].current:
+        if _key(resource, metadata) in self._shelves[resource.qualified].current:
             raise statuses.already_exists(resource, name)
         dropped = "status" if part is Part.MAIN and resource.has_status and not resource.keeps_status else ""
         metadata["uid"] = str(uuid.uuid4())

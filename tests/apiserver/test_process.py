@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from .handler import CONTROL
 from .objects import ingress, node, service
 from .wire import Peer, request
 
@@ -31,20 +32,17 @@ def served(tmp_path: Path) -> Iterator[Peer]:
         assert process.wait(timeout=5) == 0
 
 
-def names(served: Peer, path: str) -> list[str]:
-    """Give the names in a list."""
-    return [item["metadata"]["name"] for item in request(served, "GET", path)[1]["items"]]
-
-
 def test_a_process_serves_manifests_and_obeys(served: Peer) -> None:
-    assert names(served, "/api/v1/services") == ["web"]
-    assert names(served, INGRESSES) == ["site"]
-    assert request(served, "POST", "/_control/apply", {"objects": [ingress("more")]})[0] == 200
-    assert names(served, INGRESSES) == ["more", "site"]
-    request(served, "POST", "/_control/replace", {"resource": "ingresses", "objects": [ingress("only")]})
-    assert names(served, INGRESSES) == ["only"]
-    gone = {"resource": "ingresses", "name": "only", "namespace": "default"}
-    assert request(served, "POST", "/_control/delete", gone)[0] == 200
-    assert names(served, INGRESSES) == []
-    for action, body in (("delete", gone), ("apply", {"object": []}), ("nothing", {})):
-        assert request(served, "POST", f"/_control/{action}", body)[0] == 400
+    def names(path: str) -> list[str]:
+        return [item["metadata"]["name"] for item in request(served, "GET", path)[1]["items"]]
+
+    assert names("/api/v1/services") == ["web"]
+    assert names(INGRESSES) == ["site"]
+    for method, body, left in (
+        ("apply", {"obj": ingress("more")}, ["more", "site"]),
+        ("apply_all", {"objects": [ingress("last")]}, ["last", "more", "site"]),
+        ("replace_all", {"plural": "ingresses", "objects": [ingress("only")]}, ["only"]),
+        ("delete", {"plural": "ingresses", "name": "only", "namespace": "default"}, []),
+    ):
+        assert request(served, "POST", f"{CONTROL}{method}", body)[0] == 200
+        assert names(INGRESSES) == left

@@ -152,9 +152,6 @@ def test_what_the_storage_has_forgotten_is_expired(server: Server) -> None:
     status, refused = request(server.admin, "GET", f"{CLASSES}?limit=1&continue={token}")
     assert (status, refused["reason"], refused["code"]) == (410, "Expired", 410)
     assert refused["message"].startswith("The provided continue parameter is too old to display a consistent")
-    # The Status brings a token that goes on with what there is now.
-    _, rest = request(server.admin, "GET", f"{CLASSES}?limit=1&continue={refused['metadata']['continue']}")
-    assert names(rest) == ["two"]
     for name in ("one", "two"):
         request(server.admin, "DELETE", f"{CLASSES}/{name}")
 

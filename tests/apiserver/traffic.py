@@ -1,7 +1,6 @@
 """What the server saw and sent, for tests to wait on and to count."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,19 +15,12 @@ class Seen:
     query: Mapping[str, str]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class OpenWatch:
-    """One open stream; two clients may have asked for the same, and it is still another one.
-
-    Attributes:
-        resource: the plural of what it watches.
-        path: the request's path.
-        query: the request's query.
-    """
+    """One open stream on a resource (a plural); two clients may have asked for the same."""
 
     resource: str
     path: str
-    query: Mapping[str, str]
 
 
 class Traffic:
@@ -76,45 +68,25 @@ class Traffic:
     def seen(self, verb: str = "*", path: str = "*") -> list[Seen]:
         """Give the requests so far whose verb and path match the glob patterns, in order of arrival."""
         with self._changed:
-            return self._matching(verb, path)
-
-    def counts(self) -> Counter[tuple[str, str]]:
-        """Give the number of requests by verb and path."""
-        with self._changed:
-            return Counter((seen.verb, seen.path) for seen in self._seen)
-
-    def forget(self) -> None:
-        """Begin to count at zero; open watches stay known."""
-        with self._changed:
-            self._seen.clear()
-            self._bytes_sent = 0
+            return [one for one in self._seen if fnmatchcase(one.verb, verb) and fnmatchcase(one.path, path)]
 
     def watches(self, resource: str = "*") -> list[OpenWatch]:
         """Give the open streams on resources whose plural matches the glob pattern."""
         with self._changed:
-            return self._open(resource)
+            return [watch for watch in self._watches if fnmatchcase(watch.resource, resource)]
 
     def wait_for_requests(self, verb: str, path: str, count: int = 1, timeout: float = 20.0) -> None:
         """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""
-        what = f"{count} x {verb} {path}"
-        self._wait(lambda: len(self._matching(verb, path)) >= count, what, timeout)
+        self._wait(lambda: len(self.seen(verb, path)) >= count, f"{count} x {verb} {path}", timeout)
 
     def wait_for_watch(self, resource: str, timeout: float = 20.0, count: int = 1) -> None:
         """Return when at least `count` streams on a resource are open; TimeoutError when they do not."""
         what = f"{count} open watch(es) on {resource}"
-        self._wait(lambda: len(self._open(resource)) >= count, what, timeout)
+        self._wait(lambda: len(self.watches(resource)) >= count, what, timeout)
 
-    def wait_for_no_watch(self, resource: str = "*", timeout: float = 20.0) -> None:
-        """Return when no stream on a resource is open; TimeoutError when one stays."""
-        self._wait(lambda: not self._open(resource), f"no open watch on {resource}", timeout)
-
-    # With the condition held
-
-    def _matching(self, verb: str, path: str) -> list[Seen]:
-        return [seen for seen in self._seen if fnmatchcase(seen.verb, verb) and fnmatchcase(seen.path, path)]
-
-    def _open(self, resource: str) -> list[OpenWatch]:
-        return [watch for watch in self._watches if fnmatchcase(watch.resource, resource)]
+    def wait_for_no_watch(self, timeout: float = 20.0) -> None:
+        """Return when no stream is open; TimeoutError when one stays."""
+        self._wait(lambda: not self._watches, "no open watch", timeout)
 
     def _wait(self, done: Callable[[], bool], what: str, timeout: float) -> None:
         with self._changed:

@@ -3,25 +3,27 @@
 See "API concepts: Efficient detection of changes" and KEP-956 (bookmarks).
 """
 
+import math
 import os
 import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from . import faults, statuses
-from .resources import Resource
-from .routes import Asked
+from .routes import TRUE, Asked
 from .selecting import Selector
-from .store import Change, Store, Version
-from .traffic import OpenWatch, Traffic
+from .store import Change, Version
+from .traffic import OpenWatch
 
-_TRUE = frozenset({"1", "true"})
+if TYPE_CHECKING:
+    from .server import ApiServer
 
 
 class Ending(Enum):
@@ -66,48 +68,34 @@ class Feed:
         """Tell whether nothing is put aside."""
         return not self._changes
 
-    def take(self, timeout: float | None) -> Change | Ending | None:
-        """Give the next change or the stream's end; None when neither comes within `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def take(self, deadline: float) -> Change | Ending | None:
+        """Give the next change or the stream's end; None when neither comes before then."""
         while True:
             if self._ending is not None:
                 return self._ending
             if self._changes:
                 return self._changes.popleft()
-            left = None if deadline is None else (deadline - time.monotonic()) * 1000
-            if left is not None and left <= 0:
+            left = (deadline - time.monotonic()) * 1000
+            if left <= 0:
                 return None
-            for descriptor, _ in self._poll.poll(left):
+            for descriptor, _ in self._poll.poll(None if left == math.inf else left):
                 if descriptor != self._wake:
                     return Ending.GONE
                 os.eventfd_read(self._wake)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A line to be: what the client of this stream sees of a change."""
-
-    type: str
-    version: Version
-
-    def line(self, resource: Resource) -> bytes:
-        """Give the line as it goes over the wire."""
-        return b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.version.typed(resource))
-
-
-def visible(change: Change, shown: Callable[[Version], bool]) -> Event | None:
-    """Give what a client sees of a change when it is shown only some objects; None for nothing.
+def _seen(change: Change, shown: Callable[[Version], bool]) -> tuple[str, Version] | tuple[None, None]:
+    """Give the type and the object of the event that a client sees which is shown only some objects.
 
     An object that stops to match is DELETED for this client, with its old content and the revision of the
     change; one that begins to match is ADDED (k8s.io/apiserver, convertToWatchEvent).
     """
     before = change.old is not None and shown(change.old)
     if change.new is not None and shown(change.new):
-        return Event("MODIFIED" if before else "ADDED", change.new)
-    if before:
-        assert change.old is not None, "it was shown before"
-        return Event("DELETED", change.old.at(change.revision))
-    return None
+        return "MODIFIED" if before else "ADDED", change.new
+    if change.old is not None and before:
+        return "DELETED", change.old.at(change.revision)
+    return None, None
 
 
 def error_line(status: statuses.ApiError) -> bytes:
@@ -116,49 +104,36 @@ def error_line(status: statuses.ApiError) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class _Terms:
     """What a watch request asks for, read from its query.
 
     Attributes:
         since: changes after this revision; None for the objects that exist, then what follows.
-        bookmarks: seconds between bookmarks; None for none.
-        seconds: how long the stream lasts; None for ever.
+        bookmarks: whether there may be bookmarks.
+        seconds: how long the stream lasts.
     """
 
     since: int | None
-    bookmarks: float | None
-    seconds: float | None
+    bookmarks: bool
+    seconds: float
 
 
-def terms(asked: Asked, bookmark_interval: float | None, longest: float | None) -> Terms:
-    """Read a watch request's query.
-
-    Args:
-        asked: the request.
-        bookmark_interval: seconds between bookmarks where the client allows them; None for never.
-        longest: how long a stream lasts when the client names no time; None for ever.
-
-    Raises:
-        ApiError: 400, 422 or 500 for a query that makes no sense.
-    """
-    query = asked.query
+def _terms(query: Mapping[str, str]) -> _Terms:
     version = query.get("resourceVersion", "")
     if version and not (version.isascii() and version.isdigit()):
         why = statuses.no_number(version, "ParseUint")
         raise statuses.ApiError(500, "", f'resourceVersion: Invalid value: "{version}": {why}')
-    revision = int(version or "0")
-    allowed = query.get("allowWatchBookmarks") in _TRUE
     if query.get("sendInitialEvents"):
         # Helm's client asks for a list as a stream; after this answer it lists, as on servers before 1.34.
         what = "Forbidden: sendInitialEvents is forbidden for watch unless WatchList is enabled"
         raise statuses.invalid_options("ListOptions", "sendInitialEvents", what)
-    timeout = query.get("timeoutSeconds") or ""
-    if timeout and not timeout.isdigit():
+    timeout = query.get("timeoutSeconds") or "0"
+    if not timeout.isdigit():
         raise statuses.bad_request(statuses.no_number(timeout))
-    return Terms(
-        since=None if revision == 0 else revision,
-        bookmarks=bookmark_interval if allowed else None,
-        seconds=float(timeout) if timeout and int(timeout) else longest,
+    return _Terms(
+        since=int(version or "0") or None,
+        bookmarks=query.get("allowWatchBookmarks") in TRUE,
+        seconds=int(timeout) or math.inf,
     )
 
 
@@ -166,101 +141,79 @@ class Stream:
     """One client's watch from its first line to its end.
 
     Args:
-        store: where the changes come from.
-        armed: the faults that may strike.
-        traffic: counts the stream's beginning, progress and end.
+        api: the server.
         asked: the request.
         selector: which objects are shown.
-        agreed: the request's terms.
         feed: where changes are put aside.
         write: sends bytes as one chunk.
+
+    Raises:
+        ApiError: 400, 422 or 500 for a query that makes no sense.
     """
 
-    def __init__(  # noqa: PLR0913 - all of the server's parts meet here
-        self,
-        *,
-        store: Store,
-        armed: faults.Faults,
-        traffic: Traffic,
-        asked: Asked,
-        selector: Selector,
-        agreed: Terms,
-        feed: Feed,
-        write: Callable[[bytes], None],
+    def __init__(
+        self, api: "ApiServer", asked: Asked, selector: Selector, feed: Feed, write: Callable[[bytes], None]
     ) -> None:
         assert asked.resource is not None, "watches are of resources"
-        self._store = store
-        self._faults = armed
-        self._traffic = traffic
+        self._api = api
         self._asked = asked
         self.resource = asked.resource
         self._selector = selector
-        self._terms = agreed
+        self._terms = _terms(asked.query)
         self._feed = feed
         self._write = write
 
     def follow(self) -> None:
-        """Begin to put changes aside.
-
-        Raises:
-            ApiError: 410 when the version asked for is too old.
-        """
-        self._store.follow(self.resource, self._terms.since, self._feed.put)
+        """Begin to put changes aside; raises ApiError 410 when the version asked for is too old."""
+        self._api.store.follow(self.resource, self._terms.since, self._feed.put)
 
     def run(self, begin: Callable[[], None]) -> Ending:
-        """Send lines until the stream ends.
+        """Send lines until the stream ends; give how it did: the caller closes it accordingly.
 
         Args:
             begin: sends the answer's head; a client that is gone already makes it raise OSError.
-
-        Returns:
-            How it ended: the caller closes the stream accordingly.
         """
-        open_watch = OpenWatch(self.resource.plural, self._asked.path, self._asked.query)
-        self._traffic.opened(open_watch)
+        open_watch = OpenWatch(self.resource.plural, self._asked.path)
+        self._api.traffic.opened(open_watch)
         try:
             begin()
             return self._send_all()
         finally:
-            self._traffic.closed(open_watch)
-            self._store.unfollow(self.resource, self._feed.put)
+            self._api.traffic.closed(open_watch)
+            self._api.store.unfollow(self.resource, self._feed.put)
 
     def _send_all(self) -> Ending:
         begun = time.monotonic()
-        deadline = begun + self._terms.seconds if self._terms.seconds is not None else float("inf")
-        interval = self._terms.bookmarks if self._terms.bookmarks is not None else float("inf")
+        deadline = begun + self._terms.seconds
+        interval = self._api.options.bookmark_interval if self._terms.bookmarks else math.inf
         bookmark_due = begun + interval
         ending: Ending | None = None
         while ending is None:
-            drained = self._drained()
-            until = min(deadline, bookmark_due) - time.monotonic()
-            taken = self._feed.take(None if until == float("inf") else max(0.0, until))
+            # Every change up to this revision was put aside before the store had it.
+            revision = self._api.store.revision
+            drained = revision if self._feed.is_empty() else None
+            taken = self._feed.take(min(deadline, bookmark_due))
             if isinstance(taken, Ending):
                 ending = taken
             elif taken is not None:
                 ending = self._event(taken)
             elif time.monotonic() >= deadline:
                 # The real server sends one last bookmark shortly before it ends a stream.
-                ending = (self._bookmark(drained) if interval != float("inf") else None) or Ending.CLEAN
+                ending = (self._bookmark(drained) if self._terms.bookmarks else None) or Ending.CLEAN
             else:
                 bookmark_due = time.monotonic() + interval
                 ending = self._bookmark(drained)
         return ending
-
-    def _drained(self) -> int | None:
-        """Give the revision up to which all was sent; None while something waits to be sent."""
-        # Every change up to this revision was put aside before the store had it.
-        revision = self._store.revision
-        return revision if self._feed.is_empty() else None
 
     def _shown(self, version: Version) -> bool:
         inside = not self._asked.namespace or version.key.startswith(f"{self._asked.namespace}/")
         return inside and self._selector.matches(version.obj)
 
     def _bookmark(self, revision: int | None) -> Ending | None:
+        """Say up to which revision all was sent, unless something waits to be sent (None)."""
         if revision is None:
             return None
-        if self._faults.silences(self._asked.path):
+        if self._api.faults.for_line(self._asked.path, (faults.Silence,)):
             return self._silent()
         metadata = {"resourceVersion": str(revision)}
         obj = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
@@ -269,35 +222,23 @@ class Stream:
 
     def _silent(self) -> Ending:
         while True:
-            taken = self._feed.take(None)
+            taken = self._feed.take(math.inf)
             if isinstance(taken, Ending):
                 return taken
 
     def _event(self, change: Change) -> Ending | None:
-        event = visible(change, self._shown)
-        if event is None:
+        kind, version = _seen(change, self._shown)
+        if kind is None or version is None:
             return None
-        struck = self._faults.for_event(self._asked.path)
-        line = event.line(self.resource)
-        if not struck:
-            self._write(line)
-            return None
-        return self._spoiled(line, struck)
-
-    def _spoiled(self, line: bytes, struck: list[faults.LineFault]) -> Ending | None:
-        size = len(line)
-        for fault in struck:
-            match fault:
-                case faults.Silence():
-                    return self._silent()
-                case faults.ErrorLine(code, reason, message):
-                    self._write(error_line(statuses.ApiError(code, reason, message)))
-                    return Ending.CLEAN
-                case faults.CutLine(reset):
-                    self._write(line[: len(line) // 2])
-                    return Ending.RESET if reset else Ending.DROP
-                case faults.SplitLines(size):
-                    pass
-        for start in range(0, len(line), size):
-            self._write(line[start : start + size])
+        line = b'{"type":"%s","object":%s}\n' % (kind.encode(), version.typed(self.resource))
+        match self._api.faults.for_line(self._asked.path):
+            case faults.Silence():
+                return self._silent()
+            case faults.ErrorLine(code, reason, message):
+                self._write(error_line(statuses.ApiError(code, reason, message)))
+                return Ending.CLEAN
+            case faults.CutLine(reset):
+                self._write(line[: len(line) // 2])
+                return Ending.RESET if reset else Ending.DROP
+        self._write(line)
         return None

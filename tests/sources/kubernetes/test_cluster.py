@@ -90,15 +90,13 @@ def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connectio
         assert len(api.traffic.seen("watch", "/api/v1/nodes")) == 1
 
 
-@pytest.mark.parametrize("in_stream", [True, False])
-def test_410_asks_for_a_new_list(api: ApiServer, connection: Connection, in_stream: bool) -> None:  # noqa: FBT001
-    api.options.expired_in_stream = in_stream
+def test_410_asks_for_a_new_list(api: ApiServer, connection: Connection) -> None:
     api.store.create_many([objects.ingress("a"), objects.ingress("b")])
     with watching(api, connection) as watched:
         api.stop_listening()
         api.store.delete("ingresses", "a", "default")
         api.store.create(objects.ingress("c"))
-        api.compact()
+        api.store.compact()
         api.start_listening()
         watched.until_ingresses("b", "c")
         assert watched.state().relists == 1
@@ -310,7 +308,7 @@ def test_403_is_no_empty_list(api: ApiServer, connection: Connection) -> None:
         api.end_watches()
         until(lambda: 'resources: ["ingresses"]' in (watched.state().error or ""), "the error to be told")
         api.store.create(objects.ingress("b"))
-        api.compact()
+        api.store.compact()
         assert watched.ingresses() == ["a"]
         api.access.allow_all()
         watched.until_ingresses("a", "b")
@@ -341,9 +339,9 @@ def test_bookmarks_spare_the_list_after_compaction(api: ApiServer, connection: C
         revision = api.store.revision
         reading = watched.cluster._required["ingresses"]._at  # noqa: SLF001
         until(lambda: (reading.version or 0) >= revision, "a bookmark made after those writes")
-        api.compact()
+        api.store.compact()
         api.end_watches(Ending.DROP)
-        api.wait_for_watch("ingresses")
+        api.traffic.wait_for_watch("ingresses")
         api.store.create(objects.ingress("a"))
         watched.until_ingresses("a")
         assert watched.state().relists == 0
@@ -354,7 +352,7 @@ def test_an_empty_list_after_410_removes_what_is_gone(api: ApiServer, connection
     with watching(api, connection) as watched:
         api.stop_listening()
         api.store.delete("ingresses", "a", "default")
-        api.compact()
+        api.store.compact()
         api.start_listening()
         watched.until_ingresses()
         assert watched.services() == ["lb"]

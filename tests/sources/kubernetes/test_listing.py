@@ -37,7 +37,7 @@ def test_compaction_between_pages_restarts_the_list(api: ApiServer, connection: 
         second.wait_until_held()
         api.store.delete("ingresses", "site-00000", "default")
         api.store.create(objects.ingress("late"))
-        api.compact()
+        api.store.compact()
         second.release()
         listing = answer.result()
     assert len(listing.items) == 1300

@@ -102,8 +102,6 @@ class Chaos:
                 faults.Disconnect(),
                 faults.Disconnect(reset=True),
                 faults.CutBody(after=200),
-                faults.Delay(0.01),
-                faults.SplitLines(size=self.random.randrange(1, 50)),
                 faults.Silence(),
                 faults.ErrorLine(),
                 faults.ErrorLine(500, "InternalError", "etcdserver: no leader"),
@@ -120,7 +118,7 @@ class Chaos:
             return
         match self.random.randrange(4):
             case 0:
-                self.api.compact()
+                self.api.store.compact()
             case 1:
                 # As good as away: every request, also a list begun by another fault, is cut for a while.
                 self.api.faults.add(faults.Disconnect(), times=10)
@@ -166,5 +164,5 @@ def _all_listed_again(chaos: Chaos, watched: Watched, times: int) -> bool:
         return True
     chaos.api.end_watches(Ending.CLEAN)
     chaos.write()
-    chaos.api.compact()
+    chaos.api.store.compact()
     return False

@@ -116,7 +116,7 @@ class Watched:
             plural = {"node": "nodes", "relay-service": "services", "relay-endpoints": "endpointslices"}
             plural |= {"api-server-endpoints": "endpointslices"}
             name = "configmaps" if state.name.startswith("configmap ") else state.name.partition(".")[0]
-            self.api.wait_for_watch(plural.get(name, name))
+            self.api.traffic.wait_for_watch(plural.get(name, name))
 
 
 @contextmanager
