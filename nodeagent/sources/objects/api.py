@@ -28,29 +28,23 @@ class Head(Struct):
     metadata: Metadata
 
 
-class Point(Struct, rename="camel"):
-    """An entry of `status.loadBalancer.ingress`."""
-
+class _Point(Struct, rename="camel"):
     ip: str | None = None
     hostname: str | None = None
     ip_mode: str | None = None
 
 
-class LoadBalancer(Struct):
-    """`status.loadBalancer`."""
-
-    ingress: list[Point] | None = None
+class _LoadBalancer(Struct):
+    ingress: list[_Point] | None = None
 
 
 class Status(Struct, rename="camel"):
     """The status of a Service or an Ingress."""
 
-    load_balancer: LoadBalancer | None = None
+    load_balancer: _LoadBalancer | None = None
 
 
-class Port(Struct):
-    """A Service's port."""
-
+class _Port(Struct):
     port: int
     nodePort: int | None = None  # noqa: N815 - the API's name
     name: str | None = None
@@ -63,7 +57,7 @@ class ServiceSpec(Struct):
     type: str | None = None
     clusterIP: str | None = None  # noqa: N815 - the API's field
     clusterIPs: list[str] | None = None  # noqa: N815
-    ports: list[Port] | None = None
+    ports: list[_Port] | None = None
     loadBalancerClass: str | None = None  # noqa: N815
     externalIPs: list[str] | None = None  # noqa: N815
     internalTrafficPolicy: str | None = None  # noqa: N815
@@ -76,15 +70,11 @@ class Service(Head):
     status: Status | None = None
 
 
-class Tls(Struct):
-    """An Ingress's TLS section."""
-
+class _Tls(Struct):
     hosts: list[str] | None = None
 
 
-class Rule(Struct):
-    """An Ingress's rule."""
-
+class _Rule(Struct):
     host: str | None = None
 
 
@@ -92,8 +82,8 @@ class IngressSpec(Struct, rename="camel"):
     """An Ingress's spec."""
 
     ingress_class_name: str | None = None
-    tls: list[Tls] | None = None
-    rules: list[Rule] | None = None
+    tls: list[_Tls] | None = None
+    rules: list[_Rule] | None = None
 
 
 class Ingress(Head):
@@ -103,28 +93,24 @@ class Ingress(Head):
     status: Status | None = None
 
 
-class IngressClassSpec(Struct):
-    """An IngressClass's spec."""
-
+class _IngressClassSpec(Struct):
     controller: str | None = None
 
 
 class IngressClass(Head):
     """networking.k8s.io/v1 IngressClass."""
 
-    spec: IngressClassSpec | None = None
+    spec: _IngressClassSpec | None = None
 
 
-class ServiceCIDRSpec(Struct):
-    """A ServiceCIDR's spec."""
-
+class _ServiceCIDRSpec(Struct):
     cidrs: list[str] | None = None
 
 
 class ServiceCIDR(Head):
     """networking.k8s.io/v1 ServiceCIDR (v1beta1 is alike)."""
 
-    spec: ServiceCIDRSpec | None = None
+    spec: _ServiceCIDRSpec | None = None
 
 
 class ConfigMap(Head):
@@ -141,24 +127,20 @@ class NodeSpec(Struct):
     providerID: str | None = None  # noqa: N815
 
 
-class NodeAddress(Struct):
-    """One of a Node's addresses."""
-
+class _NodeAddress(Struct):
     type: str
     address: str
 
 
-class NodeStatus(Struct):
-    """A Node's status."""
-
-    addresses: list[NodeAddress] | None = None
+class _NodeStatus(Struct):
+    addresses: list[_NodeAddress] | None = None
 
 
 class Node(Head):
     """core/v1 Node."""
 
     spec: NodeSpec | None = None
-    status: NodeStatus | None = None
+    status: _NodeStatus | None = None
 
 
 class Conditions(Struct):
@@ -167,17 +149,13 @@ class Conditions(Struct):
     ready: bool | None = None
 
 
-class SliceEndpoint(Struct, rename="camel"):
-    """An endpoint of an EndpointSlice."""
-
+class _SliceEndpoint(Struct, rename="camel"):
     addresses: list[str]
     conditions: Conditions | None = None
     node_name: str | None = None
 
 
-class SlicePort(Struct):
-    """A port of an EndpointSlice."""
-
+class _SlicePort(Struct):
     name: str | None = None
     port: int | None = None
     protocol: str | None = None
@@ -186,11 +164,8 @@ class SlicePort(Struct):
 class EndpointSlice(Head):
     """discovery.k8s.io/v1 EndpointSlice."""
 
-    endpoints: list[SliceEndpoint] | None = None
-    ports: list[SlicePort] | None = None
-
-
-# The Gateway API's objects.
+    endpoints: list[_SliceEndpoint] | None = None
+    ports: list[_SlicePort] | None = None
 
 
 class Reference(Struct, rename="camel"):
@@ -204,9 +179,7 @@ class Reference(Struct, rename="camel"):
     port: int | None = None
 
 
-class Expression(Struct):
-    """One of a label selector's matchExpressions."""
-
+class _Expression(Struct):
     key: str
     operator: str
     values: list[str] | None = None
@@ -216,7 +189,7 @@ class Selector(Struct, rename="camel"):
     """A label selector."""
 
     match_labels: dict[str, str] | None = None
-    match_expressions: list[Expression] | None = None
+    match_expressions: list[_Expression] | None = None
 
 
 class Namespaces(Struct):
@@ -226,18 +199,16 @@ class Namespaces(Struct):
     selector: Selector | None = None
 
 
-class RouteKind(Struct):
-    """One of `allowedRoutes.kinds`."""
-
+class _RouteKind(Struct):
     kind: str
     group: str | None = None
 
 
-class AllowedRoutes(Struct):
-    """Which Routes a listener takes."""
+class Allowed(Struct):
+    """`allowedRoutes` of a listener, and `allowedListeners` of a Gateway, which has no kinds."""
 
     namespaces: Namespaces | None = None
-    kinds: list[RouteKind] | None = None
+    kinds: list[_RouteKind] | None = None
 
 
 class Listener(Struct, rename="camel"):
@@ -247,25 +218,17 @@ class Listener(Struct, rename="camel"):
     protocol: str
     port: int = 0
     hostname: str | None = None
-    allowed_routes: AllowedRoutes | None = None
-
-
-class AllowedListeners(Struct):
-    """Who may add listeners to a Gateway."""
-
-    namespaces: Namespaces | None = None
+    allowed_routes: Allowed | None = None
 
 
 class GatewaySpec(Struct, rename="camel"):
     """A Gateway's spec."""
 
     listeners: list[Listener] | None = None
-    allowed_listeners: AllowedListeners | None = None
+    allowed_listeners: Allowed | None = None
 
 
-class GatewayAddress(Struct):
-    """One of `status.addresses`."""
-
+class _GatewayAddress(Struct):
     value: str | None = None
     type: str | None = None
 
@@ -273,7 +236,7 @@ class GatewayAddress(Struct):
 class GatewayStatus(Struct):
     """A Gateway's status."""
 
-    addresses: list[GatewayAddress] | None = None
+    addresses: list[_GatewayAddress] | None = None
 
 
 class Gateway(Head):
@@ -283,9 +246,7 @@ class Gateway(Head):
     status: GatewayStatus | None = None
 
 
-class ListenerSetSpec(Struct, rename="camel"):
-    """A ListenerSet's spec."""
-
+class _ListenerSetSpec(Struct, rename="camel"):
     parent_ref: Reference
     listeners: list[Listener] | None = None
 
@@ -293,12 +254,10 @@ class ListenerSetSpec(Struct, rename="camel"):
 class ListenerSet(Head):
     """ListenerSet, and XListenerSet of the experimental group."""
 
-    spec: ListenerSetSpec
+    spec: _ListenerSetSpec
 
 
-class Condition(Struct, rename="camel"):
-    """A condition of a status."""
-
+class _Condition(Struct, rename="camel"):
     type: str
     status: str
     observed_generation: int | None = None
@@ -308,12 +267,10 @@ class RouteParent(Struct, rename="camel"):
     """What one controller says about a Route on one parent."""
 
     parent_ref: Reference
-    conditions: list[Condition] | None = None
+    conditions: list[_Condition] | None = None
 
 
-class RouteStatus(Struct):
-    """A Route's status."""
-
+class _RouteStatus(Struct):
     parents: list[RouteParent] | None = None
 
 
@@ -328,4 +285,4 @@ class Route(Head):
     """HTTPRoute, GRPCRoute or TLSRoute."""
 
     spec: RouteSpec | None = None
-    status: RouteStatus | None = None
+    status: _RouteStatus | None = None

@@ -127,7 +127,7 @@ def _parent(found: api.Reference, namespace: str) -> ParentRef:
 
 
 def _listener(found: api.Listener) -> GatewayListener:
-    allowed = found.allowed_routes or api.AllowedRoutes()
+    allowed = found.allowed_routes or api.Allowed()
     return GatewayListener(
         name=found.name,
         port=found.port,
