@@ -13,7 +13,15 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from nodeagent.config.options import LimitOptions
-from nodeagent.model.objects import CLASS_ANNOTATION, ControllerRoute, Ingress, IngressClass, Route, Snapshot
+from nodeagent.model.objects import (
+    CLASS_ANNOTATION,
+    ControllerRoute,
+    Ingress,
+    IngressClass,
+    ObjectRef,
+    Route,
+    Snapshot,
+)
 from nodeagent.plan.claim import Claim, HintsPool, LoadBalancerHints
 from nodeagent.plan.hostnames import canonical
 from nodeagent.plan.incremental import ItemResults
@@ -88,22 +96,44 @@ def _claim(by: Ingress | ControllerRoute, hosts: tuple[str, ...], hints: LoadBal
     )
 
 
+def _order(_: int, claim: Claim) -> tuple[object, ...]:
+    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
+    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)
+
+
 _Owner = TypeVar("_Owner", Ingress, Route, ControllerRoute)
 
 _Claimed = tuple[tuple[Claim, ...], tuple[str, ...]]
 """What one object claims, and what is wrong with it."""
 
 
+_FEWEST = 10_000
+_MOST_COMPARISONS = 500_000
+"""A Route with one hostname and a Gateway of 64 listeners takes 64."""
+
+
 class ClaimCollector:
     """Remembers the claims of the Snapshot that it saw last.
 
+    The youngest Routes and claims of a namespace are left out if its older ones take far more than it can
+    get. A claimed hostname takes about 30 bytes of an object's text, and over a
+    kilobyte of the agent's memory: one tenant with a few dozen objects could have every agent killed, on all
+    nodes at once. A Route may have 32 parents of 64 listeners and 16 hostnames: to find what it claims takes
+    milliseconds.
+
     Args:
-        limits: the options.
+        limits: the options. Four objects may claim each hostname: for example, one for each of its paths.
     """
 
     def __init__(self, limits: LimitOptions) -> None:
-        self._shares = ClaimShares(limits)
-        self._route_shares = RouteShares()
+        self._most = max(_FEWEST, 4 * limits.hostnames_per_namespace)
+        # By id, which no other claim has while the claim is held here.
+        self._shares: Shares[int, Claim] = Shares(self._most, _order, lambda claim: len(claim.names))
+        self._left_out: dict[int, Claim] = {}
+        self._weighed: ItemResults[Route, tuple[Route, int]] = ItemResults(lambda route: route.ref)
+        self._route_shares: Shares[ObjectRef, tuple[Route, int]] = Shares(
+            _MOST_COMPARISONS, lambda _, weighed: by_age(weighed[0]), lambda weighed: weighed[1]
+        )
         self._pool = HintsPool()
         self._ingresses: _Collection[Ingress] = _Collection()
         self._routes: _Collection[Route] = _Collection()
@@ -117,11 +147,11 @@ class ClaimCollector:
 
         Claims of a namespace that far exceed its share are not among them.
         """
-        classes, pool, shares = ingress_classes(snapshot.ingress_classes), self._pool, self._route_shares
+        classes, pool = ingress_classes(snapshot.ingress_classes), self._pool
         same_classes = classes == self._classes
         parents = self._parents_of(snapshot)
         again = [] if parents is self._parents else parents.touched(self._parents, snapshot.routes)
-        again += self._route_shares.update(snapshot.routes, parents, again)
+        again += self._moved_routes(snapshot.routes, parents, again)
         self._classes, self._parents = classes, parents
         changes = (
             self._ingresses.update(
@@ -131,7 +161,7 @@ class ClaimCollector:
             ),
             self._routes.update(
                 snapshot.routes,
-                lambda route: () if shares.leave_out(route) else claims_of_route(route, parents, pool),
+                lambda route: () if self._leaves_out(route) else claims_of_route(route, parents, pool),
                 again,
             ),
             self._controller_routes.update(
@@ -141,13 +171,54 @@ class ClaimCollector:
             ),
         )
         gone = [claim for removed, _ in changes for claim in removed]
-        return self._shares.update(gone, [claim for _, added in changes for claim in added])
+        return self._within_shares(gone, [claim for _, added in changes for claim in added])
 
     def problems(self) -> list[str]:
         """Return what is wrong with objects of the last Snapshot that claim hostnames."""
         collections = (self._ingresses, self._routes, self._controller_routes)
         found = [problem for each in collections for problem in each.problems.elements()]
-        return found + self._route_shares.problems() + self._shares.problems()
+        found += [
+            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
+            f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
+            for namespace, count in self._route_shares.counts_left_out().items()
+        ]
+        return found + [
+            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
+            f"name {self._most} or more (limits.hostnamesPerNamespace)"
+            for namespace, count in self._shares.counts_left_out().items()
+        ]
+
+    def _moved_routes(self, routes: Sequence[Route], parents: Parents, again: list[Route]) -> list[Route]:
+        """Weigh the Routes; return those that are left out now and were not, or the reverse."""
+        gone, new = self._weighed.update(routes, lambda route: (route, parents.comparisons(route)), again)
+        for route, _ in gone:
+            self._route_shares.remove(route.ref.namespace, route.ref)
+        for weighed in new:
+            self._route_shares.put(weighed[0].ref.namespace, weighed[0].ref, weighed)
+        moved = {key for _, key in self._route_shares.settle()}
+        return [route for route in routes if route.ref in moved] if moved else []
+
+    def _leaves_out(self, route: Route) -> bool:
+        return route.ref in self._route_shares.left_out(route.ref.namespace)
+
+    def _within_shares(self, gone: list[Claim], new: list[Claim]) -> tuple[list[Claim], list[Claim]]:
+        """Return the claims to forget, and those to consider now that were not considered before.
+
+        A claim is left out as a whole.
+        """
+        for claim in gone:
+            self._shares.remove(claim.ref.namespace, id(claim))
+        for claim in new:
+            self._shares.put(claim.ref.namespace, id(claim), claim)
+        if not self._shares.settle():
+            return gone, new
+        before, self._left_out = self._left_out, self._shares.all_left_out()
+        ended, begun = set(map(id, gone)), set(map(id, new))
+        forgotten = [claim for claim in gone if id(claim) not in before]
+        considered = [claim for claim in new if id(claim) not in self._left_out]
+        forgotten += [self._left_out[key] for key in self._left_out.keys() - before.keys() - begun]
+        considered += [before[key] for key in before.keys() - self._left_out.keys() - ended]
+        return forgotten, considered
 
     def _parents_of(self, snapshot: Snapshot) -> Parents:
         made_of = (snapshot.gateways, snapshot.listener_sets, snapshot.namespaces)
@@ -162,7 +233,9 @@ class _Collection(Generic[_Owner]):
 
     def __init__(self) -> None:
         self.problems: Counter[str] = Counter()
-        self._claimed: ItemResults[_Owner, _Claimed] = ItemResults(_key)
+        self._claimed: ItemResults[_Owner, _Claimed] = ItemResults(
+            lambda owner: (owner.ref.kind, owner.ref.namespace, owner.ref.name)
+        )
 
     def update(
         self,
@@ -182,114 +255,3 @@ class _Collection(Generic[_Owner]):
         return [claim for claims, _ in gone for claim in claims], [
             claim for claims, _ in new for claim in claims
         ]
-
-
-def _key(owner: Ingress | Route | ControllerRoute) -> tuple[str, str, str]:
-    return (owner.ref.kind, owner.ref.namespace, owner.ref.name)
-
-
-_TIMES = 4
-"""Several objects may claim a hostname: for example, one for each of its paths."""
-_FEWEST = 10_000
-
-
-class ClaimShares:
-    """Leaves out the youngest claims of a namespace that claims far more than it can get.
-
-    A claimed hostname takes about 30 bytes of an object's text, and over a kilobyte of the agent's memory. So
-    one tenant with a few dozen objects could have every agent killed because it has no memory left, on all
-    nodes at once.
-    No other namespace's claims matter. A claim is left out as a whole.
-
-    Args:
-        limits: the options.
-    """
-
-    def __init__(self, limits: LimitOptions) -> None:
-        self._most = max(_FEWEST, _TIMES * limits.hostnames_per_namespace)
-        # By id, which no other claim has while the claim is held here.
-        self._shares: Shares[int, Claim] = Shares(self._most, _order, lambda claim: len(claim.names))
-        self._left_out: dict[int, Claim] = {}
-
-    def update(self, gone: list[Claim], new: list[Claim]) -> tuple[list[Claim], list[Claim]]:
-        """Return the claims to forget, and those to consider now that were not considered before.
-
-        Args:
-            gone: claims of the previous update that are gone.
-            new: the added ones.
-        """
-        for claim in gone:
-            self._shares.remove(claim.ref.namespace, id(claim))
-        for claim in new:
-            self._shares.put(claim.ref.namespace, id(claim), claim)
-        if not self._shares.settle():
-            return gone, new
-        before = self._left_out
-        self._left_out = self._shares.all_left_out()
-        ended, begun = set(map(id, gone)), set(map(id, new))
-        forgotten = [claim for claim in gone if id(claim) not in before]
-        considered = [claim for claim in new if id(claim) not in self._left_out]
-        forgotten += [self._left_out[key] for key in self._left_out.keys() - before.keys() - begun]
-        considered += [before[key] for key in before.keys() - self._left_out.keys() - ended]
-        return forgotten, considered
-
-    def problems(self) -> list[str]:
-        """Return which namespaces have claims that are left out."""
-        return [
-            f"namespace {namespace}: {count} of its claims to hostnames are not considered: older ones "
-            f"name {self._most} or more (limits.hostnamesPerNamespace)"
-            for namespace, count in self._shares.counts_left_out().items()
-        ]
-
-
-_MOST_COMPARISONS = 500_000
-"""A Route with one hostname and a Gateway of 64 listeners takes 64."""
-
-_Weighed = tuple[Route, int]
-
-
-class RouteShares:
-    """Leaves out the youngest Routes of a namespace whose Routes take far too long to compare.
-
-    A Route may have 32 parents of 64 listeners and 16 hostnames: to find what it claims takes milliseconds.
-    """
-
-    def __init__(self) -> None:
-        self._weighed: ItemResults[Route, _Weighed] = ItemResults(lambda route: route.ref)
-        self._shares: Shares[str, _Weighed] = Shares(
-            _MOST_COMPARISONS, lambda _, weighed: by_age(weighed[0]), lambda weighed: weighed[1]
-        )
-
-    def update(self, routes: Sequence[Route], parents: Parents, again: Iterable[Route]) -> list[Route]:
-        """Take over the Routes; return those that are left out now and were not, or the reverse.
-
-        Args:
-            routes: all of them, sorted by kind, namespace and name.
-            parents: what they can be attached to.
-            again: those of them that the change of the parents concerns.
-        """
-        gone, new = self._weighed.update(routes, lambda route: (route, parents.comparisons(route)), again)
-        for route, _ in gone:
-            self._shares.remove(route.ref.namespace, str(route.ref))
-        for weighed in new:
-            ref = weighed[0].ref
-            self._shares.put(ref.namespace, str(ref), weighed)
-        moved = {key for _, key in self._shares.settle()}
-        return [route for route in routes if str(route.ref) in moved] if moved else []
-
-    def leave_out(self, route: Route) -> bool:
-        """Whether the Route is left out."""
-        return str(route.ref) in self._shares.left_out(route.ref.namespace)
-
-    def problems(self) -> list[str]:
-        """Return which namespaces have Routes that are left out."""
-        return [
-            f"namespace {namespace}: {count} of its Routes are not considered: older ones take "
-            f"{_MOST_COMPARISONS} comparisons of hostnames with listeners, or more"
-            for namespace, count in self._shares.counts_left_out().items()
-        ]
-
-
-def _order(_: int, claim: Claim) -> tuple[object, ...]:
-    # The rest distinguishes claims of one Route, and objects of two API groups that have the same name.
-    return (*claim.age, claim.number, claim.hints.controller or "", claim.names)

@@ -4,7 +4,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-_Key = TypeVar("_Key", str, int)
+from nodeagent.model.objects import ObjectRef
+
+_Key = TypeVar("_Key", str, int, ObjectRef)
 _Item = TypeVar("_Item")
 
 
