@@ -92,10 +92,7 @@ class Invocation(Struct, frozen=True):
         return self._observe()[0]
 
     def ask_cluster(self) -> ClusterAnswers:
-        """Return the API server's other data; manifests have none of that.
-
-        Raises nothing.
-        """
+        """Return the API server's other data; manifests have none of that. Raises nothing."""
         if self.manifests is not None:
             why = "with --manifests, no cluster is queried"
             return ClusterAnswers(why=(("version", why), ("pods", why), ("dns", why), ("policies", why)))

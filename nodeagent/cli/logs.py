@@ -149,10 +149,7 @@ def masked(text: str) -> str:
 
 
 def _cleaned(text: str) -> str:
-    """Mask what looks like a secret, then shorten what is too long.
-
-    The end of an error says most.
-    """
+    """Mask what looks like a secret, and cut out the middle of a long text: an error's end says most."""
     text = masked(text)
     if len(text) <= _LONGEST:
         return text

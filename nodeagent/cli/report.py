@@ -225,10 +225,7 @@ def coredns_lines(decided: Desired, remarks: Iterable[str], diffs: Mapping[str, 
 
 
 def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line]:
-    """Return what was done, step by step, what was not, and why.
-
-    `nothing` is the text if there was no step.
-    """
+    """Return what was done, step by step (`nothing`: if nothing was), what was not, and why."""
     lines: list[Line] = [line for change in done.changes for line in _step(change.component, change.text)]
     lines += section("Not served", _refusals(done.desired))
     if done.desired.unreadable:
@@ -241,10 +238,7 @@ def convergence_lines(node_name: str, done: NodePass, nothing: str) -> list[Line
 
 
 def _refusals(desired: Desired) -> Iterator[Line]:
-    """Yield what an administrator should check.
-
-    Load balancers and hostnames that were rejected, unusable objects.
-    """
+    """Yield what an administrator should check: rejected load balancers and hostnames, unusable objects."""
     for decision in desired.load_balancers:
         if decision.verdict is Verdict.REFUSED:
             yield from _load_balancer_lines(_load_balancer(decision, desired))

@@ -46,10 +46,7 @@ def terminal_text(lines: Iterable[Line], width: int = 0) -> str:
 
 
 def block(text: str) -> Iterator[str]:
-    """Return the lines of a text that has several by design: a transaction, a diff, a multi-line error.
-
-    Tabs become spaces.
-    """
+    """Return the lines of a text that has several by design (a diff, an error); tabs become spaces."""
     return (line.expandtabs() for line in text.removesuffix("\n").split("\n")) if text else iter(())
 
 

@@ -36,10 +36,7 @@ class InterfaceName(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the name, or ValueError.
-
-        The kernel takes 1 to 15 bytes without slash or space (dev_valid_name).
-        """
+        """Return the name, or ValueError: 1 to 15 bytes without slash or space (dev_valid_name)."""
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", text) or text in {".", ".."}:
             raise ValueError(f"{text!r} is not an interface name: 1 to 15 of the letters A-Z a-z 0-9 _ . -")
         return cls(text)
@@ -88,10 +85,7 @@ class AddressRange(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the range.
-
-        ValueError: text that is not a range, has host bits set, or names an interface.
-        """
+        """Return the range, or ValueError: it has host bits set, or names an interface."""
         if "%" in text:
             raise ValueError(f"{text!r} is not a range of addresses (examples: 203.0.113.0/24, 192.0.2.7)")
         ip_network(text)
@@ -110,10 +104,7 @@ class PodNetwork(AddressRange):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the range, or ValueError.
-
-        One wider than any cluster's (/8, /32) would include foreign traffic.
-        """
+        """Return the range, or ValueError: one wider than any cluster's would include foreign traffic."""
         found = super().parse(text)
         if found.network.prefixlen < (8 if found.network.version == 4 else 32):
             raise ValueError(f"{text!r} is not a range of pod addresses")

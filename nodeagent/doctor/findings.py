@@ -221,11 +221,7 @@ class Summary(Struct, frozen=True):
 
 
 def summarize(where: str, findings: Sequence[Finding]) -> Summary:
-    """Return the verdict: the sentence begins with `where` ("node node1", "this cluster").
-
-    Warnings come last. They, and unreadable data that does not leave the main question open, change nothing
-    else.
-    """
+    """Return the verdict on `where` ("node node1", "this cluster"); warnings and side issues come last."""
     affected = [finding for finding in findings if finding.verdict is CheckVerdict.AFFECTED]
     unknown = [finding for finding in findings if finding.code in _DECISIVE]
     overall: Overall

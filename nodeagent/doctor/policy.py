@@ -136,10 +136,7 @@ def policy_text(targets: Iterable[PolicyTarget], cluster: ClusterAnswers) -> str
 
 
 def _annotations(service: Service, detection: Detection) -> dict[str, str]:
-    """Return the annotations that make the Service's load balancer send PROXY.
-
-    None if the configuration says it.
-    """
+    """Return the annotations that make its load balancer send PROXY; none if the configuration says it."""
     if detection.code != ANNOTATED:
         return {}
     keys = [PROXY_PROTOCOL] if PROXY_PROTOCOL in service.annotations else []
@@ -176,10 +173,7 @@ def _condition(target: PolicyTarget) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a CEL string, with escapes for quotes and all but printable ASCII.
-
-    See "Language definition", "Strings".
-    """
+    """Return a CEL string ("Language definition", "Strings"): all but printable ASCII is escaped."""
     letters = (
         letter
         if letter.isascii() and letter.isprintable() and letter not in "'\\"

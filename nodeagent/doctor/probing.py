@@ -219,10 +219,7 @@ def _arrivals(targets: Iterable[Target], knowledge: Knowledge) -> dict[Endpoint,
 def observe_certificates(
     observed: Iterable[tuple[Target, PathObservation]], context: ssl.SSLContext
 ) -> list[tuple[Target, CertificateOutcome]]:
-    """Fetch one certificate for each load balancer and hostname, in whichever way a connection works.
-
-    `context` says which authorities are trusted.
-    """
+    """Fetch one certificate for each load balancer and hostname, in whichever way a connection works."""
     wanted: dict[tuple[ObjectRef, str], tuple[Target, Probe]] = {}
     for target, seen in observed:
         probe = _working_probe(target, seen) if seen.tls and target.host else None

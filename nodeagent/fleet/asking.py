@@ -138,11 +138,7 @@ class Asking:
 
 
 def ask_all(asking: Asking, roster: Iterable[Seat]) -> Iterator[NodeRow]:
-    """Yield a row for each node, in the order in which they answer.
-
-    Raises:
-        ForbiddenError: RBAC denies pods/exec, which affects every node.
-    """
+    """Yield a row for each node as it answers. Raises ForbiddenError: RBAC denies pods/exec."""
     pool = ThreadPoolExecutor(asking.at_once, thread_name_prefix="fleet")
     try:
         for answered in as_completed([pool.submit(ask, asking, seat) for seat in roster]):

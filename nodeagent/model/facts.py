@@ -16,10 +16,7 @@ LONGEST_HOSTNAME = 253
 
 
 class DnsOutcome(StrEnum):
-    """How the lookup of one hostname ended.
-
-    The first three say something about the hostname. All others say that the lookup failed.
-    """
+    """How the lookup of one hostname ended; all but the first three mean that it failed."""
 
     ADDRESSES = "addresses"
     NO_ADDRESS = "no_address"
@@ -133,10 +130,7 @@ class Facts:
 
 
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:
-    """Return the user id of the process that has this address and port, or this port on every address. Pure.
-
-    None if no process has it.
-    """
+    """Return the user id of the process that has this port, here or on every address; None if none. Pure."""
     everywhere = Endpoint(IPv4Address(0) if bind.address.version == 4 else IPv6Address(0), bind.port)
     found = holders.get(bind)
     return holders.get(everywhere) if found is None else found

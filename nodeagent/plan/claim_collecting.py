@@ -143,10 +143,7 @@ class ClaimCollector:
         self._parents_made_of: tuple[object, ...] = ((), (), ())
 
     def update(self, snapshot: Snapshot) -> tuple[list[Claim], list[Claim]]:
-        """Return the claims that are gone since the last Snapshot, and those that are new.
-
-        Claims of a namespace that far exceed its share are not among them.
-        """
+        """Return the claims that are gone since the last Snapshot, and the new ones, within the shares."""
         classes, pool = ingress_classes(snapshot.ingress_classes), self._pool
         same_classes = classes == self._classes
         parents = self._parents_of(snapshot)

@@ -112,10 +112,7 @@ def _with_inheritors(contenders: Sequence[Contender]) -> Sequence[Contender]:
 
 
 def _asked(contenders: Sequence[Contender], config: Config) -> tuple[Contender, ...]:
-    """Return those between which DNS decides.
-
-    It does for each hostname that needs verification, and for a trusted one if there is a choice.
-    """
+    """Return those between which DNS decides: of a trusted hostname, only if there is a choice."""
     name = contenders[0].name
     if config.hosts.verify != "dns" or is_wildcard(name):
         return ()

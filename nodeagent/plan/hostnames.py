@@ -37,10 +37,7 @@ def is_wildcard(name: str) -> bool:
 
 
 def covering(name: str, suffixes: Iterable[str]) -> str | None:
-    """Return the first of `suffixes` that `name` equals or is below, label by label.
-
-    None if there is none.
-    """
+    """Return the first of `suffixes` that `name` equals or is below, label by label; None without one."""
     ends = tuple(suffixes)
     if not name.endswith(ends):  # most names, decided without a loop
         return None

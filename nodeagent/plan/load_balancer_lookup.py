@@ -181,10 +181,7 @@ class LoadBalancerLookup:
         return None
 
     def _by_learned_class(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch | None:
-        """Return the load balancer that older Ingresses of the class report.
-
-        Of several, the first report's.
-        """
+        """Return the load balancer that the first of older Ingresses of the class reports."""
         ingress_class = claim.hints.ingress_class
         learned = evidence.learned.get(ingress_class, {}) if ingress_class else {}
         older = sorted((age, path) for path, age in learned.items() if _is_evidence(age, claim))
@@ -197,10 +194,7 @@ class LoadBalancerLookup:
         return LoadBalancerMatch(plans[0], how=how, guess=True, choice=choice)
 
     def _by_only_candidate(self, claim: Claim, evidence: Evidence) -> LoadBalancerMatch:
-        """Return the only one that sends PROXY.
-
-        Of several, the first with a place, unless DNS chooses another.
-        """
+        """Return the only one that sends PROXY; of several, the first with a place, or what DNS chooses."""
         first = self._first
         if first is None:
             reason = "no load balancer of this cluster sends PROXY"
@@ -267,10 +261,7 @@ def _unusable_status(hints: LoadBalancerHints) -> LoadBalancerMatch | None:
 
 
 def _by_point(load_balancers: Iterable[LoadBalancerPlan]) -> dict[str, list[LoadBalancerPlan]]:
-    """Return the load balancers at each address and hostname, the first by precedence first.
-
-    Not those without TCP ports: they serve no hostnames.
-    """
+    """Return the load balancers with TCP ports at each address and hostname, by precedence."""
     found: dict[str, list[LoadBalancerPlan]] = {}
     for plan in sorted(load_balancers, key=lambda plan: plan.rank):
         if not plan.service.tcp_ports:

@@ -181,10 +181,7 @@ class PodRanges(Struct, frozen=True):
 
 
 def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
-    """Return the ranges of `dnat.podCIDRs`, or else those of the Node. Without DNAT rules, none is used.
-
-    Pods that neither DNAT nor CoreDNS serves get a note.
-    """
+    """Return the ranges of `dnat.podCIDRs`, or else the Node's, and notes on pods that nothing serves."""
     why = ""
     if config.dnat.backend == "none":
         why = "dnat.backend is none, and lines of the hosts file serve the node alone"

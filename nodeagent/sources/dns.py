@@ -274,11 +274,7 @@ def _exchange(server: Endpoint, query: dns.message.Message, seconds: float) -> d
 
 
 def _read(message: dns.message.QueryMessage, question: dns.rdatatype.RdataType) -> _Part:
-    """Return what an answer says. Pure.
-
-    Raises:
-        dns.exception.DNSException: It contradicts itself.
-    """
+    """Return what an answer says. Raises DNSException if it contradicts itself. Pure."""
     rcode = message.rcode()
     if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         outcome = DnsOutcome.SERVFAIL if rcode == dns.rcode.SERVFAIL else DnsOutcome.REFUSED

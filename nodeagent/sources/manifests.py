@@ -135,11 +135,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _documents(shown: str, data: bytes | OSError, unreadable: list[Unreadable]) -> Iterator[tuple[str, Any]]:
-    """Yield (file:line, document); only a document that can't be parsed is added to `unreadable`.
-
-    Raises:
-        UnicodeDecodeError: it is no text.
-    """
+    """Yield (file:line, document), but what can't be parsed. Raises UnicodeDecodeError: it is no text."""
     if isinstance(data, OSError):
         unreadable.append(Unreadable(shown, f"can't be read: {data.strerror}"))
         return

@@ -61,10 +61,7 @@ def read_annotations(
 
 
 def shown(value: str) -> str:
-    """Return an annotation's value as a reason shows it.
-
-    Short, on one line, quoted if it is not a plain word.
-    """
+    """Return an annotation's value as a reason shows it: short, on one line, quoted unless a plain word."""
     plain = value.isascii() and value.isprintable() and " " not in value and 0 < len(value) <= 60
     return value if plain else quoted(value)
 

@@ -135,10 +135,7 @@ class Cluster:
         return listed and self._has_waited_for(self._optional_now().values())
 
     def snapshot(self) -> Snapshot | None:
-        """Return the cluster as last known; None until it is `known`.
-
-        It is the same object, of the same objects, until something changes.
-        """
+        """Return the cluster as last known, the same object until something changes; None until `known`."""
         if not self.known:
             return None
         optional = self._optional_now()

@@ -219,11 +219,7 @@ class Connection:
         return response
 
     def authorized(self, request: ApiRequest, attempt: Callable[[Transport], _Result]) -> _Result:
-        """Return what an attempt returns, made once more with renewed credentials if they are rejected.
-
-        Raises:
-            ApiError: whatever the attempt raises.
-        """
+        """Return what an attempt returns, made once more with renewed credentials if they are rejected."""
         used = self._transport
         try:
             return attempt(used)

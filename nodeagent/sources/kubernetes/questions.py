@@ -156,11 +156,7 @@ def _dns(connection: Connection) -> IPAddress:
 
 
 def read_node_names(connection: Connection) -> tuple[tuple[str, ...], int]:
-    """Return the names of the cluster's Nodes, at most 250, and how many more there are.
-
-    Raises:
-        SourceError: the server did not answer, or denied it.
-    """
+    """Return the names of at most 250 Nodes, and how many more there are. Raises SourceError."""
     found = _list_nodes(connection)
     return tuple(node.metadata.name for node in found.items), found.metadata.remaining or 0
 

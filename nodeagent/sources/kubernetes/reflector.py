@@ -163,10 +163,7 @@ class Reflector:
                 self._stream.interrupt()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread's end, at most `timeout` seconds.
-
-        A thread that waits for a slow list ends with it; being a daemon, it keeps no process alive.
-        """
+        """Wait for the daemon thread's end, at most `timeout` seconds: a slow list may take longer."""
         self._thread.join(timeout)
 
     def _run(self) -> None:

@@ -155,10 +155,7 @@ def _servers(text: str) -> list[str]:
 
 
 def _host_and_port(server: str) -> tuple[str, int]:
-    """Return host and port of a URL, or of a bare host:port, which client-go accepts, too. Pure.
-
-    Raises ValueError.
-    """
+    """Return host and port of a URL, or of a bare host:port (as client-go). Raises ValueError. Pure."""
     url = urlsplit(server if "//" in server else f"//{server}")
     if not url.hostname:
         raise ValueError("it names no host")

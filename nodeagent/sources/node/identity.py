@@ -14,10 +14,7 @@ _ROOT = Path("/proc")
 
 
 def default_node_name() -> str:
-    """Return the name under which the kubelet registers a node by default.
-
-    The host name in lower case.
-    """
+    """Return the name under which the kubelet registers a node by default: the host name in lower case."""
     return os.uname().nodename.lower()
 
 
@@ -28,10 +25,7 @@ def own_names(node_name: str) -> frozenset[str]:
 
 
 def source_addresses() -> tuple[IPAddress, ...]:
-    """Return the source address that the kernel picks for connections to other hosts, at most one per family.
-
-    A family without a route is left out.
-    """
+    """Return the source address of connections to other hosts, of each family that has a route."""
     found = []
     for family, elsewhere in _ELSEWHERE:
         try:

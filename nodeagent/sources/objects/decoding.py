@@ -325,19 +325,13 @@ def ref_of(kind: str, metadata: api.Metadata) -> ObjectRef:
 
 
 def created_of(metadata: api.Metadata) -> datetime | None:
-    """Return the creation time.
-
-    One without a zone counts as UTC, so that every node orders objects alike.
-    """
+    """Return the creation time; without a zone, in UTC: every node must order objects alike."""
     time = metadata.creationTimestamp
     return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
 
 
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
-    """Return the annotations that decide about an object's claims.
-
-    Controllers write others all the time.
-    """
+    """Return the annotations that decide about claims: controllers write others all the time."""
     given = metadata.annotations or {}
     found = {
         # No class has such a name, cut or not.
@@ -349,10 +343,7 @@ def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
 
 
 def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Return the annotations, except values longer than any provider writes, and the longest of too many.
-
-    `problems` lists them.
-    """
+    """Return the annotations but very long ones, and the longest of too many; `problems` lists these."""
     found: dict[str, str] = {}
     left = _MOST_ANNOTATIONS
     for key, value in sorted(annotations.items(), key=lambda item: len(item[1])):

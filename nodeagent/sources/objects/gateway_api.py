@@ -99,10 +99,7 @@ def decode_route(raw: Raw, kind: str) -> Route:
 def _declined(
     parents: Iterable[api.RouteParent], namespace: str, generation: int | None
 ) -> tuple[ParentRef, ...]:
-    """Return the parents that do not accept the Route.
-
-    A controller says `Accepted: False` for the Route as it is now, and none says True.
-    """
+    """Return the parents that say `Accepted: False` of the Route as it is now, and never True."""
     said: dict[ParentRef, set[str]] = {}
     for parent in parents:
         for condition in parent.conditions or ():
