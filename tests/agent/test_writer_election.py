@@ -1,12 +1,12 @@
 """One agent of a node writes: the newest living one; and a command only if no agent does."""
 
-import multiprocessing
 import os
 import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,8 @@ from nodeagent.errors import ApplyError
 from tests.agent import writing_agent
 from tests.isolation import isolated, mount
 from tests.root import needs_root
+from tests.testbed.forked import FORKING
 from tests.testbed.waiting import wait_until
-
-# Real processes, each forked by a Python that has imported what an agent needs: most of a start's time.
-_FORKING = multiprocessing.get_context("forkserver")
-_FORKING.set_forkserver_preload([writing_agent.__name__])
 
 Starting = Callable[[], WriterElection]
 
@@ -195,11 +192,11 @@ class Node:
 
     def __init__(self, run_dir: Path, passes: Path) -> None:
         self.run_dir, self.passes = run_dir, passes
-        self.agents: list[multiprocessing.process.BaseProcess] = []
+        self.agents: list[BaseProcess] = []
 
-    def agent(self) -> multiprocessing.process.BaseProcess:
+    def agent(self) -> BaseProcess:
         """Start one more."""
-        process = _FORKING.Process(target=writing_agent.write, args=(self.run_dir, self.passes), daemon=True)
+        process = FORKING.Process(target=writing_agent.write, args=(self.run_dir, self.passes), daemon=True)
         process.start()
         self.agents.append(process)
         return process

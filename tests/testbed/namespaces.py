@@ -137,7 +137,7 @@ class Host:
             stdin: What it reads.
             check: Whether an exit code other than 0 is an error.
             env: Variables on top of the host's few.
-            forked: Whether the fork server starts it, which then reads nothing: forkserver.py.
+            forked: Whether the fork server starts it, which then reads nothing: forked.py.
 
         Returns:
             Exit code, stdout and stderr.
@@ -173,7 +173,7 @@ class Host:
             args: The program and its arguments.
             log: What to call its log file; the program's name when not given.
             env: Variables on top of the host's few.
-            forked: Whether the fork server starts it: forkserver.py.
+            forked: Whether the fork server starts it: forked.py.
 
         Returns:
             The program: to be signalled, stopped, read.

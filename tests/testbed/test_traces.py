@@ -19,12 +19,10 @@ pytestmark = needs_root
 _ROOT = Path(__file__).parents[2]
 _STARTS_AND_STAYS = """
 import sys
-from pathlib import Path
 from tests.testbed.forked import PYTHON
 from tests.testbed.world import World
 with World() as world:
-    stays = [*PYTHON, "tests.testbed.starting", "stay"]
-    world.node1.popen(stays, env={"PYTHONPATH": str(Path.cwd())}, forked=True)
+    world.node1.popen([*PYTHON, "http.server"], forked=True)
     print(world.tmp)
     print(*(host.network_namespace() for host in world.hosts), flush=True)
     sys.stdin.read()
