@@ -178,10 +178,7 @@ _COLOURS = {"served": "green", "skipped": "yellow", "refused": "red"}
 def report_lines(document: Document, elsewhere: str = "", *, verbose: bool = False) -> Iterator[Line]:
     """Yield the document for a person: each decision, the changes or the drift, errors, and one sentence.
 
-    Args:
-        document: a plan or a status.
-        elsewhere: why this machine may not be the node: then what is on it says nothing of the node.
-        verbose: whether a plan shows transactions as the backend runs them.
+    `elsewhere` says why this machine may not be the node: then what is on it says nothing of the node.
     """
     yield from _decisions(
         document.load_balancers,

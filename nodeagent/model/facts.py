@@ -56,10 +56,7 @@ class DnsReply(Struct, frozen=True):
 
 
 class DnsAnswer(Struct, frozen=True):
-    """What is known of a hostname: the latest reply, and the latest that said something about it, if any did.
-
-    While DNS answers, the two are the same.
-    """
+    """What is known of a hostname: the latest reply, and the latest that said something of it, if any."""
 
     latest: DnsReply
     told: DnsReply | None = None
@@ -69,10 +66,7 @@ _NOWHERE: frozenset[IPAddress] = frozenset()
 
 
 class InterfaceAddress(Struct, frozen=True):
-    """An address on one of the node's interfaces.
-
-    `ours` is true for a relay address that nodeagent itself put there.
-    """
+    """An address on one of the node's interfaces; `ours` if nodeagent itself put it there for a relay."""
 
     address: IPAddress
     prefix_length: int

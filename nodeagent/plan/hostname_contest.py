@@ -46,13 +46,10 @@ class Contender(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What the contest has decided.
+    """What the contest has decided: whose the hostname is, served or not, and the decision on it.
 
-    Attributes:
-        winner: whose the hostname is, served or not.
-        decisions: the decision on the hostname, then one for each other load balancer for which it is claimed
-            and that does not get it.
-        asked: those between which DNS decides; empty if it has no say.
+    After it come the decisions for each other load balancer for which it is claimed and that does not get it.
+    DNS decides between `asked`; empty if it has no say.
     """
 
     winner: Contender
@@ -198,14 +195,9 @@ _API_SERVER = ("kubernetes", "kubernetes.default", "svc")
 def obstacle(
     name: str, excluded: str, match: LoadBalancerMatch, facts: Facts, config: Config
 ) -> Ruling | None:
-    """Return the first obstacle of one claim; None if only its verification is left.
+    """Return the first obstacle of one claim to a hostname; None if only its verification is left.
 
-    Args:
-        name: the hostname, canonical.
-        excluded: why its owner or its namespace excludes it; empty if not.
-        match: its load balancer.
-        facts: the node's: its names, the API server's, the user's own lines.
-        config: the configuration.
+    `excluded` says why its owner or its namespace excludes it; empty if not.
     """
     if problem := defect(name.removeprefix("*.")):
         return refused("BadName", f"never written: {problem}")

@@ -35,12 +35,9 @@ _ATTEMPTS = 3
 
 
 class Listing(Struct, frozen=True):
-    """A collection at one moment.
+    """A collection at one moment: all objects, readable or not.
 
-    Attributes:
-        resource: what was listed; without its selector if the server rejected that.
-        version: the resourceVersion to watch from.
-        items: every object, readable or not.
+    `resource` has no selector if the server rejected that; a watch begins at `version`.
     """
 
     resource: Resource
@@ -112,20 +109,10 @@ def read_list(
     connection: Connection,
     resource: Resource,
 ) -> Listing:
-    """Read a collection; changes nothing.
+    """Read a collection. Raises ApiError: nothing read so far counts then.
 
-    No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts:
-    Semantics for get and list").
-
-    Args:
-        connection: to the API server.
-        resource: what to read.
-
-    Returns:
-        The collection.
-
-    Raises:
-        ApiError: one of its kinds. Nothing read so far counts then.
+    No resourceVersion is sent: the answer is the newest and can't go back in time ("API concepts: Semantics
+    for get and list").
     """
     limit = PAGE
     for attempt in range(_ATTEMPTS):
@@ -147,16 +134,7 @@ def read_list(
 
 
 def read_item(raw: bytes, resource: Resource) -> tuple[Key | None, Item]:
-    """Decode one object.
-
-    Args:
-        raw: the object as JSON.
-        resource: what it belongs to.
-
-    Returns:
-        Its key, None if not even its name and version can be read; and the item, which says so if the object
-        is unreadable.
-    """
+    """Return the key of one object, None if not even its name and version can be read, and the item."""
     try:
         meta = from_json(raw, _Head).metadata
         version = number(meta.resourceVersion)

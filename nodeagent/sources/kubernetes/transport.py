@@ -60,15 +60,9 @@ class Proxy(Struct, frozen=True):
 
 
 class ApiTarget(Struct, frozen=True):
-    """Where the API server is.
+    """Where the API server is, and whose certificate (`name`) it must have.
 
-    Attributes:
-        host: a name or an address.
-        port: its port.
-        path: in front of each path, without a slash at its end; empty for most servers.
-        tls: whether it is HTTPS.
-        name: whose certificate it must have.
-        proxy: the proxy in front of it.
+    `path` comes before each path, without a slash at its end; it is empty for most servers.
     """
 
     host: str
@@ -94,11 +88,7 @@ class Credentials(Protocol):
 
 
 class Transport:
-    """HTTP to one API server; every method may be called from any thread.
-
-    Args:
-        credentials: where it is, and who asks.
-    """
+    """HTTP to one API server; every method may be called from any thread."""
 
     def __init__(self, credentials: Credentials) -> None:
         self.target = credentials.target
@@ -115,20 +105,11 @@ class Transport:
         body: Mapping[str, Any] | None,
         limits: tuple[float, float],
     ) -> "Response":
-        """Send a request, and read the head of its answer.
+        """Send a request, with `body` as JSON, and read the head of its answer.
 
-        Args:
-            request: the request, for errors.
-            method: the HTTP method.
-            target: path and query.
-            headers: in addition to the credentials'.
-            body: sent as JSON; None for none.
-            limits: seconds until the connection exists, and seconds without a byte.
-
-        Raises:
-            UnauthorizedError: the credentials can't be read.
-            NoConnectionError: no connection.
-            UnreachableError: no answer.
+        `target` is path and query; `limits` are seconds until the connection exists, and seconds without a
+        byte. Raises UnauthorizedError: the credentials can't be read; NoConnectionError; UnreachableError: no
+        answer.
         """
         sent = [*headers.items(), *self.authorization(request)]
         data = None if body is None else json.dumps(body).encode("ascii")
@@ -236,9 +217,7 @@ class Transport:
 class Response:
     """An answer whose head was read. Any failure while its body is read raises UnreachableError.
 
-    Attributes:
-        status: the HTTP status.
-        wire_bytes: bytes of the body read so far, as they came over the wire.
+    `wire_bytes` are the bytes of the body read so far, as they came over the wire.
     """
 
     def __init__(
