@@ -52,11 +52,6 @@ class Containers:
             self._programs[namespace, pod, container] = program
             self._logs[namespace, pod, container] = log
 
-    def stop(self, namespace: str, pod: str, container: str) -> None:
-        """Let a container run no more; its log stays."""
-        with self._lock:
-            del self._programs[namespace, pod, container]
-
     def prepare(self, asked: Asked, target: str) -> Callable[[], Ended]:
         """Give what runs the command of a request's query. Raises ApiError as the kubelet's answer does."""
         query = parse_qsl(urlsplit(target).query, keep_blank_values=True)

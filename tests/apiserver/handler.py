@@ -171,9 +171,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._write_chunk(watches.error_line(error))
                 self._end(watches.Ending.CLEAN)
                 return
-            with api.streaming(feed, stream.resource):
-                ending = stream.run(self._begin_stream)
-            self._end(ending)
+            self._end(stream.run(self._begin_stream))
         finally:
             feed.close()
 

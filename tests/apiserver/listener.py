@@ -7,7 +7,7 @@ import struct
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 
 class Listener(ThreadingHTTPServer):
@@ -117,26 +117,9 @@ class Listener(ThreadingHTTPServer):
         self.failures.append(error)
 
 
-class HeldPort:
-    """A port that belongs to us while nothing listens on it: connections are refused, no program can take it.
-
-    Args:
-        address: the address.
-        port: the port.
-    """
-
-    def __init__(self, address: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((address, port))
-
-    def close(self) -> None:
-        """Let the port go."""
-        self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def held_port(address: str, port: int) -> socket.socket:
+    """Hold a port while nothing listens on it: connections are refused, no program can take it."""
+    held = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((address, port))
+    return held

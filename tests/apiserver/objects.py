@@ -5,7 +5,7 @@ changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from .resources import Object
@@ -32,8 +32,6 @@ class Endpoint:
     address: str
     node: str
     ready: bool = True
-    terminating: bool = False
-    conditions: Mapping[str, bool] = field(default_factory=dict)
 
 
 def _managed(manager: str, api_version: str, fields: Object, subresource: str = "") -> Object:
@@ -57,26 +55,9 @@ def service(  # noqa: PLR0913 - each names one field of the object
     cluster_ips: Sequence[str] = ("10.96.0.10",),
     ports: Sequence[Port] = HTTP_AND_HTTPS,
     addresses: Sequence[str] = (),
-    hostname: str = "",
-    ip_mode: str | None = "VIP",
     annotations: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """Build a Service.
-
-    Args:
-        name: its name.
-        namespace: its namespace.
-        kind: spec.type.
-        cluster_ips: spec.clusterIPs; the first is spec.clusterIP.
-        ports: its ports.
-        addresses: IPs in status.loadBalancer.ingress.
-        hostname: a hostname there.
-        ip_mode: ipMode beside each IP; None for servers that do not know it.
-        annotations: metadata.annotations.
-        labels: metadata.labels.
-    """
-    balanced = kind == "LoadBalancer"
+    """Build a Service of a type (`kind`); the addresses are those of its status."""
     spec: Object = {
         "ports": [
             {"name": port.name, "protocol": port.protocol, "port": port.port, "targetPort": port.target}
@@ -92,18 +73,10 @@ def service(  # noqa: PLR0913 - each names one field of the object
         "ipFamilyPolicy": "PreferDualStack" if len(cluster_ips) > 1 else "SingleStack",
         "internalTrafficPolicy": "Cluster",
     }
-    if balanced:
+    if kind == "LoadBalancer":
         spec |= {"externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": True}
-    ingress: list[Object] = [
-        {"ip": address} | ({"ipMode": ip_mode} if ip_mode else {}) for address in addresses
-    ]
-    if hostname:
-        ingress.append({"hostname": hostname})
-    metadata: Object = {
-        "name": name,
-        "namespace": namespace,
-        "labels": dict(labels) if labels is not None else {"app.kubernetes.io/name": name},
-    }
+    ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses]
+    metadata: Object = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": name}}
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {
@@ -122,34 +95,17 @@ def load_balancer(
     return service(name, namespace, kind="LoadBalancer", addresses=addresses, annotations=annotations)
 
 
-def ingress(  # noqa: PLR0913 - each names one field of the object
+def ingress(
     name: str,
     namespace: str = "default",
     *,
     hosts: Sequence[str] = ("www.example.com",),
-    class_name: str | None = "nginx",
-    tls: bool = True,
     addresses: Sequence[str] = (),
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    """Build an Ingress.
-
-    Args:
-        name: its name.
-        namespace: its namespace.
-        hosts: one rule each.
-        class_name: spec.ingressClassName; None for none.
-        tls: whether the hosts are in spec.tls, too.
-        addresses: IPs in status.loadBalancer.ingress.
-        annotations: metadata.annotations.
-    """
+    """Build an Ingress with a rule for each of the hosts; the addresses are those of its status."""
     backend = {"service": {"name": name, "port": {"number": 80}}}
     paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
-    spec: Object = {"rules": [{"host": host, "http": {"paths": paths}} for host in hosts]}
-    if class_name is not None:
-        spec["ingressClassName"] = class_name
-    if tls:
-        spec["tls"] = [{"hosts": list(hosts), "secretName": f"{name}-tls"}]
     written = {
         "f:metadata": {"f:annotations": {".": {}, "f:cert-manager.io/cluster-issuer": {}}},
         "f:spec": {"f:ingressClassName": {}, "f:rules": {}, "f:tls": {}},
@@ -163,47 +119,32 @@ def ingress(  # noqa: PLR0913 - each names one field of the object
             "name": name,
             "namespace": namespace,
             "generation": 1,
-            "annotations": dict(annotations)
-            if annotations is not None
-            else {"cert-manager.io/cluster-issuer": "letsencrypt"},
+            "annotations": dict(annotations or {"cert-manager.io/cluster-issuer": "letsencrypt"}),
             "managedFields": [
                 _managed("kubectl-client-side-apply", group, written),
                 _managed("nginx-ingress-controller", group, status_written, "status"),
             ],
         },
-        "spec": spec,
+        "spec": {
+            "ingressClassName": "nginx",
+            "rules": [{"host": host, "http": {"paths": paths}} for host in hosts],
+            "tls": [{"hosts": list(hosts), "secretName": f"{name}-tls"}],
+        },
         "status": {
             "loadBalancer": {"ingress": [{"ip": address} for address in addresses]} if addresses else {}
         },
     }
 
 
-def gateway(
-    name: str,
-    namespace: str = "default",
-    *,
-    hostname: str | None = None,
-    addresses: Sequence[str] = (),
-    allowed: Object | None = None,
-) -> Object:
-    """Build a Gateway with one HTTPS listener.
-
-    Args:
-        name: its name.
-        namespace: its namespace.
-        hostname: the listener's.
-        addresses: IPs in status.addresses.
-        allowed: the listener's allowedRoutes.namespaces; None for Routes from everywhere.
-    """
+def gateway(name: str, namespace: str = "default", *, addresses: Sequence[str] = ()) -> Object:
+    """Build a Gateway with one HTTPS listener for all hostnames, to which every Route may be attached."""
     listener: Object = {
         "name": "https",
         "port": 443,
         "protocol": "HTTPS",
         "tls": {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": f"{name}-tls"}]},
-        "allowedRoutes": {"namespaces": allowed or {"from": "All"}},
+        "allowedRoutes": {"namespaces": {"from": "All"}},
     }
-    if hostname is not None:
-        listener["hostname"] = hostname
     return {
         "kind": "Gateway",
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -218,11 +159,10 @@ def http_route(
     namespace: str = "default",
     *,
     hostnames: Sequence[str] = ("www.example.com",),
-    parent: str = "public",
     version: str = "v1",
 ) -> Object:
-    """Build an HTTPRoute that wants to be attached to a Gateway of its namespace."""
-    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": parent}
+    """Build an HTTPRoute that wants to be attached to the Gateway `public` of its namespace."""
+    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public"}
     accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "observedGeneration": 1}
     return {
         "kind": "HTTPRoute",
@@ -233,47 +173,32 @@ def http_route(
             "hostnames": list(hostnames),
             "rules": [{"backendRefs": [{"kind": "Service", "name": name, "port": 80}]}],
         },
-        "status": {
-            "parents": [
-                {
-                    "parentRef": reference,
-                    "controllerName": "example.com/controller",
-                    "conditions": [accepted],
-                }
-            ]
-        },
+        "status": {"parents": [{"parentRef": reference, "conditions": [accepted]}]},
     }
 
 
-def ingresses(count: int, namespace: str = "default", domain: str = "example.com") -> Iterator[Object]:
+def ingresses(count: int) -> Iterator[Object]:
     """Build many Ingresses, `site-00000` with host `site-00000.example.com` and so on."""
     for number in range(count):
         name = f"site-{number:05}"
-        yield ingress(name, namespace, hosts=[f"{name}.{domain}"])
+        yield ingress(name, hosts=[f"{name}.example.com"])
 
 
-def node(
-    name: str,
-    *,
-    address: str = "192.0.2.10",
-    pod_cidrs: Sequence[str] = ("10.244.0.0/24",),
-    labels: Mapping[str, str] | None = None,
-) -> Object:
+def node(name: str, *, pod_cidrs: Sequence[str] = ("10.244.0.0/24",)) -> Object:
     """Build a ready Node with an internal address and its pods' CIDRs."""
-    spec: Object = {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)} if pod_cidrs else {}
     condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
     return {
         "kind": "Node",
         "apiVersion": "v1",
         "metadata": {
             "name": name,
-            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})},
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
             "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
         },
-        "spec": spec,
+        "spec": {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)},
         "status": {
             "addresses": [
-                {"type": "InternalIP", "address": address},
+                {"type": "InternalIP", "address": "192.0.2.10"},
                 {"type": "Hostname", "address": name},
             ],
             "conditions": [condition],
@@ -306,12 +231,7 @@ def endpoint_slice(
         "endpoints": [
             {
                 "addresses": [endpoint.address],
-                "conditions": {
-                    "ready": endpoint.ready,
-                    "serving": endpoint.ready or endpoint.terminating,
-                    "terminating": endpoint.terminating,
-                    **endpoint.conditions,
-                },
+                "conditions": {"ready": endpoint.ready, "serving": endpoint.ready, "terminating": False},
                 "nodeName": endpoint.node,
                 "targetRef": {"kind": "Pod", "namespace": namespace, "name": f"{service_name}-{number}"},
             }

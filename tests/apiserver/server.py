@@ -1,9 +1,8 @@
 """The simulated API server as tests use it: started, stopped, made to fail, waited for."""
 
+import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -14,11 +13,11 @@ from .access import Access
 from .containers import Containers
 from .faults import Faults
 from .handler import Handler
-from .listener import HeldPort, Listener
+from .listener import Listener, held_port
 from .resources import Resource
 from .store import Store
 from .traffic import Traffic
-from .watches import Ending, Feed
+from .watches import Ending
 
 
 @dataclass(slots=True)
@@ -96,10 +95,8 @@ class ApiServer:
         if tls is not None:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(tls.certificate, tls.key)
-        self._lock = threading.Lock()
-        self._feeds: dict[Feed, Resource] = {}
         self._listener: ApiListener | None = None
-        self._held: HeldPort | None = None
+        self._held: socket.socket | None = None
         self._failures: list[BaseException] = []
 
     @property
@@ -127,7 +124,6 @@ class ApiServer:
             self.stop_listening()
         if self._held is not None:
             self._held.close()
-            self._held = None
         if self._failures:
             raise BaseExceptionGroup("the simulated API server failed", self._failures)
 
@@ -148,24 +144,19 @@ class ApiServer:
         listener = self._listener
         assert listener is not None, "it does not listen"
         listener.stop()
-        self._held = HeldPort(self._address, self._port)
+        self._held = held_port(self._address, self._port)
         self._listener = None
         listener.drop_connections()
         self._failures += listener.failures
 
     def end_watches(self, how: Ending = Ending.CLEAN) -> None:
         """End all open streams: cleanly, as a server does that shuts down, or by cutting connections."""
-        with self._lock:
-            for feed in self._feeds:
-                feed.end(how)
+        self.traffic.end_watches(how, self.store.resources)
 
     def withdraw(self, *rows: Resource) -> None:
         """Let resources exist no more, as when their CustomResourceDefinition goes: streams end, too."""
         self.store.withdraw(*rows)
-        with self._lock:
-            for feed, resource in self._feeds.items():
-                if resource in rows:
-                    feed.end(Ending.CLEAN)
+        self.traffic.end_watches(Ending.CLEAN, rows)
 
     def write_kubeconfig(self, path: Path, token: str | None = None) -> Path:
         """Write a kubeconfig file for this server; give its path.
@@ -186,14 +177,3 @@ class ApiServer:
         }
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         return path
-
-    @contextmanager
-    def streaming(self, feed: Feed, resource: Resource) -> Iterator[None]:
-        """Let `end_watches` and `withdraw` reach a stream while it lasts (its connection's thread calls)."""
-        with self._lock:
-            self._feeds[feed] = resource
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._feeds[feed]

@@ -1,9 +1,15 @@
 """What the server saw and sent, for tests to wait on and to count."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from .resources import Resource
+
+if TYPE_CHECKING:
+    from .watches import Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +23,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class OpenWatch:
-    """One open stream on a resource (a plural); two clients may have asked for the same."""
+    """One open stream, and what ends it."""
 
-    resource: str
+    resource: Resource
     path: str
+    end: "Callable[[Ending], None]"
 
 
 class Traffic:
@@ -57,6 +64,13 @@ class Traffic:
             self._watches.remove(watch)
             self._changed.notify_all()
 
+    def end_watches(self, how: "Ending", rows: Collection[Resource]) -> None:
+        """End all open streams on these resources."""
+        with self._changed:
+            for watch in self._watches:
+                if watch.resource in rows:
+                    watch.end(how)
+
     # Tests ask
 
     @property
@@ -73,7 +87,7 @@ class Traffic:
     def watches(self, resource: str = "*") -> list[OpenWatch]:
         """Give the open streams on resources whose plural matches the glob pattern."""
         with self._changed:
-            return [watch for watch in self._watches if fnmatchcase(watch.resource, resource)]
+            return [watch for watch in self._watches if fnmatchcase(watch.resource.plural, resource)]
 
     def wait_for_requests(self, verb: str, path: str, count: int = 1, timeout: float = 20.0) -> None:
         """Return when at least `count` requests matched the patterns; TimeoutError when they do not come."""

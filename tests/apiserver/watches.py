@@ -157,7 +157,7 @@ class Stream:
         assert asked.resource is not None, "watches are of resources"
         self._api = api
         self._asked = asked
-        self.resource = asked.resource
+        self._resource = asked.resource
         self._selector = selector
         self._terms = _terms(asked.query)
         self._feed = feed
@@ -165,7 +165,7 @@ class Stream:
 
     def follow(self) -> None:
         """Begin to put changes aside; raises ApiError 410 when the version asked for is too old."""
-        self._api.store.follow(self.resource, self._terms.since, self._feed.put)
+        self._api.store.follow(self._resource, self._terms.since, self._feed.put)
 
     def run(self, begin: Callable[[], None]) -> Ending:
         """Send lines until the stream ends; give how it did: the caller closes it accordingly.
@@ -173,14 +173,14 @@ class Stream:
         Args:
             begin: sends the answer's head; a client that is gone already makes it raise OSError.
         """
-        open_watch = OpenWatch(self.resource.plural, self._asked.path)
+        open_watch = OpenWatch(self._resource, self._asked.path, self._feed.end)
         self._api.traffic.opened(open_watch)
         try:
             begin()
             return self._send_all()
         finally:
             self._api.traffic.closed(open_watch)
-            self._api.store.unfollow(self.resource, self._feed.put)
+            self._api.store.unfollow(self._resource, self._feed.put)
 
     def _send_all(self) -> Ending:
         begun = time.monotonic()
@@ -216,7 +216,7 @@ class Stream:
         if self._api.faults.for_line(self._asked.path, (faults.Silence,)):
             return self._silent()
         metadata = {"resourceVersion": str(revision)}
-        obj = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
+        obj = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
         self._write(msgspec.json.encode({"type": "BOOKMARK", "object": obj}) + b"\n")
         return None
 
@@ -230,7 +230,7 @@ class Stream:
         kind, version = _seen(change, self._shown)
         if kind is None or version is None:
             return None
-        line = b'{"type":"%s","object":%s}\n' % (kind.encode(), version.typed(self.resource))
+        line = b'{"type":"%s","object":%s}\n' % (kind.encode(), version.typed(self._resource))
         match self._api.faults.for_line(self._asked.path):
             case faults.Silence():
                 return self._silent()

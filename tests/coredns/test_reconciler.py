@@ -123,7 +123,7 @@ def test_a_wildcard_that_is_rejected_is_reported_once_as_an_event(
 
 def test_most_of_what_is_served_is_not_removed_at_once(api: ApiServer, reconciler: Kept) -> None:
     names = [f"site-{number}.example.com" for number in range(30)]
-    api.store.create(objects.ingress("many", hosts=names, addresses=[ADDRESS], tls=False))
+    api.store.create(objects.ingress("many", hosts=names, addresses=[ADDRESS]))
     reconciler.reconcile()
     before = corefile(api)
     api.store.replace_all("ingresses", [])
