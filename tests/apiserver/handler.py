@@ -77,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(asked, body, spoiled if isinstance(spoiled, faults.CutBody) else None)
 
     # http.server looks for these names.
-    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve  # noqa: N815
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
     def _struck(self, asked: Asked) -> faults.Fault | None:
         """Wait as long as the armed faults say; give the one that spoils the answer."""
@@ -184,8 +184,6 @@ class Handler(BaseHTTPRequestHandler):
             body = gzip.compress(body, 1)
             headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
         head = self._head(reply.code, [*headers, ("Content-Length", str(len(body)))])
-        if self.command == "HEAD":
-            body = b""
         self._write(head + (body if cut is None else body[: cut.after]))
         if cut is not None:
             self._end(watches.Ending.DROP)

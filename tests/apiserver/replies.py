@@ -137,23 +137,14 @@ def _no_longer_named(before: Object, now: Object) -> Object:
 
 def _delete(store: Store, resource: Resource, asked: Asked, body: bytes) -> Reply:
     options = _decoded(body) if body else {}
-    preconditions = options.get("preconditions")
     # What owns nothing, the garbage collector lets go at once: here, it never gets the finalizer.
     foreground = options.get("propagationPolicy") == "Foreground" and resource.plural in _OWNERS
-    last = store.delete(
-        resource.plural, asked.name, asked.namespace, preconditions=preconditions, foreground=foreground
-    )
-    metadata = last["metadata"]
-    if resource.delete_answers_object or metadata.get("finalizers"):
+    last = store.delete(resource.plural, asked.name, asked.namespace, foreground=foreground)
+    if last["metadata"].get("finalizers"):
         return json_reply(200, last)
-    details = {"name": asked.name, "group": resource.group, "kind": resource.plural, "uid": metadata["uid"]}
-    status = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {key: value for key, value in details.items() if value},
-    }
+    # Of some kinds, among them Service, the real server answers with the last version all the same.
+    details = {"name": asked.name, "group": resource.group, "kind": resource.plural}
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
     return json_reply(200, status)
 
 

@@ -24,14 +24,12 @@ class Resource:
         kind: name in objects.
         namespaced: whether its objects live in namespaces.
         has_status: whether `status` is a subresource: then a plain PUT or POST cannot write it.
-        keeps_status: a POST keeps the status it brings (Node, which the kubelet registers with its status).
         fields: field labels for selectors beside metadata.name and metadata.namespace, each with the value
             an object has that does not carry the field.
         custom: served by a CustomResourceDefinition: then the items of a list carry kind and apiVersion,
             while those of built-in types do not.
         counts_generation: metadata.generation is the server's, and grows with each change of the spec.
         connects: subresources that lead to the node (exec, log).
-        delete_answers_object: DELETE answers with the object (Service) and not with a Status.
     """
 
     group: str
@@ -40,11 +38,9 @@ class Resource:
     kind: str
     namespaced: bool = True
     has_status: bool = False
-    keeps_status: bool = False
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     custom: bool = False
     counts_generation: bool = False
-    delete_answers_object: bool = False
     connects: tuple[str, ...] = ()
 
     @cached_property
@@ -81,35 +77,12 @@ RESOURCES: tuple[Resource, ...] = (
         "services",
         "Service",
         has_status=True,
-        # Kubernetes 1.31 added these two (kubernetes/kubernetes#123905).
-        fields={"spec.type": "ClusterIP", "spec.clusterIP": ""},
-        delete_answers_object=True,
+        # Since Kubernetes 1.31 (kubernetes/kubernetes#123905).
+        fields={"spec.type": "ClusterIP"},
     ),
-    Resource(
-        "",
-        "v1",
-        "nodes",
-        "Node",
-        namespaced=False,
-        has_status=True,
-        keeps_status=True,
-        fields={"spec.unschedulable": "false"},
-    ),
+    Resource("", "v1", "nodes", "Node", namespaced=False, has_status=True),
     Resource("", "v1", "namespaces", "Namespace", namespaced=False, has_status=True),
-    Resource(
-        "",
-        "v1",
-        "events",
-        "Event",
-        fields={
-            "involvedObject.kind": "",
-            "involvedObject.name": "",
-            "involvedObject.namespace": "",
-            "involvedObject.uid": "",
-            "reason": "",
-            "type": "",
-        },
-    ),
+    Resource("", "v1", "events", "Event"),
     Resource("", "v1", "configmaps", "ConfigMap"),
     Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "serviceaccounts", "ServiceAccount"),
@@ -119,8 +92,7 @@ RESOURCES: tuple[Resource, ...] = (
         "pods",
         "Pod",
         has_status=True,
-        fields={"spec.nodeName": "", "status.phase": "", "status.podIP": ""},
-        delete_answers_object=True,
+        fields={"spec.nodeName": ""},
         connects=("exec", "log"),
     ),
     Resource("apps", "v1", "daemonsets", "DaemonSet", has_status=True, counts_generation=True),

@@ -55,14 +55,10 @@ def read(method: str, target: str, resources: Sequence[Resource]) -> Asked:
     """
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    verb = _VERBS.get(method)
-    if verb is None:
-        raise statuses.method_not_allowed()
-    if parts.path.rstrip("/") in PLAIN_PATHS:
-        # The generated clients ask for /version/.
-        return Asked(verb, parts.path.rstrip("/"), query)
-    if parts.path.rstrip("/") in discovery.paths(resources):
-        return Asked(verb, parts.path.rstrip("/"), query)
+    verb = _VERBS[method]
+    path = parts.path.rstrip("/")  # The generated clients ask for /version/.
+    if path in PLAIN_PATHS or path in discovery.paths(resources):
+        return Asked(verb, path, query)
     base, rest = _split(parts.path)
     served = [row for row in resources if row.base == base]
     if not served and (not base.startswith("/api") or not rest):

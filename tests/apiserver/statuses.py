@@ -74,18 +74,6 @@ def already_exists(resource: Resource, name: str) -> ApiError:
     return ApiError(409, "AlreadyExists", text, _about(resource, name))
 
 
-def precondition(resource: Resource, name: str, field: str, wanted: str, held: str) -> ApiError:
-    """Refuse a deletion: the object has another uid or version. Its kind is named here, not its plural."""
-    word, likely = {
-        "uid": ("UID", "deleted and then recreated"),
-        "resourceVersion": ("ResourceVersion", "modified"),
-    }[field]
-    why = f"the {word} in the precondition ({wanted}) does not match the {word} in record ({held})"
-    why += f". The object might have been {likely}"
-    text = f'Operation cannot be fulfilled on {resource.kind} "{name}": {why}'
-    return ApiError(409, "Conflict", text, {"name": name, "kind": resource.kind})
-
-
 def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
     """Refuse an update: the object is not at the version (or of the uid) that the client named."""
     cause = why or (

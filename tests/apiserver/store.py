@@ -8,7 +8,7 @@ import threading
 import uuid
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -322,7 +322,6 @@ class Store:
         name: str,
         namespace: str = "",
         *,
-        preconditions: Mapping[str, str] | None = None,
         foreground: bool = False,
     ) -> Object:
         """Delete an object; gives its last version.
@@ -333,19 +332,15 @@ class Store:
             plural: the resource.
             name: the object's name.
             namespace: its namespace.
-            preconditions: the `uid` and `resourceVersion` that the object must have, where given.
             foreground: add the finalizer that the garbage collector takes away after the object's dependents.
 
         Raises:
-            ApiError: 404 when there is none, 409 when it does not meet the preconditions.
+            ApiError: 404 when there is none.
         """
         resource = self.resource(plural)
         with self._lock:
             version = self.version(resource, namespace, name)
             metadata = version.obj["metadata"]
-            for field, wanted in (preconditions or {}).items():
-                if wanted != metadata[field]:
-                    raise statuses.precondition(resource, name, field, wanted, metadata[field])
             finalizers = [*metadata.get("finalizers", []), *(["foregroundDeletion"] if foreground else [])]
             if not finalizers:
                 last = self._remove(resource, version)
@@ -401,7 +396,7 @@ class Store:
             metadata["namespace"] = "default"
         if _key(resource, metadata) in self._shelves[resource.qualified].current:
             raise statuses.already_exists(resource, name)
-        dropped = "status" if part is Part.MAIN and resource.has_status and not resource.keeps_status else ""
+        dropped = "status" if part is Part.MAIN and resource.has_status else ""
         metadata["uid"] = str(uuid.uuid4())
         metadata["creationTimestamp"] = _now()
         metadata.pop("deletionTimestamp", None)
