@@ -8,7 +8,6 @@ import pytest
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
 from nodeagent.components.dnat.state import DnatBackend
-from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import World
 
 
@@ -17,15 +16,6 @@ def world(as_root: None) -> Iterator[World]:
     """A node, its pod, the outside; the test's own thread is on the node."""
     with World() as made, made.node.inside():
         yield made
-
-
-@pytest.fixture
-def node(as_root: None) -> Iterator[Namespace]:
-    """A bare namespace that the test's thread is in."""
-    namespace = Namespace()
-    with namespace.inside():
-        yield namespace
-    namespace.close()
 
 
 @pytest.fixture(autouse=True)

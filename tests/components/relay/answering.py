@@ -1,9 +1,10 @@
 """A socket in place of HAProxy's, with unusable answers."""
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 Answer = Callable[[socket.socket], None]
@@ -17,8 +18,7 @@ def hangs(connection: socket.socket) -> None:
     """Read, and say nothing."""
     while connection.recv(100):
         pass
-    connection.settimeout(30)
-    connection.recv(100)
+    select.select([], [], [], 30)
 
 
 def garbage(connection: socket.socket) -> None:
@@ -54,8 +54,9 @@ def answering(path: Path, answer: Answer) -> Iterator[None]:
             answer(connection)
 
     def accept() -> None:
-        while True:
-            threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+        with suppress(OSError):  # its end
+            while True:
+                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
 
     with socket.socket(socket.AF_UNIX) as listening:
         path.unlink(missing_ok=True)
@@ -63,3 +64,4 @@ def answering(path: Path, answer: Answer) -> Iterator[None]:
         listening.listen()
         threading.Thread(target=accept, daemon=True).start()
         yield
+        listening.shutdown(socket.SHUT_RDWR)

@@ -59,6 +59,15 @@ class _Handler(socketserver.StreamRequestHandler):
                 raise AssertionError(f"no PROXY line but {line!r}")
 
 
+class Greeter(socketserver.StreamRequestHandler):
+    """Speaks first, as servers of mail do."""
+
+    def handle(self) -> None:
+        """Greet, and wait for an answer."""
+        self.wfile.write(b"220 hello\r\n")
+        self.rfile.read(1)
+
+
 class _PlainHandler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         line = self.rfile.readline()
@@ -72,7 +81,7 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 1024
 
-    def __init__(self, endpoint: Endpoint, handler: type[_Handler | _PlainHandler]) -> None:
+    def __init__(self, endpoint: Endpoint, handler: type[socketserver.StreamRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
         self.seen: list[Seen] = []
         self.lines: list[bytes] = []
@@ -83,7 +92,8 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def _serving(endpoint: Endpoint, handler: type[_Handler | _PlainHandler]) -> Iterator[_Server]:
+def serving(endpoint: Endpoint, handler: type[socketserver.StreamRequestHandler]) -> Iterator[_Server]:
+    """Serve on the endpoint."""
     with _Server(endpoint, handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -96,14 +106,14 @@ def _serving(endpoint: Endpoint, handler: type[_Handler | _PlainHandler]) -> Ite
 @contextmanager
 def backend(endpoint: Endpoint) -> Iterator[list[Seen]]:
     """Serves on the endpoint; yields what the PROXY lines said so far, in order."""
-    with _serving(endpoint, _Handler) as server:
+    with serving(endpoint, _Handler) as server:
         yield server.seen
 
 
 @contextmanager
 def plain_backend(endpoint: Endpoint) -> Iterator[list[bytes]]:
     """Answers with the first line it gets, whatever that is; yields these lines so far."""
-    with _serving(endpoint, _PlainHandler) as server:
+    with serving(endpoint, _PlainHandler) as server:
         yield server.lines
 
 
@@ -120,6 +130,28 @@ def who(endpoint: Endpoint, source: str | None = None) -> str:
         connection.sendall(b"who\n")
         with connection.makefile("r") as answer:
             return answer.read().strip()
+
+
+def echo(endpoint: Endpoint, source: str | None = None) -> socket.socket:
+    """A connection whose server says again what it gets, and has done so once."""
+    connection = connect(endpoint, source)
+    connection.sendall(b"echo\n")
+    assert echoes(connection)
+    return connection
+
+
+def echoes(connection: socket.socket) -> bool:
+    """Whether both directions work."""
+    connection.sendall(b"hello\n")
+    return connection.recv(100) == b"hello\n"
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the relay closes it, and sends nothing before."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 class Download:

@@ -4,10 +4,12 @@ import functools
 import subprocess
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
+from pathlib import Path
 from typing import ParamSpec
 
 from nodeagent.components.component import Change
 from nodeagent.components.relay import Relay, RelayChange, RelayState
+from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import Desired, Listener
@@ -16,6 +18,8 @@ from tests import isolation
 
 P = ParamSpec("P")
 
+RUN = Path("/run/nodeagent")
+CONFIG, MASTER = RUN / "haproxy.cfg", RUN / "master.sock"
 RELAY, RELAY_2, RELAY_6 = "169.254.66.5", "169.254.66.6", "fd68:6169:7270::5"
 SERVICE, SERVICE_6 = "10.96.0.10", "fd00:96::10"
 NODE, NODE_6 = "192.0.2.10", "2001:db8::10"
@@ -57,9 +61,25 @@ def listener(
     )
 
 
+A, B = listener(RELAY), listener(RELAY_2)
+
+
 def relay_component(*, launch: bool = True, drain_seconds: float = 5.0) -> Relay:
     """A relay on /run/nodeagent, which no other program uses here."""
     return Relay(RelayOptions(launch=launch), drain_seconds)
+
+
+def start_sidecar() -> "subprocess.Popen[bytes]":
+    """HAProxy in a process of its own, as the relay's container runs it; it waits for its configuration."""
+    command = f"until [ -e {CONFIG} ]; do :; done; exec haproxy -W -db -S {MASTER},mode,600 -f {CONFIG}"
+    return subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+
+
+def servers(relay: Relay) -> dict[Endpoint, ServerState]:
+    """What HAProxy reports about each listener, by where it listens."""
+    told = relay.statistics()
+    assert isinstance(told, tuple), told
+    return {each.bind: each for each in told}
 
 
 def difference(relay: Relay, listeners: Iterable[Listener]) -> Change[RelayState, RelayChange]:

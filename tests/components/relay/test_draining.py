@@ -1,25 +1,20 @@
 """A HAProxy whose pod ends: idle connections are closed, those in use go on, and not for ever."""
 
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeagent.components.relay.draining import DrainProgress, drain, fair_share, idle_of
-from tests.components.relay.backend import Download, backend, connect
-from tests.components.relay.namespace import RELAY, RELAY_2, apply, isolated, listener, relay_component
+from tests.components.relay.backend import Download, backend, echo, echoes
+from tests.components.relay.namespace import MASTER, A, B, apply, isolated, relay_component, start_sidecar
 from tests.testbed.waiting import wait_until
 
-RUN = Path("/run/nodeagent")
-MASTER = RUN / "master.sock"
-A, B = listener(RELAY), listener(RELAY_2)
 MIB = 1 << 20
 
 
@@ -28,9 +23,7 @@ class _Sidecar:
 
     def __init__(self) -> None:
         self.relays = relay_component(launch=False)
-        config = RUN / "haproxy.cfg"
-        command = f"until [ -e {config} ]; do :; done; exec haproxy -W -db -S {MASTER} -f {config}"
-        self.process = subprocess.Popen(["sh", "-c", command], stderr=subprocess.DEVNULL)
+        self.process = start_sidecar()
         apply(self.relays, [A])
         self.looks: list[DrainProgress] = []
 
@@ -60,9 +53,7 @@ def _serving() -> Iterator[_Sidecar]:
 
 @isolated
 def test_an_idle_connection_is_closed_and_a_slow_download_arrives_whole() -> None:
-    with _serving() as sidecar, connect(A.bind) as idle:
-        idle.sendall(b"echo\nhello\n")
-        assert idle.recv(100) == b"hello\n"
+    with _serving() as sidecar, echo(A.bind) as idle:
         download = Download(A.bind, 40 * MIB)
         download.read(MIB)
         thread = sidecar.drain(idle=3.0)
@@ -85,9 +76,7 @@ def test_an_idle_connection_is_closed_and_a_slow_download_arrives_whole() -> Non
 
 @isolated
 def test_what_was_idle_before_the_end_is_closed_at_once() -> None:
-    with _serving() as sidecar, connect(A.bind) as idle:
-        idle.sendall(b"echo\nhello\n")
-        assert idle.recv(100) == b"hello\n"
+    with _serving() as sidecar, echo(A.bind) as idle:
         time.sleep(3.1)
         sidecar.end()
         began = time.monotonic()
@@ -115,23 +104,18 @@ def test_the_longest_wait_holds_for_a_connection_that_is_in_use() -> None:
 @isolated
 def test_a_haproxy_that_goes_on_keeps_its_idle_connections() -> None:
     """Only the agent gets a signal to end, or its pod's relay does not get one in time."""
-    with _serving() as sidecar, connect(A.bind) as idle:
-        idle.sendall(b"echo\nhello\n")
-        assert idle.recv(100) == b"hello\n"
+    with _serving() as sidecar, echo(A.bind) as idle:
         thread = sidecar.drain(idle=0.0, begin=2.0)
         thread.join(10)
         assert not thread.is_alive()
         assert sidecar.looks == []
-        idle.sendall(b"again\n")
-        assert idle.recv(100) == b"again\n"
+        assert echoes(idle)
 
 
 @isolated
 def test_idle_connections_of_earlier_workers_are_closed_too() -> None:
     """A reload leaves the old process to its connections."""
-    with _serving() as sidecar, connect(A.bind) as idle:
-        idle.sendall(b"echo\nhello\n")
-        assert idle.recv(100) == b"hello\n"
+    with _serving() as sidecar, echo(A.bind) as idle:
         apply(sidecar.relays, [A, B])
         apply(sidecar.relays, [])
         sidecar.drain(idle=1.0)
@@ -143,9 +127,7 @@ def test_idle_connections_of_earlier_workers_are_closed_too() -> None:
 @isolated
 def test_a_master_that_is_silent_for_a_while_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nodeagent.components.relay.draining._ASK_SECONDS", 0.2)
-    with _serving() as sidecar, connect(A.bind) as idle:
-        idle.sendall(b"echo\nhello\n")
-        assert idle.recv(100) == b"hello\n"
+    with _serving() as sidecar, echo(A.bind) as idle:
         thread = sidecar.drain(idle=3.0)
         sidecar.end()
         sidecar.await_look()
@@ -178,10 +160,7 @@ def test_a_silent_master_that_is_not_known_to_end_is_left_alone_in_time(
 @isolated
 def test_many_idle_connections_are_closed_in_a_few_looks() -> None:
     with _serving() as sidecar, ExitStack() as held:
-        kept = [held.enter_context(connect(A.bind, f"127.0.1.{number % 5 + 1}")) for number in range(1000)]
-        for each in kept:
-            each.sendall(b"echo\nhello\n")
-            assert each.recv(100) == b"hello\n"
+        kept = [held.enter_context(echo(A.bind, f"127.0.1.{number % 5 + 1}")) for number in range(1000)]
         # It waits for HAProxy to begin to end, in a process with more than 1024 descriptors.
         thread = sidecar.drain(idle=1.0)
         thread.join(1.5)

@@ -1,8 +1,6 @@
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from nodeagent.components.relay.haproxy_sockets import (
     read_worker,
     reload_haproxy,
 )
+from tests.components.relay.answering import Answer, answering, hangs
 
 PROCESSES = """\
 #<PID>          <type>          <reloads>       <uptime>        <version>
@@ -32,38 +31,21 @@ PROCESSES = """\
 """
 
 
-@contextmanager
-def _answering(path: Path, *answers: str | None) -> Iterator[None]:
-    """A socket that gives these answers, one a connection; None: it says nothing and keeps the connection."""
-    kept = []
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
+def _in_turn(*answers: str) -> Answer:
+    """Give these answers, one to each connection."""
+    left = iter(answers)
 
-        def serve() -> None:
-            for answer in answers:
-                connection, _ = server.accept()
-                if answer is None:
-                    kept.append(connection)
-                    continue
-                with connection:
-                    connection.recv(1000)
-                    connection.sendall(answer.encode())
+    def answer(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(next(left).encode())
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-            for connection in kept:
-                connection.close()
+    return answer
 
 
 def test_the_processes_of_a_master(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    # A master that executes itself again says nothing at first.
-    with _answering(path, "", PROCESSES):
+    # A master that executes itself again says nothing at first, and without the last lines has no worker.
+    with answering(path, _in_turn("", PROCESSES.partition("# workers")[0], PROCESSES)):
         assert read_processes(path, 5) == Processes(
             master=1162,
             workers=(1271,),
@@ -86,13 +68,13 @@ def test_the_processes_of_a_master(tmp_path: Path) -> None:
     ],
 )
 def test_what_old_and_new_versions_say_to_a_reload(tmp_path: Path, answer: str, expected: Reload) -> None:
-    with _answering(tmp_path / "m", answer):
+    with answering(tmp_path / "m", _in_turn(answer)):
         assert reload_haproxy(tmp_path / "m", 5) == expected
 
 
 def test_a_socket_that_says_nothing_is_given_up_in_time(tmp_path: Path) -> None:
     started = time.monotonic()
-    with _answering(tmp_path / "m", None):
+    with answering(tmp_path / "m", hangs):
         assert ask(tmp_path / "m", "show info", 0.2) == Unreachable(str(tmp_path / "m"), Silence.LATE)
     assert time.monotonic() - started < 1
 
@@ -117,18 +99,9 @@ def test_a_part_of_an_answer_is_no_answer(
     """HAProxy was killed while it answered."""
     path = tmp_path / "m"
     parts = [answer[:length] for length in range(len(answer))]
-    with _answering(path, *parts, answer):
+    with answering(path, _in_turn(*parts, answer)):
         assert {read(path, 5) for _ in parts} == {Unreachable(str(path), Silence.CUT)}
         assert not isinstance(read(path, 5), Unreachable)
-
-
-def test_a_part_of_a_list_of_processes_is_asked_for_again(tmp_path: Path) -> None:
-    """Without its last lines, the master seems to have no worker."""
-    path = tmp_path / "m"
-    with _answering(path, PROCESSES.partition("# workers")[0], PROCESSES):
-        found = read_processes(path, 5)
-    assert isinstance(found, Processes)
-    assert found.workers == (1271,)
 
 
 def test_why_a_socket_does_not_answer(tmp_path: Path) -> None:

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.components.relay import process
+from nodeagent.components.relay import Relay, process
 from nodeagent.errors import ApplyError
-from tests.components.relay.backend import backend, connect, who
+from nodeagent.model.desired import Listener
+from tests.components.relay.backend import backend, echo, echoes, ended, who
 from tests.components.relay.condition import alive, eventually
 from tests.components.relay.namespace import (
+    CONFIG,
     INGRESS,
     RELAY,
     RELAY_6,
+    RUN,
     SERVICE_6,
+    A,
     apply,
     clean_up,
     difference,
@@ -25,14 +29,11 @@ from tests.components.relay.namespace import (
     relay_component,
 )
 
-RUN = Path("/run/nodeagent")
-CONFIG = RUN / "haproxy.cfg"
-A = listener()
-
 
 @isolated
-def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
+def test_start_stop_and_cleanup_leave_no_process_and_no_file() -> None:
     relays = relay_component()
+    assert not difference(relays, [])
     assert str(difference(relays, [A]).detail) == (
         "+ listen 169.254.66.5:443 -> 10.96.0.10:443 PROXY v1 "
         "(Service ingress-nginx/ingress-nginx-controller)\nstart HAProxy: no HAProxy answers"
@@ -45,45 +46,25 @@ def test_start_and_cleanup_leave_no_process_and_no_file() -> None:
     assert CONFIG.stat().st_mode & 0o7777 == 0o600
     assert RUN.stat().st_mode & 0o7777 == 0o700
     assert all(os.getsid(pid) != os.getsid(0) for pid in alive("haproxy"))
+    _assert_nothing_to_do(relays, A)
+    stop = difference(relays, [])
+    assert (stop.detail.action, stop.detail.removed) == ("stop", (A,))
+    stop.shrink.apply()
+    assert alive("haproxy") == []
+    _assert_nothing_to_do(relays)
+    apply(relays, [A])
     clean_up(relays)
     assert alive("haproxy") == []
     assert not RUN.exists()
     clean_up(relays)
 
 
-@isolated
-def test_files_of_others_in_the_run_directory_stay() -> None:
-    RUN.mkdir(mode=0o700)
-    (RUN / "state.json").write_text("{}")
-    relays = relay_component()
-    apply(relays, [A])
-    clean_up(relays)
-    assert [file.name for file in RUN.iterdir()] == ["state.json"]
-
-
-@isolated
-def test_applying_twice_changes_nothing_the_second_time() -> None:
-    relays = relay_component()
-    apply(relays, [A])
+def _assert_nothing_to_do(relays: Relay, *listeners: Listener) -> None:
     before = alive("haproxy")
-    change = difference(relays, [A])
-    assert not change
-    assert str(change.detail) == ""
+    change = difference(relays, listeners)
+    assert (bool(change), str(change.detail)) == (False, "")
     change.shrink.apply()
     assert alive("haproxy") == before
-
-
-@isolated
-def test_no_listeners_stops_it_and_nothing_is_to_do_then() -> None:
-    relays = relay_component()
-    assert not difference(relays, [])
-    apply(relays, [A])
-    change = difference(relays, [])
-    assert change.detail.action == "stop"
-    assert change.detail.removed == (A,)
-    change.shrink.apply()
-    assert alive("haproxy") == []
-    assert not difference(relays, [])
 
 
 @pytest.mark.parametrize("victim", ["master", "worker", "both"])
@@ -110,16 +91,11 @@ def test_a_haproxy_whose_run_directory_vanished_is_replaced_and_ends_with_its_la
     with backend(A.server):
         apply(relays, [A])
         old = alive("haproxy")
-        with connect(A.bind) as connection, connection.makefile("rw") as stream:
-            stream.write("echo\n1\n")
-            stream.flush()
-            assert stream.readline() == "1\n"
+        with echo(A.bind) as connection:
             shutil.rmtree(RUN)
             assert difference(relays, [A]).detail.action == "start"
             apply(relays, [A])
-            stream.write("2\n")
-            stream.flush()
-            assert stream.readline() == "2\n"
+            assert echoes(connection)
             assert relays.read().current
         assert eventually(lambda: not set(alive("haproxy")) & set(old))
         assert who(A.bind) == f"v1 {RELAY}"
@@ -143,11 +119,12 @@ def test_a_haproxy_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Mon
 
 
 @isolated
-def test_processes_of_others_are_not_touched() -> None:
+def test_processes_and_files_of_others_are_not_touched() -> None:
     RUN.mkdir(mode=0o700)
     # A pid file of ours that has been recycled, a stranger that names our file, and another's HAProxy.
     stranger = subprocess.Popen(["sleep", "1000"])
     (RUN / "haproxy.pid").write_text(f"{stranger.pid}\n")
+    (RUN / "state.json").write_text("{}")
     namesake = subprocess.Popen(["python3", "-c", "input()", "-f", str(CONFIG)], stdin=subprocess.PIPE)
     other = Path("/run/other.cfg")
     other.write_text(
@@ -158,6 +135,7 @@ def test_processes_of_others_are_not_touched() -> None:
     apply(relays, [A])
     clean_up(relays)
     assert [each.poll() for each in (stranger, namesake, foreign)] == [None] * 3
+    assert (RUN / "state.json").exists()
 
 
 @isolated
@@ -180,13 +158,10 @@ def test_an_open_connection_is_cut_only_after_the_time_to_drain() -> None:
     relays = relay_component(drain_seconds=0.3)
     with backend(A.server):
         apply(relays, [A])
-        with connect(A.bind) as connection, connection.makefile("rw") as stream:
-            stream.write("echo\n1\n")
-            stream.flush()
-            assert stream.readline() == "1\n"
+        with echo(A.bind) as connection:
             clean_up(relays)
             assert alive("haproxy") == []
-            assert _rest(connection) in {b"", None}
+            assert ended(connection)
 
 
 @isolated
@@ -207,15 +182,6 @@ def test_a_run_directory_that_others_may_write_is_refused() -> None:
     with pytest.raises(ApplyError, match=r"/run/nodeagent belongs to user 0 with mode 0777"):
         apply(relays, [A])
     assert alive("haproxy") == []
-
-
-@isolated
-def test_without_the_program_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    relays = relay_component()
-    with pytest.raises(ApplyError, match="apt-get install haproxy"):
-        apply(relays, [A])
-    assert not RUN.exists()
 
 
 @isolated
@@ -244,11 +210,3 @@ def test_ready_has_only_haproxys_listeners_in_both_families() -> None:
     with socket.create_server((RELAY, 9)):
         assert relays.ready([absent]) == frozenset()
     assert relays.ready([replace(A, load_balancer=replace(INGRESS, name="other"))]) == frozenset()
-
-
-def _rest(connection: socket.socket) -> bytes | None:
-    """What still arrives until the end; None if the connection was reset."""
-    try:
-        return connection.recv(1000)
-    except ConnectionResetError:
-        return None

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from nodeagent.model.desired import Desired
 from nodeagent.model.objects import ObjectRef
 from tests.components.relay.backend import backend, who
 from tests.components.relay.namespace import (
+    CONFIG,
     NODE,
     POD,
     apply,
@@ -29,6 +29,7 @@ from tests.components.relay.namespace import (
     isolated,
     listener,
     relay_component,
+    servers,
 )
 
 A = listener(node=NODE)
@@ -55,12 +56,6 @@ def _idle(endpoint: Endpoint, source: str, count: int) -> Iterator[int]:
         yield len(left)
 
 
-def _rejected(relays: Relay) -> int:
-    told = relays.statistics()
-    assert isinstance(told, tuple)
-    return sum(server.rejected for server in told)
-
-
 @isolated
 def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods_their_answer() -> None:
     relays = relay_component()
@@ -68,7 +63,7 @@ def test_nine_thousand_idle_connections_of_one_pod_leave_the_node_and_other_pods
         apply(relays, [A])
         with _idle(A.bind, POD, 9000) as left:
             assert left == 1000
-            assert _rejected(relays) == 8000
+            assert servers(relays)[A.bind].rejected == 8000
             started = time.monotonic()
             assert who(A.bind) == f"v1 {NODE}"
             assert who(A.bind, NODE) == f"v1 {NODE}"
@@ -157,7 +152,7 @@ def test_a_namespace_with_many_dead_servers_sends_few_packets_and_slows_no_other
     # Up to five for each of ten checks a second (net.ipv4.tcp_syn_linear_timeouts).
     assert 0 < (_syns() - before) / _SECONDS < 65
     # The others' are a hundred a second, in all.
-    assert "inter 10s fastinter 4s downinter 4s" in Path("/run/nodeagent/haproxy.cfg").read_text()
+    assert "inter 10s fastinter 4s downinter 4s" in CONFIG.read_text()
     assert relays.ready([A, *dead]) == {each.bind for each in (A, *dead)}
 
 

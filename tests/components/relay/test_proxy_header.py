@@ -1,13 +1,9 @@
 import select
-import socket
-import socketserver
-import threading
 
 import pytest
 
-from nodeagent.components.relay.haproxy_sockets import ServerState
 from nodeagent.model.objects import ProxyVersion
-from tests.components.relay.backend import Download, Seen, backend, connect, plain_backend, who
+from tests.components.relay.backend import Greeter, Seen, backend, connect, ended, plain_backend, serving, who
 from tests.components.relay.condition import eventually
 from tests.components.relay.namespace import (
     INGRESS,
@@ -24,6 +20,7 @@ from tests.components.relay.namespace import (
     isolated,
     listener,
     relay_component,
+    servers,
 )
 
 
@@ -47,32 +44,21 @@ def test_the_server_gets_the_true_client(
 
 
 @isolated
-def test_a_relay_without_a_node_address_names_the_relay_address() -> None:
-    it = listener()
-    relays = relay_component()
-    with backend(it.server):
-        apply(relays, [it])
-        assert who(it.bind) == f"v1 {RELAY}"
-
-
-@isolated
 def test_health_checks_send_the_header_too_and_statistics_show_the_server_state() -> None:
     up, down = listener(port=443), listener(port=8443, proxy="v2")
     relays = relay_component()
 
-    def states() -> dict[int, ServerState]:
-        told = relays.statistics()
-        return {each.bind.port: each for each in told} if isinstance(told, tuple) else {}
-
     with backend(up.server) as seen:
         apply(relays, [up, down])
-        assert eventually(lambda: not states()[8443].up and "check passed" in states()[443].check)
+        assert eventually(
+            lambda: not servers(relays)[down.bind].up and "check passed" in servers(relays)[up.bind].check
+        )
         assert seen[0].version == "v1"
-        assert states()[443].up
-        assert states()[443].load_balancer == INGRESS
-        assert "refused" in states()[8443].check
+        assert servers(relays)[up.bind].up
+        assert servers(relays)[up.bind].load_balancer == INGRESS
+        assert "refused" in servers(relays)[down.bind].check
         with backend(down.server) as later:
-            assert eventually(lambda: states()[8443].up and Seen("v2", "local") in later)
+            assert eventually(lambda: servers(relays)[down.bind].up and Seen("v2", "local") in later)
 
 
 @isolated
@@ -81,15 +67,9 @@ def test_without_proxy_the_server_gets_what_the_client_sent_and_nothing_before_i
     plain, other = listener(port=2222, proxy=None), listener(port=443)
     relays = relay_component()
 
-    def checked() -> bool:
-        told = relays.statistics()
-        return isinstance(told, tuple) and any(
-            each.bind.port == plain.bind.port and "check passed" in each.check for each in told
-        )
-
     with plain_backend(plain.server) as lines, backend(other.server):
         apply(relays, [plain, other])
-        assert eventually(checked)
+        assert eventually(lambda: "check passed" in servers(relays)[plain.bind].check)
         with connect(plain.bind, POD) as connection:
             connection.sendall(b"SSH-2.0-test\n")
             assert connection.recv(100) == b"SSH-2.0-test\n"
@@ -131,7 +111,7 @@ def test_a_plain_listener_passes_no_header_on(header: bytes, cut: int | None) ->
             connection.sendall(header[:cut])
             if cut is not None and not select.select([connection], [], [], 1)[0]:
                 connection.sendall(header[cut:] + b"who\n")
-            assert _ended(connection)
+            assert ended(connection)
         with connect(plain.bind, POD) as connection:
             connection.sendall(b"POST / HTTP/1.1\r\n")
             assert connection.recv(100) == b"POST / HTTP/1.1\r\n"
@@ -147,8 +127,8 @@ def test_a_client_that_sends_too_little_to_judge_is_rejected() -> None:
         apply(relays, [plain])
         with connect(plain.bind, POD) as silent, connect(plain.bind, POD) as short:
             short.sendall(b"PROX")
-            assert _ended(silent)
-            assert _ended(short)
+            assert ended(silent)
+            assert ended(short)
         assert not any(lines)
 
 
@@ -174,42 +154,9 @@ def test_a_server_that_speaks_first_serves_the_node() -> None:
     """By a hosts line or from its own address; nothing delays it."""
     plain, other = listener(port=8080, proxy=None), listener(node=NODE)
     relays = relay_component()
-    with _Greeting((SERVICE, 8080), _Greeter) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(plain.server, Greeter):
         apply(relays, [plain, other])
         for source in (None, RELAY, NODE):
             with connect(plain.bind, source) as connection:
                 connection.settimeout(4)
                 assert connection.recv(100) == b"220 hello\r\n"
-        server.shutdown()
-
-
-class _Greeting(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A health check ends its connection with a reset."""
-
-
-class _Greeter(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        self.request.sendall(b"220 hello\r\n")
-        self.request.recv(1)
-
-
-def _ended(connection: socket.socket) -> bool:
-    """Whether the relay closes it, and sends nothing before."""
-    try:
-        return connection.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-@isolated
-def test_a_quarter_of_a_gigabyte_arrives_whole() -> None:
-    it = listener()
-    relays = relay_component()
-    with backend(it.server):
-        apply(relays, [it])
-        assert Download(it.bind, 256 << 20).whole()

@@ -1,52 +1,28 @@
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from nodeagent.errors import ApplyError
-from tests.components.relay.backend import backend, who
 from tests.components.relay.condition import alive, eventually
 from tests.components.relay.namespace import (
-    RELAY,
-    RELAY_2,
+    CONFIG,
+    RUN,
+    A,
+    B,
     apply,
     clean_up,
     difference,
     isolated,
     listener,
     relay_component,
+    start_sidecar,
 )
-
-RUN = Path("/run/nodeagent")
-CONFIG = RUN / "haproxy.cfg"
-A, B = listener(RELAY), listener(RELAY_2)
-SIDECAR = (
-    f"until [ -e {CONFIG} ]; do sleep 0.05; done; exec haproxy -W -S {RUN}/master.sock,mode,600 -f {CONFIG}"
-)
-
-
-def _sidecar() -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(["sh", "-c", SIDECAR], stderr=subprocess.DEVNULL)
-
-
-@isolated
-def test_a_sidecar_that_waits_for_its_configuration_is_steered_from_then_on() -> None:
-    relays = relay_component(launch=False)
-    sidecar = _sidecar()
-    with backend(A.server):
-        apply(relays, [A])
-        assert who(A.bind) == f"v1 {RELAY}"
-        apply(relays, [A, B])
-        assert who(B.bind) == f"v1 {RELAY_2}"
-        assert not difference(relays, [A, B])
-    assert sidecar.poll() is None
 
 
 @isolated
 def test_no_listeners_and_cleanup_leave_the_sidecar_running_without_any() -> None:
     relays = relay_component(launch=False)
-    sidecar = _sidecar()
+    sidecar = start_sidecar()
     apply(relays, [A])
     apply(relays, [])
     assert relays.ready([A]) == frozenset()
@@ -75,7 +51,7 @@ def test_an_absent_sidecar_is_an_error_that_says_what_to_do() -> None:
     assert alive("haproxy") == []
     # What was asked for is in the file, and a sidecar that starts later serves it.
     assert relays.read().listeners == (A,)
-    _sidecar()
+    start_sidecar()
     assert eventually(lambda: not difference(relays, [A]))
 
 
@@ -95,7 +71,7 @@ def test_a_sidecar_is_steered_without_a_haproxy_program_beside_the_agent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     relays = relay_component(launch=False)
-    _sidecar()
+    start_sidecar()
     apply(relays, [A])
     monkeypatch.setenv("PATH", "/nonexistent")
     apply(relays, [A, B])

@@ -171,29 +171,13 @@ def test_too_few_descriptors_to_hold_the_ports_are_reported() -> None:
 def test_a_port_that_a_user_keeps_for_haproxys_death_is_left_out() -> None:
     """His socket allows HAProxy's, and does not listen: it could, once HAProxy is dead."""
     relays = relay_component()
-    with subprocess.Popen(command(RELAY, 5000, "SO_REUSEADDR", "silent"), stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"bound\n"
-            told = re.escape(f"{B.bind} is held by a process of ")
-            with pytest.raises(PartlyAppliedError, match=told):
-                apply(relays, [A, B])
-            assert relays.read().listeners == (A,)
-            before = alive("haproxy")
-            with pytest.raises(PartlyAppliedError, match=told):
-                apply(relays, [A, B])
-            assert alive("haproxy") == before, "nothing was to be done"
-        finally:
-            process.kill()
-
-
-@isolated
-def test_what_answers_in_the_place_of_a_dead_haproxy_is_not_ready() -> None:
-    relays = relay_component()
-    apply(relays, [A, B])
-    assert relays.ready([B]) == {B.bind}
-    _kill_haproxy()
-    relays.release()
-    with _squatter(5000) as bound:
+    told = re.escape(f"{B.bind} is held by a process of ")
+    with _squatter(5000, RELAY, "SO_REUSEADDR", "silent") as bound:
         assert bound
-        assert relays.ready([A, B]) == frozenset()
+        with pytest.raises(PartlyAppliedError, match=told):
+            apply(relays, [A, B])
+        assert relays.read().listeners == (A,)
+        before = alive("haproxy")
+        with pytest.raises(PartlyAppliedError, match=told):
+            apply(relays, [A, B])
+        assert alive("haproxy") == before, "nothing was to be done"

@@ -9,9 +9,8 @@ from nodeagent.config.options import RelayOptions
 from nodeagent.model.addresses import Endpoint
 from tests.components.relay.backend import backend, connect
 from tests.components.relay.condition import eventually
-from tests.components.relay.namespace import NODE, RELAY, RELAY_2, apply, isolated, listener
+from tests.components.relay.namespace import NODE, RELAY, A, B, apply, isolated
 
-A, B = listener(RELAY), listener(RELAY_2)
 PODS = ("127.0.1.1", "127.0.1.2", "127.0.1.3")
 PEERS = 250
 NOBODY = 65534

@@ -1,7 +1,5 @@
 """HAProxy's sockets answer in a way for whatever reason unusable: the relay serves, only later."""
 
-from pathlib import Path
-
 import pytest
 
 from nodeagent.components.relay import Relay
@@ -18,11 +16,19 @@ from tests.components.relay.answering import (
     truncated,
 )
 from tests.components.relay.backend import backend, who
-from tests.components.relay.namespace import RELAY, RELAY_2, apply, difference, isolated, listener
-from tests.components.relay.namespace import relay_component as make_relay
-
-RUN = Path("/run/nodeagent")
-A, B = listener(RELAY), listener(RELAY_2)
+from tests.components.relay.namespace import (
+    CONFIG,
+    MASTER,
+    RELAY,
+    RELAY_2,
+    RUN,
+    A,
+    B,
+    apply,
+    difference,
+    isolated,
+    relay_component,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -55,18 +61,18 @@ def test_a_worker_that_can_not_be_asked_serves_what_is_added(answer: Answer) -> 
 def test_a_master_that_can_not_be_asked_leaves_what_it_serves(answer: Answer) -> None:
     """The new configuration is installed, for the moment in which HAProxy is started again."""
     _serving()
-    relay = make_relay(launch=False)
+    relay = relay_component(launch=False)
     with backend(A.server):
-        with answering(RUN / "master.sock", answer):
+        with answering(MASTER, answer):
             assert not relay.read().running
             with pytest.raises(ApplyError, match=r"^no HAProxy answers at .*: "):
                 difference(relay, [A, B]).grow.apply()
             assert relay.ready([A]) == {A.bind}
             assert who(A.bind) == f"v1 {RELAY}"
-        assert str(B.bind) in (RUN / "haproxy.cfg").read_text()
+        assert str(B.bind) in CONFIG.read_text()
 
 
 def _serving() -> Relay:
-    relay = make_relay()
+    relay = relay_component()
     apply(relay, [A])
     return relay
