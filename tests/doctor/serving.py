@@ -55,13 +55,8 @@ def controller_without_proxy(world: World, directory: Path) -> Iterator[None]:
         f"server {{ {listen} return 200; }} }}\n",
         encoding="ascii",
     )
-    process = world.pod1.popen(["nginx", "-c", file, "-e", "stderr"], log="plain-nginx")
-    try:
-        for inner in PORTS.values():
-            world.pod1.await_port(inner, process)
+    with _in_first_pod(world, "nginx", "-c", file, "-e", "stderr"):
         yield
-    finally:
-        process.stop()
 
 
 @contextmanager
@@ -79,7 +74,13 @@ def controller_of_version_1(world: World, directory: Path) -> Iterator[None]:
         ]
     file = directory / "version-1.cfg"
     file.write_text("\n".join(lines) + "\n", encoding="ascii")
-    process = world.pod1.popen(["haproxy", "-db", "-f", file], log="version-1")
+    with _in_first_pod(world, "haproxy", "-db", "-f", file):
+        yield
+
+
+@contextmanager
+def _in_first_pod(world: World, *command: str | Path) -> Iterator[None]:
+    process = world.pod1.popen([*command], log=f"other-{command[0]}")
     try:
         for inner in PORTS.values():
             world.pod1.await_port(inner, process)

@@ -14,9 +14,8 @@ from jsonschema import Draft202012Validator
 from nodeagent.cli.doctor import DoctorDocument
 from nodeagent.cli.main import run
 from nodeagent.cli.report import SCHEMA_VERSION
-from nodeagent.doctor.findings import Code
 from release.schemas import schema_of
-from tests.cli.command_line import ADDRESS, HOST, CommandLine, service
+from tests.cli.command_line import ADDRESS, CommandLine, service
 
 _FILE = Path(__file__).parents[2] / "docs" / "schema" / f"doctor-v{SCHEMA_VERSION}.json"
 
@@ -25,6 +24,8 @@ def test_the_published_schema_is_the_codes_own() -> None:
     published = json.loads(_FILE.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(published)
     assert published == schema_of(DoctorDocument), "run `make schema`"
+    # A code is free text, so that a new one breaks no reader.
+    assert published["$defs"]["DoctorFinding"]["properties"]["code"] == {"type": "string"}
 
 
 def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
@@ -47,12 +48,6 @@ def test_off_a_node_the_objects_speak(command_line: CommandLine) -> None:
     assert known["remedy"]
 
 
-def test_nothing_is_connected_to_off_a_node(command_line: CommandLine) -> None:
-    """The findings have no path: the load balancer's address was not tried from here."""
-    reply = command_line("doctor", "--from", "nowhere", "--host", HOST, "-o", "json")
-    assert not [finding for finding in reply.document["findings"] if finding["check"] == "path"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -70,13 +65,6 @@ def test_bad_options_are_errors_of_usage(
     assert reply.exit_code == 1
     assert words in reply.stderr
     assert reply.stdout == ""
-
-
-def test_every_code_is_allowed_in_the_document() -> None:
-    """A code is free text in the schema, so that a new one breaks no reader; verdicts are not."""
-    properties = schema_of(DoctorDocument)["$defs"]["DoctorFinding"]["properties"]
-    assert properties["code"] == {"type": "string"}
-    assert len(Code) > len(properties["verdict"])
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 from nodeagent.cli.doctor import GROUPS
-from tests.doctor.catalogue import CATALOGUE
+from nodeagent.doctor.findings import Code
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _TEXT = (_DOCS / "doctor-codes.md").read_text(encoding="utf-8")
+_CHECKS = {code.check for code in Code}
 _ROW = re.compile(r"^\| `(\w+)` \| ([a-z-]+) \| (.+) \|$", re.MULTILINE)
 
 
@@ -17,13 +18,12 @@ def test_every_check_and_code_is_explained_with_its_verdict() -> None:
         check, _, body = section.partition("\n")
         explained[check] = {(code, verdict) for code, verdict, _ in _ROW.findall(body)}
     assert explained == {
-        check: {(code.value, verdict.value) for verdict, codes in verdicts.items() for code in codes}
-        for check, verdicts in CATALOGUE.items()
+        check: {(code.value, code.verdict.value) for code in Code if code.check == check} for check in _CHECKS
     }
 
 
 def test_every_check_is_shown_somewhere() -> None:
-    assert sorted(check for checks in GROUPS.values() for check in checks) == sorted(CATALOGUE)
+    assert sorted(check for checks in GROUPS.values() for check in checks) == sorted(_CHECKS)
 
 
 def test_who_finds_it_in_a_log_lands_there() -> None:

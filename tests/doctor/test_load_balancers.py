@@ -8,7 +8,6 @@ import pytest
 from nodeagent.doctor.findings import Code
 from nodeagent.doctor.load_balancer_findings import (
     LoadBalancerObservation,
-    annotate,
     honors_ip_mode,
     load_balancer_finding,
     provider_of,
@@ -193,17 +192,6 @@ def test_every_providers_own_fix_has_its_key_its_value_and_what_else_it_changes(
         for effect in ("show the hostname", "external-dns", _DETOUR):
             assert effect in after
     assert steps[-1].startswith("on the nodes: install nodeagent")
-
-
-@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
-def test_every_providers_annotations_make_a_command(provider: object) -> None:
-    found = next(row for row in PROVIDERS if row is provider)
-    for annotation in (found.remedies.hostname, found.remedies.ip_mode_on_request):
-        if annotation:
-            key, _, value = annotate(VIP, annotation).rpartition(" ")[2].partition("=")
-            assert "/" in key
-            assert value.strip('"') == value
-            assert value
 
 
 @pytest.mark.parametrize(

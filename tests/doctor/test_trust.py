@@ -1,13 +1,10 @@
 """Whom an ingress controller has to believe: each node by its own address, and no range."""
 
-import re
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from nodeagent.doctor.findings import Code
 from nodeagent.doctor.policy import trust_finding
 from nodeagent.sources.kubernetes.connection import connect
-from nodeagent.sources.kubernetes.questions import NodeAddresses, ask_cluster
+from nodeagent.sources.kubernetes.questions import ask_cluster
 from tests.apiserver import ApiServer, objects
 from tests.cli.command_line import Ask
 
@@ -70,13 +67,3 @@ def test_for_a_large_cluster_the_list_says_that_it_is_incomplete(api: ApiServer,
     evidence = trust_finding(nodes).evidence
     assert any(line.startswith("50 more nodes are missing here") for line in evidence)
     assert evidence[4].startswith("NGINX Gateway Fabric: it takes 64 addresses at most")
-
-
-def test_every_entry_is_a_single_address() -> None:
-    """A range would be believed whole: pods are in it, or a neighbor."""
-    addresses = tuple(map(ip_address, ("10.0.0.1", "10.0.0.2", "fd00::1")))
-    found = trust_finding(NodeAddresses(addresses))
-    assert found.code is Code.TrustTheNodes
-    for line in found.evidence[:5]:
-        listed = re.findall(r"[0-9a-f.:]+/\d+", line)
-        assert [ip_network(entry).num_addresses for entry in listed] == [1, 1, 1]

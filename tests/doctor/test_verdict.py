@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeagent.doctor.findings import CheckVerdict, Code, Finding, summarize
+from nodeagent.doctor.findings import Code, Finding, summarize
 
 
 def _found(*codes: Code) -> list[Finding]:
@@ -59,12 +59,3 @@ def test_the_sentence_names_the_cause_and_not_its_consequences() -> None:
     assert "subject1: seen RelayDown (and 1 more like it)" in summarize("node", found).sentence
     found = _found(Code.ShortCircuitedAndCut, Code.ImagesCut, Code.ShortCircuited)
     assert "subject2: seen ShortCircuited" in summarize("node", found).sentence
-
-
-def test_certificates_and_images_are_warnings() -> None:
-    """They are not nodeagent's to fix, and a node with a self-signed certificate is not affected by it."""
-    for check, sound in (("certificate", "CertificateValid"), ("images", "ImagesRemedied")):
-        codes = {code for code in Code if code.check == check}
-        assert Code[sound].verdict is CheckVerdict.PASS
-        assert not any(code.verdict is CheckVerdict.AFFECTED for code in codes)
-        assert any(code.verdict is CheckVerdict.WARNING for code in codes)

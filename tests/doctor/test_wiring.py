@@ -93,11 +93,8 @@ def test_what_is_in_the_way_of_a_fix_that_the_node_does_not_use_is_not() -> None
     assert all(code.verdict is not CheckVerdict.AFFECTED for code in nothing)
 
 
-def test_a_mounted_hosts_file_is_written_in_place() -> None:
+def test_a_hosts_file_is_written_in_place_if_mounted_and_serves_behind_a_socket_load_balancer() -> None:
     assert Code.HostsMounted in _codes(mounted=True)
-
-
-def test_hosts_lines_serve_behind_a_socket_load_balancer() -> None:
     environment = replace(NODE, cni=_CILIUM, socket_balancer="/sys/fs/bpf/cilium/socketlb")
     assert Code.SocketBalancerByHosts in _codes(environment, hosts_written=True)
 

@@ -408,14 +408,6 @@ def test_no_key_is_in_two_rows_that_apply_to_one_service() -> None:
         assert len(keys) == len(set(keys))
 
 
-def test_what_a_person_is_to_paste_is_an_annotation() -> None:
-    """A key, a colon, a quoted value."""
-    for provider in PROVIDERS:
-        for line in (provider.remedies.hostname, provider.remedies.ip_mode_on_request):
-            key, separator, value = line.partition(": ")
-            assert not line or (separator and "/" in key and value == f'"{value.strip(chr(34))}"'), line
-
-
 def test_schemes_are_the_part_before_the_colon_and_slashes() -> None:
     """No more than that."""
     assert all(scheme and set(scheme).isdisjoint(":/ ") for scheme in KNOWN_SCHEMES)
