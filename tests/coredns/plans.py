@@ -9,18 +9,17 @@ SERVICE = ObjectRef("Service", "ingress", "controller")
 INGRESS = ObjectRef("Ingress", "default", "site")
 
 
-def desired(*served: str, address: str = "169.254.66.17", refused: tuple[str, ...] = ()) -> Desired:
-    """A plan that serves some names at one relay address and refuses others."""
+RELAY = "169.254.66.17"
+
+
+def desired(
+    *served: str, namespace: str = "default", address: str = RELAY, refused: tuple[str, ...] = ()
+) -> Desired:
+    """A plan that serves some names of a namespace at one relay address and refuses others."""
+    by = ObjectRef("Ingress", namespace, "site")
+    rulings = dict.fromkeys(served, Ruling(Verdict.SERVED, "Verified", "proven"))
+    rulings |= dict.fromkeys(refused, Ruling(Verdict.REFUSED, "NotVerified", "not verified"))
     return Desired(
         hosts=tuple(HostsLine(ip_address(address), name) for name in served),
-        names=(
-            *(
-                NameDecision(name, INGRESS, SERVICE, Ruling(Verdict.SERVED, "Verified", "proven"))
-                for name in served
-            ),
-            *(
-                NameDecision(name, INGRESS, SERVICE, Ruling(Verdict.REFUSED, "NotVerified", "not verified"))
-                for name in refused
-            ),
-        ),
+        names=tuple(NameDecision(name, by, SERVICE, ruling) for name, ruling in rulings.items()),
     )

@@ -4,23 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeagent.coredns.config_maps import PREVIOUS, CoreDnsConfigMap, changed, put_back_previous, read, write
+from nodeagent.coredns.config_maps import PREVIOUS, CoreDnsConfigMap, changed, read, write
 from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.errors import ApplyError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
-from nodeagent.sources.kubernetes.errors import ConflictError, ForbiddenError
+from nodeagent.sources.kubernetes.errors import ForbiddenError
 from tests.apiserver import ApiServer, Rule, objects
-from tests.apiserver.resources import Object
 from tests.coredns import corpus
+from tests.coredns.cluster import config_map as stored
 
 USER = corpus.corefile("kubeadm")
 EDITED = with_blocks(USER, lambda _: ["log"])
-
-
-def stored(api: ApiServer) -> Object:
-    found: Object = api.store.get("configmaps", "coredns", "kube-system")
-    return found
 
 
 @pytest.fixture
@@ -62,26 +57,6 @@ def test_what_was_kept_stays_with_further_edits_and_goes_with_the_block(
     assert stored(api)["metadata"]["annotations"] == {"a": "b"}
 
 
-def test_another_program_s_write_in_between_is_never_undone(api: ApiServer, connection: Connection) -> None:
-    read_before = config_map(connection)
-    theirs = stored(api)
-    theirs["data"]["Corefile"] = USER + "# theirs\n"
-    api.store.update(theirs)
-    with pytest.raises(ConflictError):
-        write(connection, read_before, {"Corefile": EDITED}, lambda: 5.0)
-    assert stored(api)["data"]["Corefile"] == USER + "# theirs\n"
-
-
-def test_the_previous_corefile_is_put_back_byte_for_byte(api: ApiServer, connection: Connection) -> None:
-    write(connection, config_map(connection), {"Corefile": EDITED}, lambda: 5.0)
-    damaged = stored(api)
-    damaged["data"]["Corefile"] = "what a slip of the hand left\n"
-    api.store.update(damaged)
-    assert put_back_previous(connection, config_map(connection), 5.0)
-    assert stored(api)["data"]["Corefile"] == USER
-    assert not put_back_previous(connection, config_map(connection), 5.0)
-
-
 def test_a_config_map_beyond_the_limit_is_refused_with_its_size(
     api: ApiServer, connection: Connection
 ) -> None:
@@ -96,10 +71,6 @@ def test_a_corefile_too_long_for_an_annotation_is_not_kept_but_edited(connection
     long = USER + "# " + "x" * (256 << 10)
     body = changed(found, {"Corefile": with_blocks(long, lambda _: ["log"])}, long)
     assert body["metadata"]["annotations"] == {"a": "b"}
-
-
-def test_there_may_be_none(connecting: Callable[[], Connection]) -> None:
-    assert read(connecting(), "kube-system", "coredns") is None
 
 
 def test_a_missing_right_is_reported_as_the_rule_to_grant(api: ApiServer, connection: Connection) -> None:

@@ -15,7 +15,7 @@ from nodeagent.coredns.managed_block import without_blocks
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.agent.scraping import read
-from tests.apiserver import ApiServer, Rule, faults
+from tests.apiserver import ApiServer, Rule
 from tests.clock import Clock
 from tests.coredns import corpus
 from tests.coredns.cluster import CONFIG_TEXT, add_name, corefile, fill, put
@@ -166,16 +166,6 @@ def test_a_corefile_that_cant_be_edited_is_an_error_until_it_can(
     assert "coredns: ok" in controllers.page(one, "/readyz")
     failures = read(controllers.page(one, "/metrics").encode())
     assert failures.value("nodeagent_coredns_pass_failures_total") != 0
-
-
-def test_without_the_api_it_waits_and_says_so(api: ApiServer, controllers: Controllers) -> None:
-    one = controllers.start("one")
-    controllers.turn_until(one, answers(api, "app.example.com"), "the name to be answered")
-    api.faults.add(faults.Answer(503), path="*/configmaps/*", verbs={"get"}, times=1)
-    controllers.turn(one, 10)
-    assert "503" in controllers.page(one, "/readyz")
-    controllers.turn(one, 10)
-    assert "coredns: ok" in controllers.page(one, "/readyz")
 
 
 def test_a_hostname_that_flips_all_the_time_costs_a_write_per_minute_in_the_end(

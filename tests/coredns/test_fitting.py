@@ -1,7 +1,6 @@
 """Our block never outgrows its ConfigMap: each namespace has its share, and a withdrawal always fits."""
 
 from dataclasses import replace
-from ipaddress import ip_address
 
 import msgspec
 import pytest
@@ -10,23 +9,10 @@ from nodeagent.config.options import Config
 from nodeagent.coredns.editing import Edits, MapContents, decide
 from nodeagent.coredns.managed_block import block_names
 from nodeagent.coredns.naming import CODE, CONFIG_MAP_BYTES
-from nodeagent.model.desired import Desired, HostsLine, NameDecision, Ruling, Verdict
-from nodeagent.model.objects import ObjectRef
+from nodeagent.model.desired import Desired, Verdict
 from tests.coredns import corpus
+from tests.coredns.plans import RELAY, desired
 from tests.coredns.resolving import PASSED_ON, Question, model_answer
-
-_RELAY = "169.254.66.17"
-
-
-def _desired(namespace: str, *names: str, relay: str = _RELAY) -> Desired:
-    service = ObjectRef("Service", namespace, "lb")
-    claim = ObjectRef("Ingress", namespace, "site")
-    return Desired(
-        hosts=tuple(HostsLine(ip_address(relay), name) for name in names),
-        names=tuple(
-            NameDecision(name, claim, service, Ruling(Verdict.SERVED, "Verified", "proven")) for name in names
-        ),
-    )
 
 
 def _both(one: Desired, other: Desired) -> Desired:
@@ -38,9 +24,11 @@ def _config(**coredns: object) -> Config:
 
 
 _CONFIG = _config(maxBytes=65_536)
-_VICTIM = _desired("shop", *(f"shop{index}.example.com" for index in range(100)))
+_VICTIM = desired(*(f"shop{index}.example.com" for index in range(100)), namespace="shop")
 _LONG = f"{'a' * 60}.{'b' * 60}.{'c' * 60}"
-_GREEDY = _desired("greedy", *(f"{_LONG}.{index}.greedy{index % 7}.example.com" for index in range(500)))
+_GREEDY = desired(
+    *(f"{_LONG}.{index}.greedy{index % 7}.example.com" for index in range(500)), namespace="greedy"
+)
 
 
 def _left_out(edits: Edits) -> dict[str, int]:
@@ -87,9 +75,9 @@ def test_a_withdrawal_fits_whatever_else_is_wanted() -> None:
 def test_what_is_answered_stays_when_its_namespace_asks_for_more() -> None:
     config = _config(maxBytes=2_000)
     user = corpus.corefile("kubeadm")
-    first = _desired("team", *(f"z{index}.example.com" for index in range(20)))
+    first = desired(*(f"z{index}.example.com" for index in range(20)))
     before = _after(decide(first, MapContents({"Corefile": user}), config, adopt=False))
-    more = _both(first, _desired("team", *(f"a{index}.example.com" for index in range(1000))))
+    more = _both(first, desired(*(f"a{index}.example.com" for index in range(1000))))
     edits = decide(more, MapContents({"Corefile": before}), config, adopt=False)
     assert {line.name for line in first.hosts} <= block_names([_after(edits)]).all
 
@@ -107,10 +95,10 @@ def test_other_keys_of_the_config_map_count() -> None:
 
 def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
     config = _config(maxBytes=10_000)
-    wildcard = _desired("corp", "*.example.com")
+    wildcard = desired("*.example.com", namespace="corp")
     names = [f"zz{index}.example.com" for index in range(20)]
     filling = [f"n{index}.other.example.net" for index in range(900)]
-    others = _desired("greedy", *filling, *names, relay="169.254.66.18")
+    others = desired(*filling, *names, namespace="greedy", address="169.254.66.18")
     edits = decide(
         _both(wildcard, others), MapContents({"Corefile": corpus.corefile("kubeadm")}), config, adopt=False
     )
@@ -120,7 +108,7 @@ def test_a_wildcard_does_not_answer_a_name_that_had_no_room() -> None:
     assert answered.isdisjoint(names)
     for name in names:
         assert model_answer(after, Question(name, "A")) == PASSED_ON, name
-    assert model_answer(after, Question("any.example.com", "A")) == _RELAY
+    assert model_answer(after, Question("any.example.com", "A")) == RELAY
 
 
 def test_no_room_at_all_is_no_block() -> None:

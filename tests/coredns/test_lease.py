@@ -18,6 +18,7 @@ TIMING = LeaseTiming(duration=15, renew=10, retry=2)
 _PATH = f"*/leases/{LEASE.name}"
 
 Making = Callable[[str], LeaderElector]
+Pair = tuple[LeaderElector, LeaderElector]
 
 
 @pytest.fixture
@@ -30,15 +31,22 @@ def elector(connecting: Callable[[], Connection], clock: Clock) -> Making:
     return lambda name: LeaderElector(connecting(), LEASE, name, timing=TIMING, clock=clock)
 
 
+@pytest.fixture
+def pair(elector: Making) -> Pair:
+    """The leader, and one on standby."""
+    one, two = elector("one"), elector("two")
+    one.try_once()
+    two.try_once()
+    return one, two
+
+
 def standing(api: ApiServer) -> Object:
     lease: Object = api.store.get("leases", LEASE.name, LEASE.namespace)
     return lease
 
 
-def test_the_first_gets_it_and_others_are_on_standby(api: ApiServer, elector: Making) -> None:
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.try_once()
+def test_the_first_gets_it_and_others_are_on_standby(api: ApiServer, pair: Pair) -> None:
+    one, two = pair
     assert one.is_writer()
     assert not two.is_writer()
     assert two.holder == "one"
@@ -47,11 +55,9 @@ def test_the_first_gets_it_and_others_are_on_standby(api: ApiServer, elector: Ma
 
 
 def test_a_killed_leader_is_followed_when_its_lease_is_over_and_no_sooner(
-    api: ApiServer, elector: Making, clock: Clock
+    api: ApiServer, pair: Pair, clock: Clock
 ) -> None:
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.try_once()
+    one, two = pair
     clock.pass_by(14.9)
     two.try_once()
     assert not two.is_writer()
@@ -63,12 +69,10 @@ def test_a_killed_leader_is_followed_when_its_lease_is_over_and_no_sooner(
 
 
 def test_never_two_leaders_whatever_happens_to_the_first_one_s_connection(
-    api: ApiServer, elector: Making, clock: Clock
+    api: ApiServer, pair: Pair, clock: Clock
 ) -> None:
     """The lease can be renewed no more; the holder gives up before any other candidate may take it."""
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.try_once()
+    one, two = pair
     for _ in range(10):
         armed = api.faults.add(faults.Disconnect(), path=_PATH, verbs={"get"}, times=None)
         one.try_once()
@@ -82,11 +86,9 @@ def test_never_two_leaders_whatever_happens_to_the_first_one_s_connection(
 
 
 def test_a_partitioned_leader_that_comes_back_writes_nothing(
-    api: ApiServer, elector: Making, clock: Clock
+    api: ApiServer, pair: Pair, clock: Clock
 ) -> None:
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.try_once()
+    one, two = pair
     clock.pass_by(15)
     with pytest.raises(NotLeaderError):
         one.confirm()
@@ -172,10 +174,8 @@ def test_of_two_that_make_the_lease_at_once_one_gets_it(api: ApiServer, elector:
     assert [one.is_writer(), two.is_writer()] == [False, True]
 
 
-def test_a_released_lease_is_taken_at_once(api: ApiServer, elector: Making) -> None:
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.try_once()
+def test_a_released_lease_is_taken_at_once(api: ApiServer, pair: Pair) -> None:
+    one, two = pair
     one.release()
     assert not one.is_writer()
     assert standing(api)["spec"]["holderIdentity"] == ""
@@ -183,17 +183,13 @@ def test_a_released_lease_is_taken_at_once(api: ApiServer, elector: Making) -> N
     assert two.is_writer()
 
 
-def test_one_that_is_no_leader_releases_nothing(api: ApiServer, elector: Making) -> None:
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.release()
+def test_one_that_is_no_leader_releases_nothing(api: ApiServer, pair: Pair) -> None:
+    pair[1].release()
     assert standing(api)["spec"]["holderIdentity"] == "one"
 
 
-def test_a_held_lease_can_be_deleted_and_no_other(api: ApiServer, elector: Making, clock: Clock) -> None:
-    one, two = elector("one"), elector("two")
-    one.try_once()
-    two.try_once()
+def test_a_held_lease_can_be_deleted_and_no_other(api: ApiServer, pair: Pair, clock: Clock) -> None:
+    one, two = pair
     with pytest.raises(NotLeaderError):
         two.remove()
     clock.pass_by(15)

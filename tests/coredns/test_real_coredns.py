@@ -1,7 +1,6 @@
 """The same questions as test_answering.py, asked of a real CoreDNS: `COREDNS=/path/to/coredns make test`.
 
-No package of Debian's or Python's brings one, so without the variable these tests are skipped, visibly. The
-model of resolving.py is asked in any case.
+No package of Debian's or Python's brings one, so without the variable these tests are skipped, visibly.
 """
 
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 from nodeagent.coredns.managed_block import with_blocks
 from nodeagent.coredns.naming import by_templates
 from tests.coredns.real import COREDNS, ask, free_ports, serving
-from tests.coredns.resolving import PASSED_ON, Question, model_answer
+from tests.coredns.resolving import PASSED_ON
 from tests.coredns.test_answering import ANSWERS, CASES, NEIGHBOURS
 
 # What is not ours goes on to the user's hosts lines, and names unknown there to another server. That is a
@@ -66,15 +65,3 @@ def test_a_neighbour_is_not(port: int, name: str, kind: str) -> None:
 
 def test_a_name_of_the_user_s_is_the_user_s(port: int) -> None:
     assert ask(port, "unrelated.example.net", "A") == "192.0.2.99"
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "answer"),
-    [
-        *CASES,
-        *((name, kind, PASSED_ON) for name, kind in NEIGHBOURS),
-        ("unrelated.example.net", "A", "192.0.2.99"),
-    ],
-)
-def test_the_model_says_the_same(name: str, kind: str, answer: str) -> None:
-    assert model_answer(corefile_with_ours(53, 54), Question(name, kind)) == answer
