@@ -125,13 +125,6 @@ def test_every_problem_of_a_configuration_is_reported_with_its_line_and_key(
         assert lines[2].startswith(f"{file}:5: hosts.allow[0]: '*.example.test': write it without")
 
 
-def test_a_configuration_that_is_missing_is_an_error(command_line: CommandLine) -> None:
-    command_line.config.unlink()
-    reply = command_line("plan")
-    assert reply.exit_code == 1
-    assert reply.stderr.startswith(f"nodeagent: {command_line.config}: can't be read: ")
-
-
 def test_a_configuration_cannot_aim_at_any_other_file(command_line: CommandLine) -> None:
     victim = command_line.hosts_file.with_name("passwd")
     victim.write_text("root", encoding="ascii")

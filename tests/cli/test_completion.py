@@ -12,23 +12,18 @@ from nodeagent import __version__
 _BIN = Path(sys.executable).parent
 
 
+def _said(program: str, *arguments: str, **variables: str) -> str:
+    command, env = [_BIN / program, *arguments], os.environ | variables
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout
+
+
 def _complete(*words: str) -> list[str]:
     """Return what the shell would offer for the last word."""
-    done = subprocess.run(
-        [_BIN / "nodeagent"],
-        env={
-            **os.environ,
-            "_NODEAGENT_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(["nodeagent", *words]),
-            "COMP_CWORD": str(len(words)),
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stderr == ""
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    line = {"COMP_WORDS": " ".join(["nodeagent", *words]), "COMP_CWORD": str(len(words))}
+    said = _said("nodeagent", _NODEAGENT_COMPLETE="bash_complete", **line)
+    return [offer.partition(",")[2] for offer in said.splitlines()]
 
 
 def test_commands_options_and_values_are_completed() -> None:
@@ -39,18 +34,8 @@ def test_commands_options_and_values_are_completed() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
-    done = subprocess.run(
-        [_BIN / "nodeagent", "completion", shell],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert f"_NODEAGENT_COMPLETE={shell}_complete" in done.stdout
+    assert f"_NODEAGENT_COMPLETE={shell}_complete" in _said("nodeagent", "completion", shell)
 
 
 def test_kubectl_finds_the_plugin() -> None:
-    done = subprocess.run(
-        [_BIN / "kubectl-nodeagent", "--version"], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout == f"nodeagent {__version__}\n"
+    assert _said("kubectl-nodeagent", "--version") == f"nodeagent {__version__}\n"

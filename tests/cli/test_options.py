@@ -92,11 +92,6 @@ def test_manifests_are_read_from_standard_input(
     assert "standard input:2: not YAML" in command_line("plan", "--manifests", "-").stdout
 
 
-def test_the_version_is_shown(command_line: CommandLine) -> None:
-    reply = command_line.bare("--version")
-    assert (reply.exit_code, reply.stdout) == (0, f"nodeagent {__version__}\n")
-
-
 def test_variables_replace_options(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = command_line("plan", "--output", "json")
     monkeypatch.setenv("NODEAGENT_MANIFESTS", str(command_line.manifests))

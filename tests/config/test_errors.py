@@ -8,6 +8,7 @@ from nodeagent.config.reading import parse_config, read_config
 from nodeagent.errors import ConfigError
 
 FILE = "nodeagent.yaml"
+SECTIONS = "loadBalancers, relay, dnat, hosts, limits, coredns, telemetry"
 
 
 def complaints(text: str) -> list[str]:
@@ -53,20 +54,11 @@ hosts:
     ("text", "complaint"),
     [
         ("loadBalancer: {}", "loadBalancer: unknown key; did you mean 'loadBalancers'?"),
-        (
-            "loadBalancers: {servces: []}",
-            "loadBalancers.servces: unknown key; did you mean 'services'?",
-        ),
+        ("loadBalancers: {servces: []}", "loadBalancers.servces: unknown key; did you mean 'services'?"),
         ("relay: {run_dir: /run}", "relay.run_dir: unknown key; did you mean 'runDir'?"),
-        (
-            "xyzzy: 1",
-            "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, limits, coredns, telemetry",
-        ),
-        ("1: 1", "1: unknown key; known are loadBalancers, relay, dnat, hosts, limits, coredns, telemetry"),
-        (
-            "xyzzy:",
-            "xyzzy: unknown key; known are loadBalancers, relay, dnat, hosts, limits, coredns, telemetry",
-        ),
+        ("xyzzy: 1", f"xyzzy: unknown key; known are {SECTIONS}"),
+        ("1: 1", f"1: unknown key; known are {SECTIONS}"),
+        ("xyzzy:", f"xyzzy: unknown key; known are {SECTIONS}"),
         (
             "loadBalancers: {services: [{namespace: a, name: b, protcol: v1}]}",
             "loadBalancers.services[0].protcol: unknown key; did you mean 'proxyProtocol'?",
@@ -78,18 +70,16 @@ def test_an_unknown_key_comes_with_the_likely_one_or_all_known(text: str, compla
     assert complaints(text) == [f"{FILE}:1: {complaint}"]
 
 
-def test_a_key_given_twice_is_an_error_at_its_second_place() -> None:
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("dnat:\n  pods: true\n  backend: none\n  pods: false\n", "4: dnat.pods: given twice"),
+        ("dnat: {pods: true}\nhosts: {}\ndnat: {pods: false}\n", "3: dnat: given twice"),
+    ],
+)
+def test_a_key_given_twice_is_an_error_at_its_second_place(text: str, complaint: str) -> None:
     """YAML would silently take the last."""
-    assert complaints("dnat:\n  pods: true\n  backend: none\n  pods: false\n") == [
-        f"{FILE}:4: dnat.pods: given twice"
-    ]
-
-
-def test_a_section_given_twice_is_an_error() -> None:
-    """The same at the top."""
-    assert complaints("dnat: {pods: true}\nhosts: {}\ndnat: {pods: false}\n") == [
-        f"{FILE}:3: dnat: given twice"
-    ]
+    assert complaints(text) == [f"{FILE}:{complaint}"]
 
 
 @pytest.mark.parametrize("entry", ["{namespace: a}", "{namespace: a, name: }"])
@@ -187,11 +177,7 @@ def test_a_bad_value_is_reported_with_its_key(key: str, value: str, problem: str
         ("dnat.podCIDRs", "10", "expected text, got 10"),
         ("loadBalancers.services", "ingress-nginx/controller", "must be a mapping of keys"),
         ("loadBalancers.services", "~", "must be a mapping of keys"),
-        (
-            "loadBalancers.services",
-            "{namespace: a, name: b, proxyProtocol: v3}",
-            "'v3' is not one of v1, v2",
-        ),
+        ("loadBalancers.services", "{namespace: a, name: b, proxyProtocol: v3}", "'v3' is not one of v1, v2"),
         ("loadBalancers.services", "{namespace: a, name: b, proxyProtocol: 2}", "'2' is not one of v1, v2"),
         ("loadBalancers.ignore", "{namespace: a, name: B}", "'B' is not a DNS name in lower case"),
     ],
@@ -220,14 +206,10 @@ def test_a_file_that_is_not_yaml_is_named_with_the_line(text: str, line: int) ->
     assert complaint.startswith(f"{FILE}:{line}: not YAML: ")
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    """The path and the system's reason."""
+def test_an_absent_file_and_a_directory_in_its_place_are_named(tmp_path: Path) -> None:
+    """The path and the system's reason; a directory if a ConfigMap is mounted one level too high."""
     with pytest.raises(ConfigError, match=r"gone\.yaml: can't be read: .*No such file"):
         read_config(tmp_path / "gone.yaml")
-
-
-def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
-    """The situation if a ConfigMap is mounted one level too high."""
     with pytest.raises(ConfigError, match=r"can't be read: .*Is a directory"):
         read_config(tmp_path)
 

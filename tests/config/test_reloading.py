@@ -22,10 +22,6 @@ def later() -> float:
 def reload(tmp_path: Path, text: str, fixed: FixedOptions = AGENT) -> Config:
     file = tmp_path / "nodeagent.yaml"
     file.write_text(text)
-    return reloaded(file, fixed)
-
-
-def reloaded(file: Path | None, fixed: FixedOptions = AGENT) -> Config:
     found = ConfigFile(file, Config(), fixed)
     assert found.reload(at_once=True)
     return found.config
@@ -45,10 +41,6 @@ def test_what_says_where_things_are_can_not_change_while_it_runs(tmp_path: Path)
         reload(tmp_path, "relay: {runDir: /elsewhere}\nhosts: {file: /other/hosts}")
     with pytest.raises(ConfigError, match=r"^coredns\.namespace can't .* run `nodeagent coredns cleanup`"):
         reload(tmp_path, "coredns: {namespace: dns}\nhosts: {file: /other/hosts}", COREDNS_CONTROLLER)
-
-
-def test_no_file_means_the_defaults() -> None:
-    assert reloaded(None) == Config()
 
 
 def test_a_file_that_is_swapped_behind_its_link_is_another(tmp_path: Path) -> None:
@@ -106,5 +98,8 @@ def test_a_file_is_read_at_once_on_request(tmp_path: Path) -> None:
     assert not file.has_changed(), "it is not read a second time"
 
 
-def test_without_a_file_nothing_changes() -> None:
-    assert not ConfigFile(None, Config(), AGENT).has_changed()
+def test_without_a_file_the_defaults_stay() -> None:
+    found = ConfigFile(None, Config(), AGENT)
+    assert not found.has_changed()
+    assert found.reload(at_once=True)
+    assert found.config == Config()
