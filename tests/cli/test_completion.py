@@ -13,8 +13,10 @@ _BIN = Path(sys.executable).parent
 
 
 def _said(program: str, *arguments: str, **variables: str) -> str:
-    command, env = [_BIN / program, *arguments], os.environ | variables
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+    env = os.environ | variables
+    done = subprocess.run(
+        [_BIN / program, *arguments], env=env, capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stderr == ""
     return done.stdout
 
