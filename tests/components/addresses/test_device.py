@@ -1,6 +1,8 @@
 import json
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import Any
 
@@ -105,22 +107,17 @@ def test_addresses_move_from_lo_to_a_device_that_came_later(
     assert not apply(on_device, address)
 
 
-class _echo_pair:  # noqa: N801 - used as a function
+@contextmanager
+def _echo_pair(address: str) -> Iterator[tuple[socket.socket, socket.socket]]:
     """A connection open on `address`."""
-
-    def __init__(self, address: str) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.create_server((address, 0), family=family) as listener:
-            self._client = socket.create_connection(listener.getsockname()[:2], timeout=3)
-            self._server = listener.accept()[0]
-        self._server.settimeout(3)
-
-    def __enter__(self) -> tuple[socket.socket, socket.socket]:
-        return self._client, self._server
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-        self._server.close()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with (
+        socket.create_server((address, 0), family=family) as listener,
+        socket.create_connection(listener.getsockname()[:2], timeout=3) as client,
+        listener.accept()[0] as server,
+    ):
+        server.settimeout(3)
+        yield client, server
 
 
 def _link(node: Namespace, name: str) -> dict[str, Any]:

@@ -49,15 +49,18 @@ def test_addresses_outside_of_the_ranges_are_never_nodeagents(node: Namespace, c
     assert [str(one.address) for one in component.read().ours] == [FOUR]
 
 
-@pytest.mark.parametrize(("flags", "protocol"), [(0x2A2, None), (0x80, PROTOCOL)])
-def test_without_a_protocol_number_the_flags_decide(flags: int, protocol: int | None) -> None:
-    """Linux before 5.18 drops the number."""
+@pytest.mark.parametrize(
+    ("flags", "protocol", "ours"),
+    [
+        # Linux before 5.18 drops the number: the flags decide.
+        (0x2A2, None, True),
+        (0x80, PROTOCOL, True),
+        # A plain address, an administrator's with nodad, another program's number.
+        (0x80, None, False),
+        (0x82, None, False),
+        (0x2A2, 3, False),
+    ],
+)
+def test_its_number_or_its_flags_make_it_nodeagents(flags: int, protocol: int | None, *, ours: bool) -> None:
     found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
-    assert owned(found, RANGES, "hairpin0", device_is_ours=False).ours
-
-
-@pytest.mark.parametrize(("flags", "protocol"), [(0x80, None), (0x82, None), (0x2A2, 3)])
-def test_without_its_number_or_flags_it_is_not_nodeagents(flags: int, protocol: int | None) -> None:
-    """Plain addresses, an administrator's with nodad, another program's number."""
-    found = KernelAddress(ip_address(SIX), 128, "lo", flags=flags, protocol=protocol)
-    assert not owned(found, RANGES, "hairpin0", device_is_ours=False).ours
+    assert owned(found, RANGES, "hairpin0", device_is_ours=False).ours == ours

@@ -13,6 +13,8 @@ from typing import Self
 
 from tests.isolation import NEWNET, enter, in_network, own_network, unshare
 
+NOBODY = 65534
+
 
 class Namespace:
     """A new network namespace with `lo` up."""
@@ -121,6 +123,14 @@ class Server:
                 return
             with connection:
                 connection.sendall(f"{self._says} {peer[0]}".encode())
+
+
+def become_nobody() -> None:
+    """Go on as a user without privileges, and with an ordinary user's PATH."""
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin"
 
 
 def _ip(*commands: str) -> None:

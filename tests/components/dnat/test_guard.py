@@ -34,46 +34,37 @@ PLACES = {family: (NODE[family], CLUSTER_IP[family]) for family in (4, 6)}
 
 
 @FAMILIES
-def test_a_stranger_reaches_the_relay_only_without_the_guard(
+def test_strangers_reach_the_relay_only_without_the_guard(
     world: World, backend: DnatBackend, family: int
 ) -> None:
-    """Without, with, without: it is the guard that drops, and it leaves nothing behind."""
-    apply(backend, both_families())
-    assert world.outside.answer(RELAY[family], 443) == f"relay {OUTSIDE[family]}"
-    apply(backend, guarded())
-    assert world.outside.answer(RELAY[family], 443, PATIENCE) == "nothing"
-    apply(backend, both_families())
-    assert world.outside.answer(RELAY[family], 443) == f"relay {OUTSIDE[family]}"
+    """Without, with, without: it is the guard that drops, and it leaves nothing behind.
+
+    Pods of other nodes are strangers: theirs is another range, even where all pods' ranges are one.
+    """
+    other_pod = OTHER_POD[family].partition("/")[0]
+    world.outside.ip(f"addr add {OTHER_POD[family]} dev eth0{' nodad' * (family == 6)}")
+    world.node.ip(f"route add {other_pod} via {OUTSIDE[family]}")
+    for rules in (both_families(), guarded(), both_families()):
+        apply(backend, rules)
+        for source in (OUTSIDE[family], other_pod):
+            expected = "nothing" if rules.guarded else f"relay {source}"
+            assert world.outside.answer(RELAY[family], 443, PATIENCE, source=source) == expected
 
 
 @FAMILIES
 def test_the_node_and_its_pods_pass_the_guard(world: World, backend: DnatBackend, family: int) -> None:
-    """By the load balancer's address and straight, as names out of CoreDNS lead them."""
+    """By the load balancer's address and straight, as names out of CoreDNS lead them.
+
+    The latter with `dnat.pods: false`, too.
+    """
     apply(backend, guarded())
     for address in (LB[family], RELAY[family]):
         assert world.pod.answer(address, 443) == f"relay {POD[family]}"
     assert world.node.answer(LB[family], 443) == f"relay {NODE[family]}"
     assert world.node.answer(RELAY[family], 443) == f"relay {RELAY[family]}"
-
-
-@FAMILIES
-def test_pods_that_are_not_redirected_pass_the_guard(world: World, backend: DnatBackend, family: int) -> None:
-    """`dnat.pods: false`: they may still have the relay's address from CoreDNS."""
     apply(backend, replace(guarded(), pods=()))
     assert world.pod.answer(RELAY[family], 443) == f"relay {POD[family]}"
     assert world.pod.answer(LB[family], 443) == f"lb {POD[family]}"
-
-
-@FAMILIES
-def test_pods_of_other_nodes_are_strangers(world: World, backend: DnatBackend, family: int) -> None:
-    """Theirs is another range, even where all pods' ranges are one."""
-    world.outside.ip(f"addr add {OTHER_POD[family]} dev eth0{' nodad' * (family == 6)}")
-    source = OTHER_POD[family].partition("/")[0]
-    world.node.ip(f"route add {source} via {OUTSIDE[family]}")
-    apply(backend, both_families())
-    assert world.outside.answer(RELAY[family], 443, source=source) == f"relay {source}"
-    apply(backend, guarded())
-    assert world.outside.answer(RELAY[family], 443, PATIENCE, source=source) == "nothing"
 
 
 @FAMILIES

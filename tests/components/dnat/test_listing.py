@@ -8,7 +8,7 @@ import pytest
 
 from nodeagent.components.dnat.nft_listing import state_of
 from nodeagent.components.dnat.nftables import NftablesBackend
-from nodeagent.components.dnat.state import DnatBackend
+from nodeagent.components.dnat.state import DnatBackend, DnatState
 from nodeagent.errors import ApplyError
 from tests.components.dnat.network import Namespace
 from tests.components.dnat.world import apply, both_families
@@ -38,22 +38,28 @@ def _translations(listing: Items) -> Items:
     return [rule for rule in _of("rule", listing) if "dnat" in rule["expr"][-1]]
 
 
+def _match(key: str, value: object) -> dict[str, Any]:
+    return {"match": {"op": "==", "left": {"meta": {"key": key}}, "right": value}}
+
+
+def _state(listing: Items) -> DnatState:
+    return state_of(json.dumps({"nftables": listing}).encode())
+
+
 def _l4proto_printed(listing: Items) -> None:
     for rule in _translations(listing):
-        match = {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}
-        rule["expr"].insert(0, {"match": match})
+        rule["expr"].insert(0, _match("l4proto", "tcp"))
 
 
 def _l4proto_as_number(listing: Items) -> None:
     for rule in _translations(listing):
-        rule["expr"].insert(-1, {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": 6}})
+        rule["expr"].insert(-1, _match("l4proto", 6))
 
 
 def _nfproto_printed(listing: Items) -> None:
     for rule in _of("rule", listing):
         family = "ipv6" if "ip6" in json.dumps(rule["expr"]) else "ipv4"
-        match = {"op": "==", "left": {"meta": {"key": "nfproto"}}, "right": family}
-        rule["expr"].insert(0, {"match": match})
+        rule["expr"].insert(0, _match("nfproto", family))
 
 
 def _type_flags_printed(listing: Items) -> None:
@@ -109,28 +115,23 @@ def _fields_unheard_of(listing: Items) -> None:
 )
 def test_other_versions_spellings_mean_the_same(listing: Items, vary: Callable[[Items], None]) -> None:
     """No damage is seen where there is none: a rebuild a pass would be the price."""
-    expected = state_of(json.dumps({"nftables": listing}).encode())
+    expected = _state(listing)
     vary(listing)
-    assert state_of(json.dumps({"nftables": listing}).encode()) == expected
+    assert _state(listing) == expected
     assert not expected.damage
 
 
 def test_a_wrong_family_is_not_taken_for_an_implied_one(listing: Items) -> None:
     """`meta nfproto ipv6` before an IPv4 translation would never match."""
-    match = {"op": "==", "left": {"meta": {"key": "nfproto"}}, "right": "ipv6"}
-    _of("rule", listing)[0]["expr"].insert(0, {"match": match})
-    assert state_of(json.dumps({"nftables": listing}).encode()).damage == (
-        "the rules of chain output are altered",
-    )
+    _of("rule", listing)[0]["expr"].insert(0, _match("nfproto", "ipv6"))
+    assert _state(listing).damage == ("the rules of chain output are altered",)
 
 
 def test_a_guard_only_for_tcp_is_not_nodeagents(listing: Items) -> None:
     """There `meta l4proto tcp` is implied by nothing: other protocols would pass."""
-    match = {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}
     guard = next(rule for rule in _of("rule", listing) if rule["chain"] == "guard")
-    guard["expr"].insert(0, {"match": match})
-    damage = state_of(json.dumps({"nftables": listing}).encode()).damage
-    assert damage == ("the rules of chain guard are altered",)
+    guard["expr"].insert(0, _match("l4proto", "tcp"))
+    assert _state(listing).damage == ("the rules of chain guard are altered",)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_a_guard_only_for_tcp_is_not_nodeagents(listing: Items) -> None:
 def test_an_unknown_element_is_damage(listing: Items, kind: str, element: object) -> None:
     """It is rebuilt, not a crash."""
     _of(kind, listing)[0]["elem"] = [element]
-    (damage,) = state_of(json.dumps({"nftables": listing}).encode()).damage
+    (damage,) = _state(listing).damage
     assert "has an element that can't be nodeagent's" in damage
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -13,6 +12,7 @@ from nodeagent.components.component import PartlyAppliedError
 from nodeagent.components.dnat.component import choose
 from nodeagent.components.dnat.iptables import IptablesBackend
 from nodeagent.components.dnat.nftables import NftablesBackend
+from nodeagent.components.dnat.state import DnatBackend
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import DnatRules
 from tests.components.dnat.network import Namespace
@@ -27,21 +27,30 @@ from tests.components.dnat.refused_calls import (
 from tests.components.dnat.test_switching import locked
 from tests.components.dnat.world import LB, NODE, OUTSIDE, RELAY, World, apply, guarded
 
-_Result = TypeVar("_Result")
+Backend = Callable[[], DnatBackend]
 
 
-def on_kernel_without(refusals: tuple[Refusal, ...], call: Callable[[], _Result]) -> _Result:
-    """Call in a process for which the kernel lacks that."""
-    with ProcessPoolExecutor(
-        1, mp_context=get_context("fork"), initializer=refuse, initargs=refusals
-    ) as pool:
-        return pool.submit(call).result()
+def on_kernel_without(missing: tuple[Refusal, ...], backend: Backend, desired: DnatRules) -> str:
+    """Make a pass in a process for which the kernel lacks that; the error, or else the backend's name."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=refuse, initargs=missing) as pool:
+        return pool.submit(_pass, backend, desired).result()
+
+
+def _pass(choose_backend: Backend, desired: DnatRules) -> str:
+    try:
+        backend = choose_backend()
+        apply(backend, desired)
+    except PartlyAppliedError as error:
+        return f"{error}\napplied: {error.applied}"
+    except ApplyError as error:
+        return str(error)
+    return backend.name
 
 
 def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
     """At every pass: the module may be loaded later."""
     for _ in range(2):
-        said = on_kernel_without((NO_IP6TABLES,), _serve_both)
+        said = on_kernel_without((NO_IP6TABLES,), IptablesBackend, guarded())
         assert "IPv6 is not redirected, the other family is. ip6tables: table mangle" in said
         assert "load ip6_tables and ip6table_mangle on the host (modprobe)" in said
         assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
@@ -55,21 +64,21 @@ def test_without_ip6tables_ipv4_is_served_and_it_is_said(world: World) -> None:
 
 def test_an_ipv6_only_node_needs_no_iptables_for_ipv4(world: World) -> None:
     """The same the other way round."""
-    said = on_kernel_without((NO_IPTABLES,), _serve_both)
+    said = on_kernel_without((NO_IPTABLES,), IptablesBackend, guarded())
     assert "IPv4 is not redirected, the other family is" in said
     assert world.node.answer(LB[6], 443) == f"relay {NODE[6]}"
 
 
 @pytest.mark.parametrize("missing", [(NO_IP6TABLES,), (NO_IPV6,)], ids=["no ip6tables", "ipv6.disable=1"])
-@pytest.mark.parametrize("backend", ["iptables", "nftables"])
+@pytest.mark.parametrize("backend", [IptablesBackend, NftablesBackend])
 def test_where_no_ipv6_is_wanted_none_is_missed(
-    world: World, missing: tuple[Refusal, ...], backend: str
+    world: World, missing: tuple[Refusal, ...], backend: Backend
 ) -> None:
     """Not even when everything is removed again."""
-    serve = _serve_ipv4_by_iptables if backend == "iptables" else _serve_ipv4_by_nftables
-    assert on_kernel_without(missing, serve) == ""
+    four = DnatRules(guarded().redirects[:1], guarded().pods, guarded().guarded[:1], guarded().admitted)
+    assert on_kernel_without(missing, backend, four) == backend().name
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
-    assert on_kernel_without(missing, _remove) == ""
+    assert on_kernel_without(missing, partial(choose, "none"), DnatRules()) == choose("none").name
     assert world.node.answer(LB[4], 443) == f"lb {NODE[4]}"
 
 
@@ -84,14 +93,14 @@ def test_nftables_serves_both_where_ipv6_is_switched_off(node: Namespace) -> Non
 
 def test_auto_takes_iptables_where_the_kernel_has_no_nf_tables(world: World) -> None:
     """Nft is there, and of no use."""
-    assert on_kernel_without((NO_NF_TABLES,), _serve_by_auto) == "iptables"
+    assert on_kernel_without((NO_NF_TABLES,), partial(choose, "auto"), guarded()) == "iptables"
     assert world.node.answer(LB[4], 443) == f"relay {NODE[4]}"
 
 
 @pytest.mark.usefixtures("node")
 def test_with_neither_auto_names_what_each_lacks() -> None:
     """In one error that says what to load."""
-    said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), _serve_by_auto)
+    said = on_kernel_without((NO_NF_TABLES, NO_IPTABLES, NO_IP6TABLES), partial(choose, "auto"), guarded())
     assert "neither nftables nor legacy iptables works on this node; no DNAT rule was changed" in said
     assert "nftables: This kernel can't do DNAT" in said
     assert "nf_tables, nft_chain_nat, nft_ct and nft_nat" in said
@@ -103,7 +112,7 @@ def test_with_neither_auto_names_what_each_lacks() -> None:
 def test_without_any_table_the_iptables_backend_says_so_once(node: Namespace) -> None:
     """And nothing is set."""
     before = node.rules()
-    said = on_kernel_without((NO_IPTABLES, NO_IP6TABLES), _serve_both)
+    said = on_kernel_without((NO_IPTABLES, NO_IP6TABLES), IptablesBackend, guarded())
     assert "The kernel has no legacy iptables here: load ip_tables and iptable_mangle" in said
     assert "The kernel has no legacy ip6tables here: load ip6_tables and ip6table_mangle" in said
     assert node.rules() == before
@@ -131,49 +140,3 @@ def test_a_lock_file_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(ApplyError, match=r"xtables\.lock could not be opened \(No such file or directory\)"):
         apply(IptablesBackend(), guarded())
     assert not IptablesBackend().read().present
-
-
-def _serve_both() -> str:
-    try:
-        apply(IptablesBackend(), guarded())
-    except PartlyAppliedError as error:
-        return f"{error}\napplied: {error.applied}"
-    except ApplyError as error:
-        return str(error)
-    return ""
-
-
-def _serve_ipv4_by_iptables() -> str:
-    return _serve_ipv4(IptablesBackend())
-
-
-def _serve_ipv4_by_nftables() -> str:
-    return _serve_ipv4(NftablesBackend())
-
-
-def _serve_ipv4(backend: IptablesBackend | NftablesBackend) -> str:
-    wanted = guarded()
-    four = tuple(one for one in wanted.redirects if one.match.address.version == 4)
-    guard = tuple(network for network in wanted.guarded if network.version == 4)
-    try:
-        apply(backend, replace(wanted, redirects=four, guarded=guard))
-    except ApplyError as error:
-        return str(error)
-    return ""
-
-
-def _remove() -> str:
-    try:
-        apply(choose("none"), DnatRules())
-    except ApplyError as error:
-        return str(error)
-    return ""
-
-
-def _serve_by_auto() -> str:
-    try:
-        backend = choose("auto")
-        apply(backend, guarded())
-    except ApplyError as error:
-        return str(error)
-    return backend.name

@@ -1,4 +1,3 @@
-import threading
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from tests.components.dnat.world import (
     POD_RANGE,
     RELAY,
     World,
+    answers,
     apply,
     both_families,
     redirect,
@@ -82,22 +82,10 @@ def test_no_connection_slips_through_while_entries_change(
 ) -> None:
     """Connections made all the while, whichever generation of the table they meet, reach a relay."""
     apply(backend, both_families())
-    done = threading.Event()
-    answers: list[str] = []
-
-    def connect() -> None:
-        while not done.is_set():
-            answers.append(world.node.answer(LB[4], 443))
-
-    client = threading.Thread(target=connect)
-    client.start()
-    try:
+    with answers(world) as heard:
         for step in range(30):
             changed = redirect(LB[4], RELAY[4], ObjectRef("Service", "x", str(step)))
             state = replace(backend.read(), damage=damage)
             backend.run(difference(state, DnatRules((changed,))))
-    finally:
-        done.set()
-        client.join()
-    assert len(answers) > 20
-    assert set(answers) == {f"relay {NODE[4]}"}
+    assert len(heard) > 20
+    assert set(heard) == {f"relay {NODE[4]}"}

@@ -1,8 +1,4 @@
-import os
 import stat
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -12,17 +8,15 @@ from nodeagent.components.dnat.component import Dnat, choose
 from nodeagent.components.dnat.nftables import (
     NftablesBackend,
     NftError,
-    NftMissingError,
     NftPermissionError,
     NftProgram,
 )
 from nodeagent.components.dnat.state import DnatState, difference
 from nodeagent.errors import ApplyError
-from nodeagent.model.desired import NO_RULES, DnatRules
-from tests.components.dnat.network import Namespace
-from tests.components.dnat.world import apply, both_families
-
-NOBODY = 65534
+from nodeagent.model.desired import DnatRules
+from tests.components.dnat.network import become_nobody
+from tests.components.dnat.world import both_families
+from tests.isolation import isolated
 
 
 @pytest.mark.usefixtures("node")
@@ -40,15 +34,6 @@ def test_an_absent_table_is_no_error() -> None:
     """Even when nft proposes another table."""
     NftProgram().run("add table ip nodeagent\nadd table inet nodeagents")
     assert NftProgram().list_table() is None
-
-
-def test_without_nft_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And `none` needs none."""
-    only_path(monkeypatch, tmp_path)
-    with pytest.raises(NftMissingError, match="apt-get install nftables"):
-        NftablesBackend().read()
-    with pytest.raises(ApplyError, match=r"There is no nft program.*dnat\.backend: none"):
-        choose("nftables")
 
 
 def test_an_nft_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -75,73 +60,19 @@ def test_a_kernel_without_inet_nat_is_reported_with_what_it_needs(
     assert message in str(caught.value)
 
 
-def test_the_probe_makes_nothing(node: Namespace) -> None:
-    """It is a check only."""
-    before = node.rules()
-    assert choose("auto").name == "nftables"
-    assert node.rules() == before
-
-
-@pytest.mark.usefixtures("node")
-def test_none_removes_what_an_earlier_configuration_left() -> None:
-    """Of an earlier configuration; the planner desires none then."""
-    apply(NftablesBackend(), both_families())
-    assert apply(choose("none"), NO_RULES).action == "delete"
-    assert not NftablesBackend().read().present
-    assert not apply(choose("none"), NO_RULES)
-
-
-@pytest.mark.usefixtures("node")
-@pytest.mark.parametrize("case", ["read", "dry run", "run", "choose"])
-def test_an_ordinary_user_gets_a_dry_run_and_a_typed_refusal(case: str) -> None:
+@isolated
+def test_an_ordinary_user_gets_a_dry_run_and_a_typed_refusal() -> None:
     """There is a table or none: such a user can't know."""
-    assert _as_nobody(_CASES[case]) == ""
-
-
-def _unreadable() -> str:
-    state = NftablesBackend().read()
-    return "" if "CAP_NET_ADMIN" in state.unreadable and not state.present else repr(state)
-
-
-def _dry_run() -> str:
+    become_nobody()
     backend = NftablesBackend()
-    transaction = difference(backend.read(), both_families())
-    text = backend.script(transaction)
-    return "" if "chain output" in text else text
-
-
-def _refused() -> str:
-    backend = NftablesBackend()
-    try:
-        backend.run(difference(backend.read(), both_families()))
-    except NftPermissionError as error:
-        return "" if "It needs root" in str(error) else str(error)
-    return "it ran"
-
-
-def _chosen() -> str:
-    return "" if (choose("auto").name, Dnat("none").backend) == ("nftables", "none") else "not chosen"
-
-
-_CASES: dict[str, Callable[[], str]] = {
-    "read": _unreadable,
-    "dry run": _dry_run,
-    "run": _refused,
-    "choose": _chosen,
-}
-
-
-def _as_nobody(call: Callable[[], str]) -> str:
-    """Run `call` in a child process without privileges and with an ordinary user's PATH."""
-    with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=_become_nobody) as pool:
-        return pool.submit(call).result()
-
-
-def _become_nobody() -> None:
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
-    os.environ["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+    state = backend.read()
+    assert "CAP_NET_ADMIN" in state.unreadable
+    assert not state.present
+    change = difference(state, both_families())
+    assert "chain output" in backend.script(change)
+    with pytest.raises(NftPermissionError, match="It needs root"):
+        backend.run(change)
+    assert (choose("auto").name, Dnat("none").backend) == ("nftables", "none")
 
 
 def only_path(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

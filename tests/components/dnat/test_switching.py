@@ -1,7 +1,6 @@
 """From one backend to the other: no connection is rejected."""
 
 import fcntl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from nodeagent.components.dnat.state import DnatBackend, difference
 from nodeagent.errors import ApplyError
 from nodeagent.model.desired import NO_RULES, Desired
 from tests.components.dnat.test_program import fake_nft, only_path
-from tests.components.dnat.world import KUBE_PROXY, LB, NODE, POD, World, apply, guarded
+from tests.components.dnat.world import KUBE_PROXY, LB, NODE, POD, World, answers, apply, guarded
 
 BOTH_WAYS = pytest.mark.parametrize(("before", "after"), [("nftables", "iptables"), ("iptables", "nftables")])
 
@@ -129,35 +128,15 @@ def test_a_backend_that_is_missing_is_found_once_it_is_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """After an installation of nft, or the loading of a module, the agent needs no restart."""
+    missing = r"There is no nft program .* apt-get install nftables\).* dnat\.backend: none"
     with monkeypatch.context() as without:
         only_path(without, tmp_path)
         dnat = Dnat("nftables")
         for _ in range(2):
-            with pytest.raises(ApplyError, match="There is no nft program"):
+            with pytest.raises(ApplyError, match=missing):
                 dnat.read()
     dnat.diff(dnat.read(), Desired(dnat=guarded())).grow.apply()
     assert standing() == ["nftables"]
-
-
-@contextmanager
-def answers(world: World) -> Iterator[list[str]]:
-    """Connect from the node all the while the block runs; yields what was heard."""
-    heard: list[str] = []
-    done = threading.Event()
-
-    def connect() -> None:
-        while not done.is_set():
-            heard.append(world.node.answer(LB[4], 443))
-
-    clients = [threading.Thread(target=connect) for _ in range(2)]
-    for client in clients:
-        client.start()
-    try:
-        yield heard
-    finally:
-        done.set()
-        for client in clients:
-            client.join()
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """A node with a pod and the outside, and the load balancer's address there."""
 
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Self
@@ -121,3 +123,24 @@ def apply(backend: DnatBackend, desired: DnatRules) -> DnatChange:
     transaction = difference(backend.read(), desired)
     backend.run(transaction)
     return transaction
+
+
+@contextmanager
+def answers(world: World) -> Iterator[list[str]]:
+    """Connect from the node all the while the block runs; yields what was heard."""
+    heard: list[str] = []
+    done = threading.Event()
+
+    def connect() -> None:
+        while not done.is_set():
+            heard.append(world.node.answer(LB[4], 443))
+
+    clients = [threading.Thread(target=connect) for _ in range(2)]
+    for client in clients:
+        client.start()
+    try:
+        yield heard
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
